@@ -1,0 +1,24 @@
+"""npu-ir: any PyTorch model as a clean, weight-free, functional graph of ATen ops."""
+
+from npu_ir.capture import convert_exported_program, extract_ir
+from npu_ir.errors import (
+    ConversionError,
+    ExecutionError,
+    ExportError,
+    GraphError,
+    NpuError,
+    ParseError,
+    PluginError,
+    RegistryError,
+    SerializationError,
+    VerificationError,
+    WeightError,
+)
+from npu_ir.graph import Graph
+from npu_ir.interpreter import Interpreter, execute_ir
+from npu_ir.node import Argument, InputKind, OpNode, Provenance, Value
+from npu_ir.ops import list_registered_ops, register_conversion, register_executor
+from npu_ir.text import format_ir, parse_ir
+from npu_ir.types import ScalarType, TensorType
+
+__version__ = "0.1.0"

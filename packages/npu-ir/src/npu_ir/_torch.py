@@ -1,0 +1,125 @@
+"""The private torch APIs this package uses, each behind one function. Nothing else may touch them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+GETITEM = operator.getitem
+
+
+@dataclass(frozen=True, slots=True)
+class PytreeNode:
+    """How a registered container type is taken apart and put together."""
+
+    type: type
+    flatten: Callable[[Any], tuple[list[Any], Any]]
+    unflatten: Callable[[list[Any], Any], Any]
+    dump: Callable[[Any], Any]
+
+
+def type_name(container: type) -> str:
+    """Return the full name of a type, as structures store it."""
+    return f"{container.__module__}.{container.__qualname__}"
+
+
+def pytree_node(container: type) -> PytreeNode | None:
+    """Return how ``container`` is registered with torch's pytrees, or None where it is a leaf."""
+    from torch.utils import _pytree
+
+    node = _pytree.SUPPORTED_NODES.get(container)
+    if node is None:
+        return None
+    serialized = _pytree.SUPPORTED_SERIALIZED_TYPES.get(container)
+    dump = (serialized and serialized.to_dumpable_context) or _unchanged
+    load = (serialized and serialized.from_dumpable_context) or _unchanged
+
+    def unflatten(parts: list[Any], context: Any) -> Any:
+        return node.unflatten_fn(parts, load(context))
+
+    return PytreeNode(container, node.flatten_fn, unflatten, dump)
+
+
+def _unchanged(context: Any) -> Any:
+    return context
+
+
+def pytree_node_named(name: str) -> PytreeNode | None:
+    """Return the registered container type whose full name is ``name``."""
+    from torch.utils import _pytree
+
+    for container in _pytree.SUPPORTED_NODES:
+        if type_name(container) == name:
+            return pytree_node(container)
+    return None
+
+
+def spec_parts(spec: Any) -> tuple[Any, Any, list[Any]]:
+    """Return type (None at a leaf), context and children of a torch ``TreeSpec``."""
+    return spec.type, spec.context, list(spec.children() if hasattr(spec, "children") else spec.children_specs)
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    """Return the leaves of a pytree."""
+    from torch.utils import _pytree
+
+    return list(_pytree.tree_leaves(tree))
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Return a pytree with ``function`` applied to every leaf."""
+    from torch.utils import _pytree
+
+    return _pytree.tree_map(function, tree)
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether ``tensor`` is a FakeTensor."""
+    from torch._subclasses import FakeTensor
+
+    return isinstance(tensor, FakeTensor)
+
+
+def fake_mode_of(tensors: list[torch.Tensor]) -> Any:
+    """Return the FakeTensorMode that ``tensors`` live in, or a new one if none of them is fake."""
+    from torch._subclasses import FakeTensorMode
+
+    for tensor in tensors:
+        if is_fake(tensor):
+            return tensor.fake_mode  # type: ignore[attr-defined]
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Return a number that tensors sharing memory have in common; fake and meta ones too."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    """Put what a composite op consists of in place of one call of it, in an FX graph of fakes."""
+    from torch._C import DispatchKey
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    op: Any = node.target
+    fakes = [item.meta["val"] for item in node.all_input_nodes]
+
+    def parts(*tensors: torch.Tensor) -> Any:
+        values = dict(zip(node.all_input_nodes, tensors, strict=True))
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+    with fake_mode_of(fakes), torch.no_grad():
+        traced = make_fx(parts)(*fakes)
+    values = dict(zip((part for part in traced.graph.nodes if part.op == "placeholder"), node.all_input_nodes, strict=True))
+    with module.graph.inserting_before(node):
+        for part in traced.graph.nodes:
+            if part.op == "call_function":
+                values[part] = module.graph.node_copy(part, values.__getitem__)
+                values[part].meta = {**node.meta, **part.meta}
+            elif part.op == "output":
+                node.replace_all_uses_with(values[part.args[0]])
+    module.graph.erase_node(node)

@@ -1,0 +1,156 @@
+"""Giving a graph what it needs from outside, checked before the first op runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.equality import same_data
+from npu_ir.errors import ExecutionError, WeightError
+from npu_ir.graph import Graph
+from npu_ir.literals import same_literal
+from npu_ir.node import Argument, InputKind, Value
+from npu_ir.ops.execution import is_of_type
+from npu_ir.structure import flatten_like
+from npu_ir.types import TensorType, contiguous_strides
+
+_LISTED = 20
+
+
+def bind_weights(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None,
+    constants: Mapping[str, torch.Tensor] | None,
+) -> dict[Value, Any]:
+    """Return the tensor of every parameter, buffer and constant of ``graph``.
+
+    Raises:
+        WeightError: Lists every tensor that is missing, unexpected, or of another shape or dtype.
+    """
+    if isinstance(weights, (str, os.PathLike)):
+        from npu_ir.weights import load_weights
+
+        weights = load_weights(weights, graph)
+    weights, constants = dict(weights or {}), dict(constants or {})
+    bound: dict[Value, Any] = {}
+    problems: list[str] = []
+    known: set[str] = set()
+    for value in graph.arguments:
+        argument = value.argument
+        assert argument is not None
+        if argument.kind is InputKind.INPUT:
+            continue
+        keys = (argument.target, *argument.aliases)
+        known.update(keys)
+        given = {key: source[key] for source in (weights, constants) for key in keys if key in source}
+        problems += _problems(value, argument, given)
+        bound[value] = next(iter(given.values()), argument.data)
+    problems += [f"unexpected: {key}" for key in (*weights, *constants) if key not in known]
+    if problems:
+        more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
+        raise WeightError(
+            f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_LISTED] + more),
+            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants=",
+        )
+    return {value: _with_strides(tensor, value.type) for value, tensor in bound.items()}
+
+
+def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[str]:
+    if not given and argument.data is None:
+        note = "" if argument.persistent else " (a non-persistent buffer: pass it in constants=)"
+        return [f"missing: {argument.target}, {value.type}{note}"]
+    wrong = [
+        f"misfit: {key} is {_type_name(tensor)}, the graph needs {value.type}"
+        for key, tensor in given.items()
+        if not is_of_type(tensor, value.type)
+    ]
+    if wrong or len(given) < 2:
+        return wrong
+    (first, tensor), *others = given.items()
+    return [
+        f"misfit: {key} and {first} are tied in the model but differ"
+        for key, other in others
+        if other is not tensor and not _same_memory(other, tensor) and not same_data(other, tensor)
+    ]
+
+
+def _type_name(tensor: Any) -> str:
+    return str(TensorType.of(tensor)) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+
+
+def bind_inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Value, Any]:
+    """Return the content of every input of ``graph``.
+
+    Raises:
+        ExecutionError: The arguments are nested otherwise, of another type, or another constant than
+            the graph was made for; or tensors share memory that the graph needs apart.
+    """
+    structure, leaves = graph.call
+    expected_args, expected_kwargs = structure.children
+    given = flatten_like(tuple(args), expected_args, "args") + flatten_like(dict(kwargs), expected_kwargs, "kwargs")
+    paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
+    bound: dict[Value, Any] = {}
+    for path, leaf, item in zip(paths, leaves, given, strict=True):
+        if isinstance(leaf, Value):
+            _require_input(path, leaf, item, bound.get(leaf))
+            bound[leaf] = item
+        elif isinstance(item, torch.Tensor) or not same_literal(leaf, item):
+            raise ExecutionError(
+                f"the graph was made for {leaf!r} here, not {item!r}"[:200],
+                where=path,
+                fix="capture the model again with this value: Python scalars are part of the graph",
+            )
+    _require_separate_memory(graph, bound)
+    return {value: _with_strides(tensor, value.type) for value, tensor in bound.items()}
+
+
+def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
+    if not is_of_type(item, value.type):
+        raise ExecutionError(
+            f"input %{value.name} is {_type_name(item)}, the graph needs {value.type}",
+            where=path,
+            fix="pass a tensor of this shape and dtype, or capture the model again",
+        )
+    if earlier is not None and earlier is not item and not _same_memory(earlier, item):
+        raise ExecutionError(
+            f"input %{value.name} is passed in two places and changed in place: both must be the same tensor",
+            where=path,
+            fix="pass one tensor twice, as when the model was captured",
+        )
+
+
+def _require_separate_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
+    """Refuse inputs that share memory with one that is changed in place: both would change."""
+    for target in graph.updates:
+        if target not in bound:
+            continue
+        for value, tensor in bound.items():
+            if value is not target and _share_memory(tensor, bound[target]):
+                raise ExecutionError(
+                    f"inputs %{target.name} and %{value.name} share memory, and the model changes %{target.name} in place",
+                    fix="pass a copy (clone), or capture the model with the shared tensor",
+                )
+
+
+def _share_memory(left: Any, right: Any) -> bool:
+    both = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+    return both and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr() != 0
+
+
+def _same_memory(left: Any, right: Any) -> bool:
+    return _share_memory(left, right) and (left.storage_offset(), left.stride()) == (right.storage_offset(), right.stride())
+
+
+def _with_strides(tensor: Any, type: Any) -> Any:
+    """Return ``tensor`` laid out as the graph states: a copy where it is laid out otherwise."""
+    if not isinstance(tensor, torch.Tensor) or not isinstance(type, TensorType):
+        return tensor
+    strides = type.strides or contiguous_strides(type.shape)
+    pairs = zip(type.shape, tensor.stride(), strides, strict=True)
+    if tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1):
+        return tensor
+    laid_out = torch.empty_strided(type.shape, strides, dtype=type.dtype, device=tensor.device)
+    return laid_out.copy_(tensor) if 0 not in strides else tensor

@@ -1,0 +1,148 @@
+"""Capturing a model with torch.export, whether or not its weights exist.
+
+The model is exported as it is. Where its tensors are on ``meta``, FakeTensors on the CPU stand in
+for them while it is captured: on plain ``meta``, tensors made in ``forward`` would lose their content
+and devices would mix. The model itself is left as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.capture.convert import convert_exported_program, lost_data_error
+from npu_ir.errors import ExportError
+from npu_ir.graph import Graph
+
+
+def extract_ir(
+    model: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+) -> Graph:
+    """Return what ``model(*args, **kwargs)`` computes, as a graph without weights.
+
+    Args:
+        model: Any module, in the mode (train or eval) to capture; real, built under
+            ``torch.device("meta")``, or made of FakeTensors.
+        args: Example arguments; only their structure, shapes and dtypes count, so they may be on
+            ``meta`` or fake. Python scalars become part of the graph.
+        kwargs: Example keyword arguments.
+        name: Name of the graph; the class of the model if not given.
+
+    Raises:
+        ExportError: torch.export cannot capture the model.
+        ConversionError: The program holds something that has no place in a graph.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ExportError(
+            f"expected a torch.nn.Module, got {type(model).__name__}",
+            fix="wrap the function in a module: its forward calls the function",
+        )
+    name = name or type(model).__name__
+    graph = _capture(model, tuple(args), dict(kwargs or {}), name, shared_inputs=False)
+    if not any(target in graph.inputs for target in graph.updates) or not _has_repeats(args, kwargs):
+        return graph
+    # An input is changed in place, and tensors were passed twice: then the change shows in both.
+    return _capture(model, tuple(args), dict(kwargs or {}), name, shared_inputs=True)
+
+
+def _capture(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, shared_inputs: bool) -> Graph:
+    tensors = [*model.parameters(), *model.buffers(), *_tensors((args, kwargs))]
+    mode = _torch.fake_mode_of(tensors)
+    dressed: dict[int, torch.Tensor] = {}
+    with _dressed_model(model, mode, dressed), _cpu_default_device():
+        args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
+        try:
+            program = torch.export.export(model, args, kwargs, strict=False)
+        except Exception as error:
+            raise _export_error(model, error) from error
+        return convert_exported_program(program, name=name)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in _torch.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _has_repeats(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bool:
+    tensors = _tensors((tuple(args), dict(kwargs or {})))
+    return len({id(tensor) for tensor in tensors}) < len(tensors)
+
+
+@contextlib.contextmanager
+def _dressed_model(model: torch.nn.Module, mode: Any, dressed: dict[int, torch.Tensor]) -> Iterator[None]:
+    """Put FakeTensors on the CPU in place of the model's ``meta`` tensors; put them back at the end."""
+    originals: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+    try:
+        for module in model.modules():
+            for owner in (module._parameters, module._buffers):
+                for key, tensor in owner.items():
+                    if tensor is not None and tensor.is_meta and not _torch.is_fake(tensor):
+                        originals.append((owner, key, tensor))
+                        owner[key] = _dress(tensor, mode, dressed)  # type: ignore[assignment]
+        yield
+    finally:
+        for owner, key, tensor in originals:
+            owner[key] = tensor
+
+
+def _dress(tensor: torch.Tensor, mode: Any, dressed: dict[int, torch.Tensor]) -> torch.Tensor:
+    """Return the FakeTensor for a meta tensor: one for one, so that tied tensors stay tied."""
+    if id(tensor) not in dressed:
+        with mode:
+            fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        if isinstance(tensor, torch.nn.Parameter):
+            fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+        dressed[id(tensor)] = fake
+    return dressed[id(tensor)]
+
+
+def _example_inputs(
+    tree: tuple[Any, Any], mode: Any, dressed: dict[int, torch.Tensor], shared_inputs: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with ``meta`` tensors dressed; a tensor passed twice is copied.
+
+    torch.export would take a tensor passed twice for one input, and the graph would then be wrong
+    for two different ones. With ``shared_inputs`` it may.
+    """
+    seen: set[int] = set()
+
+    def prepared(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        is_repeat = id(leaf) in seen and not shared_inputs
+        seen.add(id(leaf))
+        if leaf.is_meta and not _torch.is_fake(leaf):
+            leaf = _dress(leaf, mode, dressed)
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_repeat else leaf
+
+    return _torch.tree_map(prepared, tree)  # type: ignore[no-any-return]
+
+
+@contextlib.contextmanager
+def _cpu_default_device() -> Iterator[None]:
+    """Make tensors of ``forward`` real where the default device is ``meta``."""
+    with torch.device("cpu") if torch.get_default_device().type == "meta" else contextlib.nullcontext():
+        yield
+
+
+def _export_error(model: torch.nn.Module, error: Exception) -> Exception:
+    lost = [
+        f"{path}.{key}".lstrip(".")
+        for path, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and value.is_meta
+    ]
+    if lost:
+        return lost_data_error(lost[0])
+    first = str(error).strip().split("\n")
+    return ExportError(
+        f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {' '.join(first[:3])}",
+        fix="the exception above is torch.export's own; torch.export.draft_export lists all obstacles at once",
+    )

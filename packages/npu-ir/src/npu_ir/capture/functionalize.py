@@ -1,0 +1,327 @@
+"""Making an exported program functional: no op changes a tensor in place.
+
+torch.export leaves ``relu_`` and ``add_`` in its program. Two ways lead out:
+
+- *directly*, where no other tensor that is read later can see the change: the op's functional form
+  takes its place during conversion. Activations and residual additions are of this kind.
+- *by tracing again* with PyTorch's functionalization (``run_decompositions({})``), for everything
+  else: buffers and inputs that are updated, writes through views, autocast regions. It costs about
+  as much as the export itself, and it does not see two things, which are put right here first:
+  composite ops whose result shares memory with an argument without their schema saying so
+  (``dropout`` in eval mode, ``einsum``), and placeholders that share memory with each other.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph as FxGraph
+from torch.fx import GraphModule, Node
+
+from npu_ir import _torch
+from npu_ir.capture.provenance import place
+from npu_ir.errors import ConversionError
+from npu_ir.ops.schema import OpSchema, op_type_of, resolve, schema_of
+
+GRAD_REGION = "wrap_with_set_grad_enabled"
+AUTOCAST_REGION = "wrap_with_autocast"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionalProgram:
+    """An exported program, and what is left to do to make it functional.
+
+    Attributes:
+        program: The program to convert.
+        replacements: For each node that writes in place: its functional op, and the node it writes.
+        ties: For each placeholder that is the same tensor as an earlier one: that one's name.
+    """
+
+    program: ExportedProgram
+    replacements: dict[Node, tuple[torch._ops.OpOverload, Node]] = field(default_factory=dict)
+    ties: dict[str, str] = field(default_factory=dict)
+
+
+def functionalize(program: ExportedProgram) -> FunctionalProgram:
+    """Return ``program`` in a form whose conversion is functional.
+
+    Raises:
+        ConversionError: Partly overlapping parameters, buffers or inputs are changed in place, or
+            PyTorch's functionalization fails.
+    """
+    aliases = _Aliases(program.graph)
+    replacements = None
+    if not _has_region(program, AUTOCAST_REGION) and not torch.is_autocast_enabled("cpu"):
+        replacements = _direct_replacements(program, aliases)
+    if replacements is not None:
+        return FunctionalProgram(program, replacements, aliases.ties)
+    return FunctionalProgram(_traced_again(program, aliases), ties=aliases.ties)
+
+
+def _tensor(node: Node) -> torch.Tensor | None:
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) and value.layout is torch.strided else None
+
+
+def _schema(node: Node) -> OpSchema | None:
+    return schema_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+
+
+def _written(node: Node) -> list[Node]:
+    """Return the nodes whose tensors ``node`` changes in place."""
+    schema = _schema(node)
+    if schema is None or not schema.writes:
+        return []
+    given = dict(zip((arg.name for arg in schema.args), node.args, strict=False)) | node.kwargs
+    written = []
+    for arg in schema.args:
+        if arg.writes:
+            value = given.get(arg.name)
+            written += [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, Node)]
+    return written
+
+
+def _hides_a_write(node: Node) -> bool:
+    """Whether a composite op updates running statistics that its schema declares read-only.
+
+    ``batch_norm`` and ``instance_norm`` in training mode do. PyTorch's functionalization knows the
+    first; the second is taken apart before it runs.
+    """
+    schema = _schema(node)
+    if schema is None or "running_mean" not in schema.by_name or schema.writes:
+        return False
+    given = dict(zip((arg.name for arg in schema.args), node.args, strict=False)) | node.kwargs
+    is_training = any(given.get(name) for name in ("training", "train", "use_input_stats"))
+    return is_training and isinstance(given.get("running_mean"), Node)
+
+
+class _Aliases:
+    """Which nodes of an FX graph share memory, read off the FakeTensors of its metadata."""
+
+    def __init__(self, graph: FxGraph) -> None:
+        self.position = {node: index for index, node in enumerate(graph.nodes)}
+        self.members: dict[int, list[Node]] = {}
+        self.outside: set[int] = set()
+        self.ties: dict[str, str] = {}
+        for node in graph.nodes:
+            tensor = _tensor(node)
+            if tensor is None:
+                continue
+            storage = _torch.storage_id(tensor)
+            if node.op == "placeholder":
+                self._tie(node, tensor, self.members.get(storage, []))
+                self.outside.add(storage)
+            self.members.setdefault(storage, []).append(node)
+
+    def _tie(self, node: Node, tensor: torch.Tensor, earlier: list[Node]) -> None:
+        for other in earlier:
+            if _same_view(tensor, other.meta["val"]):
+                self.ties[node.name] = self.ties.get(other.name, other.name)
+                return
+
+    def of(self, node: Node) -> list[Node]:
+        """Return every node that shares memory with ``node``, itself included."""
+        tensor = _tensor(node)
+        return [node] if tensor is None else self.members[_torch.storage_id(tensor)]
+
+    def is_from_outside(self, node: Node) -> bool:
+        tensor = _tensor(node)
+        return tensor is None or _torch.storage_id(tensor) in self.outside
+
+
+def _same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and left.stride() == right.stride()
+        and left.storage_offset() == right.storage_offset()
+    )
+
+
+def _has_region(program: ExportedProgram, name: str) -> bool:
+    return any(_is_region(node, name) for graph in _graphs(program.graph_module) for node in graph.nodes)
+
+
+def _is_region(node: Node, name: str) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == name
+
+
+def _graphs(module: GraphModule) -> Iterator[FxGraph]:
+    yield from (part.graph for part in module.modules() if isinstance(part, GraphModule))
+
+
+# Directly
+
+
+def _direct_replacements(
+    program: ExportedProgram, aliases: _Aliases
+) -> dict[Node, tuple[torch._ops.OpOverload, Node]] | None:
+    """Return the functional op for every node that writes, or None where one needs more than that."""
+    replacements = {}
+    for graph in _graphs(program.graph_module):
+        for node in graph.nodes:
+            if _hides_a_write(node):
+                return None
+            written = _written(node)
+            if not written:
+                continue
+            functional = _functional_op(node) if graph is program.graph and len(written) == 1 else None
+            if functional is None or not _is_invisible(node, written[0], aliases):
+                return None
+            replacements[node] = functional, written[0]
+    return replacements
+
+
+def _is_invisible(node: Node, written: Node, aliases: _Aliases) -> bool:
+    """Whether nothing but later readers of ``written`` itself can see what ``node`` writes."""
+    if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
+        return True  # only the Python object changes, not the memory
+    if aliases.is_from_outside(written):
+        return False
+    now = aliases.position[node]
+    return all(
+        alias is written or aliases.position[alias] >= now or all(aliases.position[user] <= now for user in alias.users)
+        for alias in aliases.of(written)
+    )
+
+
+def _functional_op(node: Node) -> torch._ops.OpOverload | None:
+    """Return the op that computes what ``node`` writes, if it exists and gives the same type."""
+    schema = _schema(node)
+    assert schema is not None
+    namespace, name, overload = op_type_of(schema.op).split(".")
+    functional = resolve(f"{namespace}.{name.removesuffix('_')}.{overload}") if name.endswith("_") else None
+    if functional is None:
+        return None
+    candidate = schema_of(functional)
+    same_arguments = [(arg.name, arg.kind) for arg in candidate.args] == [(arg.name, arg.kind) for arg in schema.args]
+    if candidate.writes or not same_arguments or not _gives_same_type(node, functional):
+        return None
+    return functional
+
+
+def _gives_same_type(node: Node, functional: torch._ops.OpOverload) -> bool:
+    """Whether ``functional`` gives the dtype, shape and strides that writing in place keeps."""
+    expected = _tensor(node)
+    if expected is None:
+        return False
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
+    with _torch.fake_mode_of([expected]):
+        result = functional(*args, **kwargs)
+    same = isinstance(result, torch.Tensor) and result.dtype == expected.dtype and result.shape == expected.shape
+    return same and result.stride() == expected.stride()
+
+
+# By tracing again
+
+
+def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgram:
+    """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed."""
+    prepared = _with_own_graph(program)
+    nodes = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
+    changed = {node for node in program.graph.nodes if _written(node) or _hides_a_write(node)}
+    storages = {_torch.storage_id(tensor) for node in changed for item in _targets(node) if (tensor := _tensor(item)) is not None}
+    _separate_placeholders(program, prepared, nodes, aliases, storages)
+    for node in list(prepared.graph.nodes):
+        _expose_alias(node, storages)
+        if _hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
+            _torch.inline_decomposition(prepared.graph_module, node)
+    prepared.graph_module.recompile()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own LeafSpec
+            return prepared.run_decompositions({})
+    except Exception as error:
+        raise ConversionError(
+            f"PyTorch cannot make the program functional: {type(error).__name__}: {str(error).strip().splitlines()[:1]}",
+            fix="the exception above is PyTorch's own; write without in-place updates of aliased tensors",
+        ) from error
+
+
+def _targets(node: Node) -> list[Node]:
+    """Return the nodes that ``node`` may change, hidden writes included."""
+    return _written(node) or [item for item in node.all_input_nodes if item.op == "placeholder"]
+
+
+def _with_own_graph(program: ExportedProgram) -> ExportedProgram:
+    graph = FxGraph()
+    results, output = graph.graph_copy(program.graph, {}, return_output_node=True)  # type: ignore[misc]
+    graph.output(results).meta.update(output.meta)
+    module = GraphModule(program.graph_module, graph)
+    module.meta.update(program.graph_module.meta)
+    return ExportedProgram(
+        root=module,
+        graph=graph,
+        graph_signature=copy.deepcopy(program.graph_signature),
+        state_dict=dict(program.state_dict),
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        constants=dict(program.constants),
+        verifiers=list(program.verifiers),
+    )
+
+
+def _separate_placeholders(
+    program: ExportedProgram,
+    prepared: ExportedProgram,
+    nodes: dict[Node, Node],
+    aliases: _Aliases,
+    storages: set[int],
+) -> None:
+    """Give each placeholder memory of its own; readers of a tied one read the first."""
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
+    by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for node in by_name.values():
+        tensor = _tensor(node)
+        if tensor is None or _torch.storage_id(tensor) not in storages:
+            continue
+        group = [other for other in aliases.of(node) if other.op == "placeholder"]
+        if len(group) == 1:
+            continue
+        untied = [other.name for other in group if other.name not in aliases.ties]
+        if len(untied) > 1:
+            names = ", ".join(str(targets[name] or name) for name in untied)
+            raise ConversionError(
+                f"{names} overlap in memory, and one of them is changed in place",
+                where=place(next(iter(node.users), node)),
+                fix="make each a tensor of its own (clone), or keep one and take views of it in forward",
+            )
+        first = by_name[aliases.ties.get(node.name, node.name)]
+        if node is not first:
+            nodes[node].replace_all_uses_with(nodes[first])
+            with tensor.fake_mode:  # type: ignore[attr-defined]
+                nodes[node].meta["val"] = torch.empty_like(tensor)
+            target = targets[node.name]
+            if target in prepared.state_dict:
+                prepared.state_dict[target] = torch.empty_like(prepared.state_dict[target])
+            elif target in prepared.constants:
+                prepared.constants[target] = torch.empty_like(prepared.constants[target])
+
+
+def _expose_alias(node: Node, storages: set[int]) -> None:
+    """Put an explicit view in place of an op that hides that its result is memory of an argument."""
+    tensor = _tensor(node)
+    if tensor is None or node.op != "call_function" or _torch.storage_id(tensor) not in storages:
+        return
+    root = node
+    while root.target is _torch.GETITEM:
+        root = root.args[0]  # type: ignore[assignment]
+    schema = _schema(root)
+    if schema is None or schema.writes or any(item.alias_info is not None for item in schema.op._schema.returns):
+        return
+    for item in root.all_input_nodes:
+        source = _tensor(item)
+        if source is not None and _torch.storage_id(source) == _torch.storage_id(tensor):
+            with node.graph.inserting_after(node):
+                view = node.graph.call_function(
+                    torch.ops.aten.as_strided.default,
+                    (item, list(tensor.shape), list(tensor.stride()), tensor.storage_offset()),
+                )
+            view.meta = dict(node.meta)
+            node.replace_all_uses_with(item if _same_view(source, tensor) else view)
+            return

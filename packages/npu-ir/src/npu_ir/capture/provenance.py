@@ -1,0 +1,40 @@
+"""Where an FX node came from: the module that ran it and the user's source line."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import torch
+
+from npu_ir.node import Provenance
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
+
+
+def provenance_of(node: torch.fx.Node) -> Provenance:
+    """Return module path and ``file:line`` of ``node``, as far as its metadata tells."""
+    return Provenance(_module_path(node), source_line(node))
+
+
+def _module_path(node: torch.fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = next(reversed(stack.values()))[0]
+    return str(path).removeprefix("L['self'].").removeprefix("L['self']")
+
+
+def source_line(node: torch.fx.Node) -> str:
+    """Return the innermost ``file:line`` outside PyTorch; inside it where there is no other."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    outside = [frame for frame in frames if not frame[0].startswith(_TORCH_DIRECTORY)]
+    chosen = (outside or frames)[-1:]
+    return ":".join(chosen[0]) if chosen else ""
+
+
+def place(node: torch.fx.Node) -> str:
+    """Return where an error was found: the FX node and the user's source line."""
+    line = source_line(node)
+    return f"node {node.name!r}" + (f", {line}" if line else "")

@@ -1,0 +1,175 @@
+"""The rules every graph keeps, as a table.
+
+Each rule is a function that yields one message per violation; ``check`` raises the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from npu_ir.errors import GraphError
+from npu_ir.literals import same_literal, to_literal
+from npu_ir.node import InputKind, Value
+from npu_ir.ops.arguments import bind_arguments
+from npu_ir.ops.schema import resolve, schema_of
+from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+    from npu_ir.node import Use
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the IR: what must hold, and the function that finds where it does not."""
+
+    name: str
+    statement: str
+    violations: Callable[[Graph], Iterator[str]]
+
+
+def _names(graph: Graph) -> Iterator[str]:
+    for value in graph.values:
+        if graph._values.get(value.name) is not value:
+            yield f"%{value.name} is not the value its graph knows by that name"
+    for node in graph.nodes:
+        if graph._nodes.get(node.name) is not node:
+            yield f"node {node.name!r} is not the node its graph knows by that name"
+    if len(graph._values) != len(graph.values) or len(graph._nodes) != len(graph.nodes):
+        yield "the graph knows names of values or nodes that are not in it"
+
+
+def _outputs(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        for index, value in enumerate(node.outputs):
+            if value.producer is not node or value.index != index or value.argument is not None:
+                yield f"%{value.name} is output {index} of node {node.name!r} but does not say so"
+    for value in graph.arguments:
+        if value.producer is not None or value.argument is None:
+            yield f"%{value.name} comes from outside but also names a producer"
+
+
+def _order(graph: Graph) -> Iterator[str]:
+    defined = set(graph.arguments)
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value not in defined:
+                yield f"node {node.name!r} reads %{value.name} before it is produced"
+        defined.update(node.outputs)
+    for value in (*graph.outputs, *graph.updates.values()):
+        if value not in defined:
+            yield f"the graph returns %{value.name}, which nothing in it produces"
+
+
+def _uses(graph: Graph) -> Iterator[str]:
+    expected: dict[Value, set[Use]] = {value: set() for value in graph.values}
+    for node in graph.nodes:
+        for index, value in enumerate(node.inputs):
+            expected.setdefault(value, set()).add((node, index))
+    for index, leaf in enumerate(graph.results[1]):
+        if isinstance(leaf, Value):
+            expected.setdefault(leaf, set()).add((None, index))
+    for target, value in graph.updates.items():
+        expected.setdefault(value, set()).add((None, target))
+    for value, uses in expected.items():
+        if set(value.uses) != uses:
+            yield f"the recorded uses of %{value.name} are not the places that read it"
+
+
+def _types(graph: Graph) -> Iterator[str]:
+    for value in graph.values:
+        if isinstance(value.type, TensorType):
+            yield from (f"%{value.name}: {problem}" for problem in _tensor_type_problems(value.type))
+        elif not isinstance(value.type, ScalarType) or value.type.kind not in SCALAR_KINDS:
+            yield f"%{value.name} has no type of the IR: {value.type!r}"
+
+
+def _tensor_type_problems(type: TensorType) -> Iterator[str]:
+    try:
+        dtype_name(type.dtype)
+    except (KeyError, TypeError):
+        yield f"{type.dtype!r} is no dtype"
+    for numbers in (type.shape, type.strides or ()):
+        if not all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers):
+            yield f"sizes and strides are integers of at least 0, not {numbers}"
+    if type.strides is not None and len(type.strides) != len(type.shape):
+        yield f"{len(type.strides)} strides for {len(type.shape)} dimensions"
+
+
+def _attrs(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        for name, value in node.attrs.items():
+            try:
+                plain = same_literal(to_literal(value), value)
+            except GraphError as error:
+                yield f"attribute {name!r} of node {node.name!r}: {error.message}"
+            else:
+                if not plain:
+                    yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
+
+
+def _schemas(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        if node.operands is not None and len(node.operands) != len(node.inputs):
+            yield f"node {node.name!r} has {len(node.inputs)} inputs but {len(node.operands)} operand names"
+            continue
+        op = resolve(node.op_type)
+        if op is None:
+            continue
+        try:
+            bind_arguments(schema_of(op), len(node.inputs), node.operands, node.attrs)
+        except GraphError as error:
+            yield f"node {node.name!r}: {error.message}"
+
+
+def _signature(graph: Graph) -> Iterator[str]:
+    for what, (structure, leaves) in (("call", graph.call), ("results", graph.results)):
+        if structure.num_leaves != len(leaves):
+            yield f"the {what} have {structure.num_leaves} places for {len(leaves)} leaves"
+    if {leaf for leaf in graph.call[1] if isinstance(leaf, Value)} != set(graph.inputs):
+        yield "the call must use every input of the graph, and no other value"
+    for target, value in graph.updates.items():
+        if target.argument is None or target.argument.kind is InputKind.CONSTANT:
+            yield f"%{target.name} is updated but is no input, parameter or buffer"
+        if not (isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)):
+            yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
+
+
+def _data(graph: Graph) -> Iterator[str]:
+    keys: Counter[str] = Counter()
+    for value in graph.arguments:
+        argument: Any = value.argument
+        if argument.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            keys.update((argument.target, *argument.aliases))
+        if argument.kind is InputKind.CONSTANT and argument.data is None:
+            yield f"constant %{value.name} has no data"
+        if argument.data is not None and not TensorType.of(argument.data).same_shape_and_dtype(value.type):
+            yield f"%{value.name} is {value.type} but its data is {TensorType.of(argument.data)}"
+    yield from (f"{key!r} names more than one parameter or buffer" for key, count in keys.items() if count > 1)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("names", "every value and node has a name of its own, and the graph finds it by that name", _names),
+    Rule("outputs", "every value has one producer, or comes from outside", _outputs),
+    Rule("order", "a value is produced before it is read", _order),
+    Rule("uses", "the recorded uses of a value are exactly the places that read it", _uses),
+    Rule("types", "every value has a type, with sizes and strides that are integers", _types),
+    Rule("attrs", "attributes are plain data", _attrs),
+    Rule("schemas", "the inputs and attributes of a known op fit its schema", _schemas),
+    Rule("signature", "call, results and updates name values of the right kind, number and type", _signature),
+    Rule("data", "constants have data of their type; state_dict keys are unique", _data),
+)
+
+
+def check(graph: Graph) -> None:
+    """Verify every rule.
+
+    Raises:
+        GraphError: The first violation found, with the rule it breaks.
+    """
+    for rule in RULES:
+        for problem in rule.violations(graph):
+            raise GraphError(problem, where=f"graph {graph.name!r}, rule {rule.name!r}: {rule.statement}")

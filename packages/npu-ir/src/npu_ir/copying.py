@@ -1,0 +1,86 @@
+"""Copies of a graph: whole, or a part of it as a graph of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from npu_ir.errors import GraphError
+from npu_ir.node import InputKind, OpNode, Value
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
+
+def clone(graph: Graph, name: str) -> Graph:
+    """Return a graph equal to ``graph``, named ``name``."""
+    copy = type(graph)(name)
+    values = {value: copy_argument(copy, value) for value in graph.arguments}
+    for node in graph.nodes:
+        copy_node(copy, node, values)
+
+    def moved(leaf: Any) -> Any:
+        return values[leaf] if isinstance(leaf, Value) else leaf
+
+    if graph._call is not None:
+        copy._call = graph._call[0], tuple(map(moved, graph._call[1]))
+    copy._results = graph._results[0], tuple(map(moved, graph._results[1]))
+    for index, leaf in enumerate(copy._results[1]):
+        if isinstance(leaf, Value):
+            leaf._uses[None, index] = None
+    for target, value in graph.updates.items():
+        copy.set_update(values[target], values[value])
+    return copy
+
+
+def copy_argument(graph: Graph, value: Value) -> Value:
+    """Add what ``value`` stands for to ``graph`` and return the new value."""
+    assert value.argument is not None
+    return graph._add_argument(value.name, value.type, value.argument)
+
+
+def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
+    """Append a copy of ``node``, reading what ``values`` maps its inputs to; extends ``values``."""
+    copied = graph.insert(
+        node.op_type,
+        [values[value] for value in node.inputs],
+        node.attrs,
+        types=[value.type for value in node.outputs],
+        operands=node.operands,
+        name=node.name,
+        output_names=[value.name for value in node.outputs],
+        provenance=node.provenance,
+    )
+    values.update(zip(node.outputs, copied.outputs, strict=True))
+    return copied
+
+
+def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
+    """Return ``nodes`` of ``graph`` as a graph of their own, in the order of ``graph``.
+
+    Raises:
+        GraphError: A node is not in ``graph``.
+    """
+    chosen = set(nodes)
+    for node in chosen:
+        if node._graph is not graph:
+            raise GraphError(f"node {node.name!r} is not in graph {graph.name!r}")
+    part = type(graph)(name)
+    values: dict[Value, Value] = {}
+    results: list[Value] = []
+    for node in graph.nodes:
+        if node not in chosen:
+            continue
+        for value in node.inputs:
+            if value not in values:
+                values[value] = _outside(part, value)
+        copy_node(part, node, values)
+        results += [value for value in node.outputs if any(user not in chosen for user, _ in value.uses)]
+    part.set_outputs(tuple(values[value] for value in results))
+    return part
+
+
+def _outside(part: Graph, value: Value) -> Value:
+    if value.argument is not None and value.argument.kind is not InputKind.INPUT:
+        return copy_argument(part, value)
+    return part.add_input(value.name, value.type)

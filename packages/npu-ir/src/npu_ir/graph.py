@@ -1,0 +1,546 @@
+"""The graph: ordered nodes over SSA values, and the only methods that edit them.
+
+Every method checks what it is given before it changes anything, so an edit that fails leaves the
+graph as it was. Edits cost O(1) or O(number of uses); whole-graph methods are linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from npu_ir.errors import GraphError
+from npu_ir.literals import Literal, to_literal
+from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Provenance, Value
+from npu_ir.structure import Structure, flatten
+from npu_ir.types import ScalarType, TensorType, Type
+
+
+class Graph:
+    """A functional program over tensors: what a model computes, without its weights.
+
+    Args:
+        name: Shown when the graph is printed; any string.
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self._next_id = 0
+        self._counters: dict[str, int] = {}
+        self._values: dict[str, Value] = {}
+        self._nodes: dict[str, OpNode] = {}
+        self._root = OpNode("", "", (), None, {}, NO_PROVENANCE)
+        self._arguments: dict[InputKind, dict[str, Value]] = {kind: {} for kind in InputKind}
+        self._call: tuple[Structure, tuple[Any, ...]] | None = None
+        self._results: tuple[Structure, tuple[Any, ...]] = flatten(())[1], ()
+        self._updates: dict[Value, Value] = {}
+
+    # What is in it
+
+    @property
+    def nodes(self) -> tuple[OpNode, ...]:
+        """The nodes in order: a snapshot, safe to iterate over while editing."""
+        return tuple(self._iterate())
+
+    def nodes_of(self, *op_types: str) -> Iterator[OpNode]:
+        """Yield the nodes of these op types in order; nodes erased meanwhile are left out."""
+        for node in [node for node in self._iterate() if node.op_type in op_types]:
+            if not node.is_erased:
+                yield node
+
+    def _iterate(self) -> Iterator[OpNode]:
+        node = self._root._next
+        while node is not self._root:
+            yield node
+            node = node._next
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value: what comes from outside, then what the nodes produce, in order."""
+        return tuple(self.arguments) + tuple(value for node in self._iterate() for value in node.outputs)
+
+    @property
+    def arguments(self) -> tuple[Value, ...]:
+        """Every value that comes from outside: inputs, parameters, buffers, constants."""
+        return tuple(value for group in self._arguments.values() for value in group.values())
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The tensors and numbers the user passes, in the order they were added."""
+        return tuple(self._arguments[InputKind.INPUT].values())
+
+    @property
+    def parameters(self) -> Mapping[str, Value]:
+        """The model's parameters by ``state_dict`` name; a tied parameter appears once."""
+        return MappingProxyType(self._arguments[InputKind.PARAMETER])
+
+    @property
+    def buffers(self) -> Mapping[str, Value]:
+        """The model's buffers by name; a tied buffer appears once."""
+        return MappingProxyType(self._arguments[InputKind.BUFFER])
+
+    @property
+    def constants(self) -> Mapping[str, Value]:
+        """The tensors made while the model ran, by name; ``value.argument.data`` holds each."""
+        return MappingProxyType(self._arguments[InputKind.CONSTANT])
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The values returned to the user, flat; constants among the results are left out."""
+        return tuple(leaf for leaf in self._results[1] if isinstance(leaf, Value))
+
+    @property
+    def call(self) -> tuple[Structure, tuple[Any, ...]]:
+        """How the graph is called: the structure of ``(args, kwargs)``, and at its leaves the
+        inputs or the literals that the graph was made for."""
+        if self._call is not None:
+            return self._call
+        leaves, structure = flatten((self.inputs, {}))
+        return structure, tuple(leaves)
+
+    @property
+    def results(self) -> tuple[Structure, tuple[Any, ...]]:
+        """What the graph returns: the structure, and at its leaves values or literals."""
+        return self._results
+
+    @property
+    def updates(self) -> Mapping[Value, Value]:
+        """For each input, parameter or buffer that the model changes in place: its new content."""
+        return MappingProxyType(self._updates)
+
+    def value(self, name: str) -> Value:
+        """Return the value called ``name``.
+
+        Raises:
+            GraphError: There is none.
+        """
+        if name not in self._values:
+            raise GraphError(f"graph {self.name!r} has no value {name!r}")
+        return self._values[name]
+
+    def node(self, name: str) -> OpNode:
+        """Return the node called ``name``.
+
+        Raises:
+            GraphError: There is none.
+        """
+        if name not in self._nodes:
+            raise GraphError(f"graph {self.name!r} has no node {name!r}")
+        return self._nodes[name]
+
+    # What comes from outside
+
+    def add_input(self, name: str, type: Type) -> Value:
+        """Add a tensor or number that the user passes."""
+        return self._add_argument(name, type, Argument(InputKind.INPUT, name))
+
+    def add_parameter(self, target: str, type: TensorType, *, aliases: Sequence[str] = (), name: str | None = None) -> Value:
+        """Add a parameter by its ``state_dict`` key; ``aliases`` are further keys tied to it."""
+        return self._add_argument(name or target, type, Argument(InputKind.PARAMETER, target, tuple(aliases)))
+
+    def add_buffer(
+        self,
+        target: str,
+        type: TensorType,
+        *,
+        aliases: Sequence[str] = (),
+        persistent: bool = True,
+        data: torch.Tensor | None = None,
+        name: str | None = None,
+    ) -> Value:
+        """Add a buffer; ``data`` is the content of a non-persistent one, where it is known."""
+        if persistent and data is not None:
+            raise GraphError(f"buffer {target!r} is persistent: its content comes with the weights")
+        argument = Argument(InputKind.BUFFER, target, tuple(aliases), persistent, _checked_data(data, type, target))
+        return self._add_argument(name or target, type, argument)
+
+    def add_constant(self, target: str, data: torch.Tensor, *, name: str | None = None) -> Value:
+        """Add a tensor whose content is part of the graph; it is not copied."""
+        type = TensorType.of(data)
+        return self._add_argument(name or target, type, Argument(InputKind.CONSTANT, target, data=_checked_data(data, type, target)))
+
+    def _add_argument(self, name: str, type: Type, argument: Argument) -> Value:
+        group = self._arguments[argument.kind]
+        if argument.target in group:
+            raise GraphError(f"graph {self.name!r} already has a {argument.kind.value} {argument.target!r}")
+        value = self._new_value(name, type, argument=argument)
+        group[argument.target] = value
+        return value
+
+    def erase_argument(self, value: Value) -> None:
+        """Remove a parameter, buffer or constant that nothing reads.
+
+        Raises:
+            GraphError: It is a user input, is not in this graph, or is still read.
+        """
+        self._require_mine(value)
+        if value.argument is None or value.argument.kind is InputKind.INPUT:
+            raise GraphError(f"%{value.name} is no parameter, buffer or constant", fix="user inputs are part of the signature")
+        self._require_unused(value)
+        if value in self._updates:
+            raise GraphError(f"%{value.name} is updated by the graph", fix="drop the update first: set_update(value, None)")
+        del self._arguments[value.argument.kind][value.argument.target]
+        del self._values[value.name]
+
+    # How it is called and what it gives back
+
+    def set_call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> None:
+        """State how the graph is called: nested containers with its inputs, and literals, as leaves.
+
+        An input that stands in two places is one tensor passed twice.
+
+        Raises:
+            GraphError: An input does not appear, or a leaf is neither input nor literal.
+        """
+        leaves, structure = flatten((tuple(args), dict(kwargs or {})))
+        self.set_call_structure(structure, leaves)
+
+    def set_call_structure(self, structure: Structure, leaves: Sequence[Any]) -> None:
+        """Like `set_call`, with the structure of ``(args, kwargs)`` and its leaves apart."""
+        checked = self._leaves(structure, leaves)
+        passed = [leaf for leaf in checked if isinstance(leaf, Value)]
+        if set(passed) != set(self.inputs):
+            raise GraphError("the call must use every input of the graph, and no other value")
+        self._call = structure, checked
+
+    def set_outputs(self, tree: Any) -> None:
+        """State what the graph returns: a value or literal, or nested containers of them.
+
+        Raises:
+            GraphError: A leaf is neither a value of this graph nor a literal.
+        """
+        leaves, structure = flatten(tree)
+        self.set_results(structure, leaves)
+
+    def set_results(self, structure: Structure, leaves: Sequence[Any]) -> None:
+        """Like `set_outputs`, with the structure and its leaves apart."""
+        checked = self._leaves(structure, leaves)
+        for index, leaf in enumerate(self._results[1]):
+            if isinstance(leaf, Value):
+                del leaf._uses[None, index]
+        self._results = structure, checked
+        for index, leaf in enumerate(checked):
+            if isinstance(leaf, Value):
+                leaf._uses[None, index] = None
+
+    def set_update(self, target: Value, value: Value | None) -> None:
+        """State that running the graph gives ``target`` the content of ``value``; None: leaves it.
+
+        Raises:
+            GraphError: ``target`` does not come from outside or is a constant, or the types differ.
+        """
+        self._require_mine(target)
+        if target.argument is None or target.argument.kind is InputKind.CONSTANT:
+            raise GraphError(f"%{target.name} cannot be updated", fix="update an input, a parameter or a buffer")
+        if value is not None:
+            self._require_mine(value)
+            _require_same_type(target, value)
+        old = self._updates.pop(target, None)
+        if old is not None:
+            del old._uses[None, target]
+        if value is not None:
+            self._updates[target] = value
+            value._uses[None, target] = None
+
+    def _leaves(self, structure: Structure, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        if structure.num_leaves != len(leaves):
+            raise GraphError(f"a structure with {structure.num_leaves} places cannot hold {len(leaves)} leaves")
+        for leaf in leaves:
+            if isinstance(leaf, Value):
+                self._require_mine(leaf)
+        return tuple(leaf if isinstance(leaf, Value) else to_literal(leaf) for leaf in leaves)
+
+    # Nodes
+
+    def insert(
+        self,
+        op_type: str,
+        inputs: Sequence[Value] = (),
+        attrs: Mapping[str, Literal] | None = None,
+        *,
+        types: Type | Sequence[Type],
+        operands: Sequence[str] | None = None,
+        name: str | None = None,
+        output_names: Sequence[str] | None = None,
+        before: OpNode | None = None,
+        after: OpNode | None = None,
+        provenance: Provenance = NO_PROVENANCE,
+    ) -> OpNode:
+        """Add a node: at the end, or right before or after another one.
+
+        Args:
+            op_type: The op's full name.
+            inputs: Values of this graph, flat, in the order of the schema's arguments.
+            attrs: The arguments that are no values; plain data (`npu_ir.literals`).
+            types: One type per output; a single type for one output.
+            operands: For each input the schema argument it fills.
+            name: Wanted name of the node; made unique.
+            output_names: Wanted names of the outputs; made unique.
+            before: Insert in front of this node.
+            after: Insert behind this node.
+            provenance: Where the node comes from.
+
+        Raises:
+            GraphError: An input is of another graph, an attr is not plain data, both ``before``
+                and ``after`` are given, or the records do not fit in number.
+        """
+        output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
+        for value in inputs:
+            self._require_mine(value)
+        plain = _plain_attrs(op_type, attrs or {})
+        if operands is not None and len(operands) != len(inputs):
+            raise GraphError(f"{op_type}: {len(inputs)} inputs but {len(operands)} operand names")
+        if output_names is not None and len(output_names) != len(output_types):
+            raise GraphError(f"{op_type}: {len(output_types)} outputs but {len(output_names)} output names")
+        next_node = self._position(before, after)
+
+        node = OpNode(
+            self._unique(self._nodes, name or short_name(op_type)),
+            op_type,
+            tuple(inputs),
+            None if operands is None else tuple(operands),
+            plain,
+            provenance,
+        )
+        self._link(node, next_node)
+        self._nodes[node.name] = node
+        for index, value in enumerate(node.inputs):
+            value._uses[node, index] = None
+        wanted = output_names or default_output_names(node.name, len(output_types))
+        node.outputs = tuple(
+            self._new_value(wanted[index], type, producer=node, index=index) for index, type in enumerate(output_types)
+        )
+        return node
+
+    def erase(self, node: OpNode) -> None:
+        """Remove a node whose outputs nothing reads.
+
+        Raises:
+            GraphError: The node is not in this graph, or an output is still read.
+        """
+        self._require_my_node(node)
+        for value in node.outputs:
+            self._require_unused(value)
+        for index, value in enumerate(node.inputs):
+            del value._uses[node, index]
+        for value in node.outputs:
+            del self._values[value.name]
+        del self._nodes[node.name]
+        node._previous._next, node._next._previous = node._next, node._previous
+        node._graph = None
+
+    def replace_all_uses(self, old: Value, new: Value) -> None:
+        """Make everything that reads ``old`` read ``new``: nodes, results and updates.
+
+        Raises:
+            GraphError: One of them is not in this graph, or they differ in shape or dtype.
+        """
+        self._require_mine(old)
+        self._require_mine(new)
+        _require_same_type(old, new)
+        if old is new:
+            return
+        nodes: dict[OpNode, None] = {}
+        for user, slot in old.uses:
+            new._uses[user, slot] = None
+            if user is not None:
+                nodes[user] = None
+            elif isinstance(slot, Value):
+                self._updates[slot] = new
+        for node in nodes:
+            node._inputs = tuple(new if value is old else value for value in node._inputs)
+            node._binding = None
+        if any(user is None and isinstance(slot, int) for user, slot in old._uses):
+            structure, leaves = self._results
+            self._results = structure, tuple(new if leaf is old else leaf for leaf in leaves)
+        old._uses.clear()
+
+    def set_input(self, node: OpNode, index: int, value: Value) -> None:
+        """Make ``node`` read ``value`` as its input number ``index``.
+
+        Raises:
+            GraphError: Node or value is not in this graph, or there is no such input.
+        """
+        self._require_my_node(node)
+        self._require_mine(value)
+        if not 0 <= index < len(node.inputs):
+            raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, no input {index}")
+        del node.inputs[index]._uses[node, index]
+        node._inputs = (*node.inputs[:index], value, *node.inputs[index + 1 :])
+        node._binding = None
+        value._uses[node, index] = None
+
+    def set_attrs(self, node: OpNode, attrs: Mapping[str, Literal]) -> None:
+        """Replace all attributes of ``node``.
+
+        Raises:
+            GraphError: The node is not in this graph, or an attribute is not plain data.
+        """
+        self._require_my_node(node)
+        node._attrs = _plain_attrs(node.op_type, attrs)
+        node._binding = None
+
+    def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
+        """Replace what is known of where ``node`` came from."""
+        self._require_my_node(node)
+        node.provenance = provenance
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give ``value`` the name ``name``, made unique if another value has it."""
+        self._require_mine(value)
+        del self._values[value.name]
+        value._name = self._unique(self._values, name)
+        self._values[value.name] = value
+
+    # Whole graph
+
+    def sort(self) -> None:
+        """Put every node behind the producers of its inputs; otherwise the order stays.
+
+        Raises:
+            GraphError: The nodes depend on each other in a cycle; nothing was moved.
+        """
+        from npu_ir.order import topological_order
+
+        order = topological_order(self)
+        self._root._next = self._root._previous = self._root
+        for node in order:
+            self._link(node, self._root)
+
+    def clone(self, name: str | None = None) -> Graph:
+        """Return a graph equal to this one that shares nothing with it but the constants' data."""
+        from npu_ir.copying import clone
+
+        return clone(self, name or self.name)
+
+    def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
+        """Return the given nodes as a graph of their own.
+
+        Values that they read and do not produce become its inputs (parameters, buffers and
+        constants stay what they are); values of theirs that are read elsewhere are its results.
+        """
+        from npu_ir.copying import subgraph
+
+        return subgraph(self, nodes, name)
+
+    def check(self) -> None:
+        """Verify every rule of `npu_ir.check.RULES`.
+
+        Raises:
+            GraphError: Names the rule that is broken and where.
+        """
+        from npu_ir.check import check
+
+        check(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same program: names, types, order, data; provenance aside."""
+        from npu_ir.equality import same_graph
+
+        return isinstance(other, Graph) and same_graph(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        from npu_ir.text.printer import format_ir
+
+        return format_ir(self)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.parameters)} parameters, {len(self)} nodes>"
+
+    # Inside
+
+    def _new_value(self, name: str, type: Type, **fields: Any) -> Value:
+        value = Value(self._next_id, self._unique(self._values, name), type, **fields)
+        self._next_id += 1
+        self._values[value.name] = value
+        return value
+
+    def _unique(self, taken: Mapping[str, object], name: str) -> str:
+        if name not in taken:
+            return name
+        base, _, suffix = name.rpartition("#")
+        base = base if base and suffix.isdigit() else name
+        count = self._counters.get(base, 0)
+        while True:
+            count += 1
+            if f"{base}#{count}" not in taken:
+                self._counters[base] = count
+                return f"{base}#{count}"
+
+    def _position(self, before: OpNode | None, after: OpNode | None) -> OpNode:
+        """Return the node in front of which to insert."""
+        if before is not None and after is not None:
+            raise GraphError("a node is inserted before one node or after one, not both")
+        anchor = before or after
+        if anchor is None:
+            return self._root
+        self._require_my_node(anchor)
+        return anchor if before is not None else anchor._next
+
+    def _link(self, node: OpNode, next_node: OpNode) -> None:
+        node._graph = self
+        node._previous, node._next = next_node._previous, next_node
+        node._previous._next = node
+        next_node._previous = node
+
+    def _require_mine(self, value: Value) -> None:
+        if self._values.get(value.name) is not value:
+            raise GraphError(f"%{value.name} is not a value of graph {self.name!r}")
+
+    def _require_my_node(self, node: OpNode) -> None:
+        if node._graph is not self:
+            raise GraphError(f"node {node.name!r} is not in graph {self.name!r}")
+
+    def _require_unused(self, value: Value) -> None:
+        if value._uses:
+            readers = sorted({"the results" if node is None else node.name for node, _ in value._uses})
+            raise GraphError(
+                f"%{value.name} is still read by {', '.join(readers[:5])}",
+                where=f"graph {self.name!r}",
+                fix="replace_all_uses first",
+            )
+
+
+def short_name(op_type: str) -> str:
+    """Return what to call a node of ``op_type``: ``conv2d`` for ``aten.conv2d.default``."""
+    parts = op_type.strip("<>").split(".")
+    return parts[1] if len(parts) > 1 else parts[0].split(" ")[-1]
+
+
+def default_output_names(node_name: str, count: int) -> list[str]:
+    """Return the wanted output names of a node: its own, numbered where there are several."""
+    return [node_name] if count == 1 else [f"{node_name}.{index}" for index in range(count)]
+
+
+def _plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
+    plain = {}
+    for name, value in attrs.items():
+        try:
+            plain[name] = to_literal(value)
+        except GraphError as error:
+            raise GraphError(error.message, where=f"attribute {name!r} of {op_type}", fix=error.fix) from error
+    return plain
+
+
+def _require_same_type(old: Value, new: Value) -> None:
+    alike = old.type == new.type or (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type))
+    if not alike:
+        raise GraphError(f"%{new.name} is {new.type}, it cannot stand for %{old.name}, which is {old.type}")
+
+
+def _checked_data(data: torch.Tensor | None, type: TensorType, target: str) -> torch.Tensor | None:
+    if data is None:
+        return None
+    if data.is_meta or not type.same_shape_and_dtype(TensorType.of(data)):
+        raise GraphError(f"{target!r} is {type}, its data is {TensorType.of(data)} on {data.device}")
+    return data.detach()
+
+

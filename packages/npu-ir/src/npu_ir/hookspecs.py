@@ -1,0 +1,40 @@
+"""Every hook a plugin may implement. A plugin is a module or object in the entry-point group ``npu``.
+
+```toml
+[project.entry-points.npu]
+my-plugin = "my_package.plugin"
+```
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from npu_ir.registry import OpRegistry
+
+hookspec = pluggy.HookspecMarker("npu")
+hookimpl = pluggy.HookimplMarker("npu")
+
+
+@hookspec
+def npu_register_ops(registry: OpRegistry) -> None:
+    """Register executors and conversions: ``registry.register_executor(op_type)(function)``."""
+
+
+@hookspec
+def npu_passes() -> list[Any]:  # type: ignore[empty-body]
+    """Return the graph passes this plugin offers, each with a unique ``name``."""
+
+
+@hookspec
+def npu_backends() -> list[Any]:  # type: ignore[empty-body]
+    """Return the backends this plugin offers, each with a unique ``name``."""
+
+
+@hookspec
+def npu_add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``npu`` subcommands: ``commands.add_parser(name).set_defaults(run=function)``."""

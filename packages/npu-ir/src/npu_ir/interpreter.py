@@ -1,0 +1,131 @@
+"""What a graph means: run its nodes in order, one by one.
+
+Everything else that runs a graph is measured against this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.binding import bind_inputs, bind_weights
+from npu_ir.graph import Graph
+from npu_ir.node import OpNode, Value
+from npu_ir.ops.execution import execute_node
+from npu_ir.structure import unflatten
+
+Observer = Callable[[OpNode, "list[Any]"], None]
+
+
+def execute_ir(
+    graph: Graph,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    constants: Mapping[str, torch.Tensor] | None = None,
+    return_mutations: bool = False,
+) -> Any:
+    """Return what ``model(*args, **kwargs)`` returns, computed node by node.
+
+    Neither the arguments nor the weights are changed. No gradients are recorded, and the caller's
+    autocast and default device have no influence.
+
+    Args:
+        graph: The program.
+        args: Positional arguments, nested as when the model was captured.
+        kwargs: Keyword arguments.
+        weights: Parameters and buffers by ``state_dict`` key, or the path of a file of them. Not
+            needed for a graph without parameters and persistent buffers.
+        constants: Tensors by name that take the place of the graph's constants, or of
+            non-persistent buffers.
+        return_mutations: Return a pair: the results, and the new content of every buffer,
+            parameter or input that the model would have changed, by name.
+
+    Raises:
+        ExecutionError: The arguments are not what the graph was made for, or a node fails.
+        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+    """
+    interpreter = Interpreter(graph, weights, constants)
+    leaves, mutations = interpreter.run_flat(args, kwargs)
+    results = unflatten(graph.results[0], leaves)
+    return (results, mutations) if return_mutations else results
+
+
+class Interpreter:
+    """A graph with its weights bound, ready to be run.
+
+    Args:
+        graph: The program; it must not be edited while this exists.
+        weights: As for `execute_ir`.
+        constants: As for `execute_ir`.
+
+    Raises:
+        WeightError: As for `execute_ir`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+        constants: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        self.graph = graph
+        self._weights = bind_weights(graph, weights, constants)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model returns on these arguments."""
+        return unflatten(self.graph.results[0], self.run_flat(args, kwargs)[0])
+
+    def run_flat(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, observe: Observer | None = None
+    ) -> tuple[list[Any], dict[str, torch.Tensor]]:
+        """Return the results as a flat list, and the new content of what the model updates, by name.
+
+        Args:
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            observe: Called after each node, with the node and its outputs.
+        """
+        values = {**self._weights, **bind_inputs(self.graph, args, kwargs or {})}
+        device = next((tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)), torch.device("cpu"))
+        remaining = {value: len(value.uses) for value in self.graph.values}
+        with _no_outside_influence(device):
+            for node in self.graph.nodes:
+                outputs = execute_node(node, [values[value] for value in node.inputs], device)
+                values.update(zip(node.outputs, outputs, strict=True))
+                if observe is not None:
+                    observe(node, outputs)
+                _release(node, values, remaining)
+        leaves = [values[leaf] if isinstance(leaf, Value) else leaf for leaf in self.graph.results[1]]
+        mutations = {
+            name: values[value] for target, value in self.graph.updates.items() for name in _names(target)
+        }
+        return leaves, mutations
+
+
+def _names(target: Value) -> tuple[str, ...]:
+    """Return every name an updated input, parameter or buffer goes by outside."""
+    assert target.argument is not None
+    return (target.argument.target, *target.argument.aliases)
+
+
+def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]) -> None:
+    """Forget the values that nothing reads any more."""
+    for value in node.inputs:
+        remaining[value] -= 1
+    for value in {*node.inputs, *node.outputs}:
+        if remaining[value] == 0:
+            del values[value]
+
+
+@contextlib.contextmanager
+def _no_outside_influence(device: torch.device) -> Iterator[None]:
+    """Shut out what would change the meaning of an op: autograd, autocast, the default device."""
+    with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False):
+        with torch.autocast(device.type, enabled=False) if device.type not in ("cpu", "meta") else contextlib.nullcontext():
+            yield

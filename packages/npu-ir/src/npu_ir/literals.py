@@ -1,0 +1,139 @@
+"""The plain data an attribute may hold, and its two exact written forms.
+
+A literal is None, a bool, int, float, complex or string, a torch dtype, device, layout or memory
+format, or a list of literals. Text form: ``[1, -0.0, nan, f32, device("cpu"), strided]``.
+JSON form: numbers, strings, bools, null and lists stand for themselves; everything else is an
+object with one key, such as ``{"dtype": "f32"}`` or ``{"float": "nan"}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from npu_ir.errors import GraphError, ParseError
+from npu_ir.types import dtype_name, parse_dtype
+
+Literal: TypeAlias = Any
+
+_PLAIN = (type(None), bool, int, str)
+_NAMED = (torch.dtype, torch.layout, torch.memory_format)
+_MAX_DEPTH = 64
+
+LAYOUTS: dict[str, torch.layout] = {
+    str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.layout)
+}
+MEMORY_FORMATS: dict[str, torch.memory_format] = {
+    str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.memory_format)
+}
+
+
+def to_literal(value: object, depth: int = 0) -> Literal:
+    """Return ``value`` as a literal: tuples and ``torch.Size`` become lists.
+
+    Raises:
+        GraphError: ``value`` is no plain data, or lists are nested deeper than 64.
+    """
+    if isinstance(value, (list, tuple)):
+        if depth >= _MAX_DEPTH:
+            raise GraphError(f"lists nested deeper than {_MAX_DEPTH} are not plain data")
+        return [to_literal(item, depth + 1) for item in value]
+    if type(value) in (type(None), bool, int, float, complex, str) or isinstance(value, (*_NAMED, torch.device)):
+        return value
+    raise GraphError(
+        f"{value!r} of type {type(value).__name__} is not plain data",
+        fix="attributes hold None, bools, numbers, strings, dtypes, devices, layouts, memory formats and lists of them",
+    )
+
+
+def format_literal(value: Literal) -> str:
+    """Return the text form of ``value``."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(format_literal, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, torch.device):
+        return f'device("{value}")'
+    if isinstance(value, (torch.layout, torch.memory_format)):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    return repr(value)
+
+
+def _float_to_json(value: float) -> Any:
+    return value if math.isfinite(value) else {"float": repr(value)}
+
+
+def literal_to_json(value: Literal) -> Any:
+    """Return the JSON form of ``value``."""
+    if isinstance(value, list):
+        return [literal_to_json(item) for item in value]
+    if isinstance(value, float):
+        return _float_to_json(value)
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, complex):
+        return {"complex": [_float_to_json(value.real), _float_to_json(value.imag)]}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if isinstance(value, torch.dtype):
+        return {"dtype": dtype_name(value)}
+    kind = "layout" if isinstance(value, torch.layout) else "memory_format"
+    return {kind: str(value).removeprefix("torch.")}
+
+
+def _complex_from_json(parts: Any) -> complex:
+    real, imag = (literal_from_json(part) for part in parts)
+    if not (isinstance(real, float) and isinstance(imag, float)):
+        raise TypeError("a complex number is a pair of floats")
+    return complex(real, imag)
+
+
+def _float_from_json(name: Any) -> float:
+    return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[name]
+
+
+_FROM_JSON: dict[str, Callable[[Any], Literal]] = {
+    "float": _float_from_json,
+    "complex": _complex_from_json,
+    "dtype": parse_dtype,
+    "device": torch.device,
+    "layout": LAYOUTS.__getitem__,
+    "memory_format": MEMORY_FORMATS.__getitem__,
+}
+
+
+def literal_from_json(data: Any, depth: int = 0) -> Literal:
+    """Return the literal whose JSON form is ``data``.
+
+    Raises:
+        ParseError: ``data`` is not the JSON form of a literal.
+    """
+    if isinstance(data, list) and depth < _MAX_DEPTH:
+        return [literal_from_json(item, depth + 1) for item in data]
+    if isinstance(data, (*_PLAIN, float)):
+        return data
+    if isinstance(data, dict) and len(data) == 1:
+        ((kind, value),) = data.items()
+        if kind in _FROM_JSON:
+            try:
+                return _FROM_JSON[kind](value)
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise ParseError(f"{value!r} is not a {kind}") from error
+    raise ParseError(f"{str(data)[:80]} is not the JSON form of an attribute value")
+
+
+def same_literal(left: Literal, right: Literal) -> bool:
+    """Return whether two literals are the same data: types too, nan equal to nan, 0.0 not to -0.0."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_literal, left, right))
+    if type(left) is not type(right):
+        return False
+    return repr(left) == repr(right) if isinstance(left, (float, complex)) else left == right

@@ -1,0 +1,176 @@
+"""The parts of a graph: values, the nodes that produce them, and where a node came from.
+
+Both have identity: two of them are equal only when they are the same object. Their fields are
+read-only; ``Graph`` is the one class that edits them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from npu_ir.literals import Literal
+from npu_ir.types import Type
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
+# Where a value is read: (node, operand index); (None, leaf index) for a result of the graph;
+# (None, input) for the new content of that input.
+Use: TypeAlias = "tuple[OpNode | None, int | Value]"
+
+
+class InputKind(str, enum.Enum):
+    """What a value that no node produces stands for."""
+
+    INPUT = "input"
+    PARAMETER = "param"
+    BUFFER = "buffer"
+    CONSTANT = "const"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a node came from.
+
+    Attributes:
+        module: Path of the module that ran it, as in ``named_modules()``; "" for the root.
+        source: ``file:line`` of the user's code; "" when unknown.
+        fused_from: Names of the nodes a rewrite merged into this one.
+    """
+
+    module: str = ""
+    source: str = ""
+    fused_from: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.module, self.source)))
+
+
+NO_PROVENANCE = Provenance()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Argument:
+    """What a graph needs from outside under one value.
+
+    Attributes:
+        kind: User input, parameter, buffer or constant.
+        target: Its name outside: the ``state_dict`` key of a parameter or buffer.
+        aliases: Further ``state_dict`` keys of the same tensor (tied weights).
+        persistent: False for a buffer that is not in the ``state_dict``.
+        data: The content: always of a constant, of a non-persistent buffer where it is known,
+            never of anything else.
+    """
+
+    kind: InputKind
+    target: str
+    aliases: tuple[str, ...] = ()
+    persistent: bool = True
+    data: torch.Tensor | None = None
+
+
+class Value:
+    """One SSA value: produced once, by a node or from outside, and read any number of times."""
+
+    __slots__ = ("_name", "_type", "_uses", "argument", "id", "index", "producer")
+
+    def __init__(
+        self, id: int, name: str, type: Type, *, producer: OpNode | None = None, index: int = 0, argument: Argument | None = None
+    ) -> None:
+        self.id = id
+        self.producer = producer
+        self.index = index
+        self.argument = argument
+        self._name = name
+        self._type = type
+        self._uses: dict[Use, None] = {}
+
+    @property
+    def name(self) -> str:
+        """Unique in its graph."""
+        return self._name
+
+    @property
+    def type(self) -> Type:
+        return self._type
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """Every place that reads this value, results of the graph included."""
+        return tuple(self._uses)
+
+    @property
+    def users(self) -> tuple[OpNode, ...]:
+        """The nodes that read this value; a node that reads it twice is there twice."""
+        return tuple(node for node, _ in self._uses if node is not None)
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the graph returns this value or stores it into an input."""
+        return any(node is None for node, _ in self._uses)
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+class OpNode:
+    """One call of an op.
+
+    Attributes:
+        op_type: The op's full name, such as ``aten.conv2d.default``; any ``torch.ops`` namespace.
+        operands: For each input the schema argument it fills; None when that is not recorded, and
+            the inputs then fill the tensor arguments of the schema in order.
+        provenance: Where it came from.
+    """
+
+    __slots__ = ("_attrs", "_binding", "_graph", "_inputs", "_name", "_next", "_previous", "op_type", "operands", "outputs", "provenance")
+
+    def __init__(
+        self,
+        name: str,
+        op_type: str,
+        inputs: tuple[Value, ...],
+        operands: tuple[str, ...] | None,
+        attrs: dict[str, Literal],
+        provenance: Provenance,
+    ) -> None:
+        self.op_type = op_type
+        self.operands = operands
+        self.outputs: tuple[Value, ...] = ()
+        self.provenance = provenance
+        self._name = name
+        self._inputs = inputs
+        self._attrs = attrs
+        self._graph: Graph | None = None
+        self._previous: OpNode = self
+        self._next: OpNode = self
+        self._binding: Any = None
+
+    @property
+    def name(self) -> str:
+        """Unique among the nodes of its graph."""
+        return self._name
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The values it reads, flat, in the order of the schema's arguments."""
+        return self._inputs
+
+    @property
+    def attrs(self) -> Mapping[str, Literal]:
+        """The arguments that are no values, by schema argument name."""
+        return MappingProxyType(self._attrs)
+
+    @property
+    def is_erased(self) -> bool:
+        return self._graph is None
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(map(repr, self.outputs))
+        return f"{outputs} = {self.op_type}({', '.join('%' + value.name for value in self.inputs)})"

@@ -1,0 +1,76 @@
+"""Registering executors and conversions for what PyTorch's op schemas do not cover.
+
+```python
+from npu_ir.ops import register_executor
+
+@register_executor("my_custom_op")
+def execute_my_op(inputs, attrs):
+    return [inputs[0] * attrs["scale"]]
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from npu_ir import plugins
+from npu_ir.registry import F
+
+
+def register_executor(op_type: str) -> Callable[[F], F]:
+    """Return a decorator that makes ``function(inputs, attrs) -> list`` run nodes of ``op_type``.
+
+    It wins over the operator of that name, if there is one.
+
+    Raises:
+        RegistryError: ``op_type`` already has an executor; names both.
+    """
+    return plugins.registry().register_executor(op_type)
+
+
+def register_conversion(op_type: str) -> Callable[[F], F]:
+    """Return a decorator that makes ``function(converter, fx_node)`` convert FX nodes of ``op_type``.
+
+    The function inserts what it wants through ``converter`` and returns the value or values that
+    stand for the FX node.
+
+    Raises:
+        RegistryError: ``op_type`` already has a conversion; names both.
+    """
+    return plugins.registry().register_conversion(op_type)
+
+
+def unregister_executor(op_type: str) -> None:
+    """Remove the executor of ``op_type``.
+
+    Raises:
+        RegistryError: It has none.
+    """
+    plugins.registry().remove("execution", op_type)
+
+
+def unregister_conversion(op_type: str) -> None:
+    """Remove the conversion of ``op_type``.
+
+    Raises:
+        RegistryError: It has none.
+    """
+    plugins.registry().remove("conversion", op_type)
+
+
+def list_registered_ops() -> dict[str, list[str]]:
+    """Return the op types with an entry of their own: ``{"conversion": [...], "execution": [...]}``.
+
+    Everything else is converted and executed by reading its schema.
+    """
+    registry = plugins.registry()
+    return {table: sorted(registry.table(table)) for table in ("conversion", "execution")}
+
+
+__all__ = [
+    "list_registered_ops",
+    "register_conversion",
+    "register_executor",
+    "unregister_conversion",
+    "unregister_executor",
+]

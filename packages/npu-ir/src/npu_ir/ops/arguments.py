@@ -1,0 +1,226 @@
+"""A node's arguments: taken apart into inputs and attrs, and put together again for the call.
+
+An operator's call ``op(x, [a, None, b], dim=1)`` becomes flat ``inputs`` (x, a, b), an ``operands``
+record that names the schema argument of each (``self``, ``indices[0]``, ``indices[2]``), and ``attrs``
+with everything else. Two attrs complete the record, each with one entry for every such argument of the
+schema, in order:
+
+- ``_tensor_list_sizes``: the length of each ``Tensor[]`` (None where an optional list is absent);
+- ``_tensor_list_none_masks``: for each ``Tensor?[]``, True where its element is None.
+
+An absent ``Tensor?`` leaves no trace. So every call comes back exactly as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from npu_ir.errors import GraphError
+from npu_ir.literals import Literal
+from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg
+
+LIST_SIZES = "_tensor_list_sizes"
+NONE_MASKS = "_tensor_list_none_masks"
+RECORD_ATTRS = (LIST_SIZES, NONE_MASKS)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatArguments:
+    """A call taken apart: ``operands[i]`` names the schema argument that ``inputs[i]`` fills."""
+
+    inputs: tuple[Any, ...]
+    operands: tuple[str, ...]
+    attrs: dict[str, Literal]
+
+
+def flatten_arguments(
+    schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any], is_value: Callable[[Any], bool]
+) -> FlatArguments:
+    """Take a call of ``schema.op`` apart.
+
+    Args:
+        schema: The operator.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        is_value: Tells the arguments that are values of the graph from plain data.
+
+    Raises:
+        GraphError: Too many or unknown arguments, or a list that mixes values with plain data.
+    """
+    given = _by_name(schema, args, kwargs)
+    inputs: list[Any] = []
+    operands: list[str] = []
+    attrs: dict[str, Literal] = {}
+    sizes: list[int | None] = []
+    masks: list[list[bool]] = []
+    for arg in schema.args:
+        if arg.name not in given and arg.kind is not ArgKind.TENSOR_LIST:
+            continue
+        value = given.get(arg.name)
+        if is_value(value):
+            inputs.append(value)
+            operands.append(arg.name)
+        elif arg.kind is ArgKind.TENSOR_LIST or arg.kind is ArgKind.OPTIONAL_TENSOR_LIST:
+            elements = {index: item for index, item in enumerate(value or ()) if item is not None}
+            if not all(map(is_value, elements.values())):
+                raise GraphError(f"argument {arg.name!r} of {schema.op} mixes tensors and plain data: {value!r}")
+            inputs += elements.values()
+            operands += [list_operand(arg.name, index) for index in elements]
+            if arg.kind is ArgKind.TENSOR_LIST:
+                sizes.append(None if value is None else len(elements))
+            else:
+                masks.append([item is None for item in value])
+        elif not (value is None and arg.kind is ArgKind.OPTIONAL_TENSOR):
+            attrs[arg.name] = value
+    if sizes:
+        attrs[LIST_SIZES] = sizes
+    if masks:
+        attrs[NONE_MASKS] = masks
+    return FlatArguments(tuple(inputs), tuple(operands), attrs)
+
+
+def list_operand(name: str, index: int) -> str:
+    """Return the operand name of element ``index`` of the list argument ``name``."""
+    return f"{name}[{index}]"
+
+
+def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    if len(args) > len(schema.args):
+        raise GraphError(f"{schema.op} takes {len(schema.args)} arguments, got {len(args)}")
+    given = {arg.name: value for arg, value in zip(schema.args, args, strict=False)}
+    for name, value in kwargs.items():
+        if name not in schema.by_name or name in given:
+            raise GraphError(f"{schema.op} got {'an unknown' if name not in given else 'a second'} argument {name!r}")
+        given[name] = value
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Stands for input number ``index`` in a prepared call."""
+
+    index: int
+
+
+# A prepared argument: a Slot, a list with Slots and Nones in it, or plain data.
+Template: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A node's call, prepared once: only the inputs are missing.
+
+    Attributes:
+        positional: Leading arguments, all given.
+        keyword: The rest by name; keyword-only arguments are always here.
+    """
+
+    positional: tuple[Template, ...]
+    keyword: dict[str, Template]
+
+    def arguments(self, inputs: Sequence[Any], device: torch.device) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments for these inputs; ``meta`` becomes ``device``."""
+        args = [_filled(item, inputs, device) for item in self.positional]
+        return args, {name: _filled(item, inputs, device) for name, item in self.keyword.items()}
+
+
+def _filled(item: Template, inputs: Sequence[Any], device: torch.device) -> Any:
+    if type(item) is Slot:
+        return inputs[item.index]
+    if type(item) is list:
+        return [inputs[part.index] if type(part) is Slot else part for part in item]
+    if isinstance(item, torch.device) and item.type == "meta":
+        return device
+    return item
+
+
+def bind_arguments(
+    schema: OpSchema, count: int, operands: Sequence[str] | None, attrs: Mapping[str, Literal]
+) -> Binding:
+    """Prepare the call of ``schema.op`` on ``count`` inputs.
+
+    With ``operands`` the inputs go where the record says. Without it they fill the tensor arguments
+    in schema order; an argument named in ``attrs`` is plain data and takes none.
+
+    Raises:
+        GraphError: An argument is missing or unknown, or inputs are left over.
+    """
+    unknown = [name for name in attrs if name not in schema.by_name and name not in RECORD_ATTRS]
+    unknown += [name for name in operands or () if name.partition("[")[0] not in schema.by_name]
+    if unknown:
+        raise GraphError(f"{schema.op} has no argument {unknown[0]!r}", fix=f"its schema is {schema.op._schema}")
+    taker = _Taker(schema, count, operands, attrs)
+    positional: list[Template] = []
+    keyword: dict[str, Template] = {}
+    for position, arg in enumerate(schema.args):
+        found, template = taker.take(arg)
+        if not found and arg.required:
+            raise GraphError(f"{schema.op} needs its argument {arg.name!r}", fix=f"its schema is {schema.op._schema}")
+        if not found and arg.has_default:
+            continue
+        if arg.kwarg_only or len(positional) < position:
+            keyword[arg.name] = template
+        else:
+            positional.append(template)
+    if taker.left:
+        raise GraphError(f"{schema.op} leaves {taker.left} of {count} inputs unused", fix=f"its schema is {schema.op._schema}")
+    return Binding(tuple(positional), keyword)
+
+
+class _Taker:
+    """Hands the inputs of a node to the arguments of its schema, in order."""
+
+    def __init__(self, schema: OpSchema, count: int, operands: Sequence[str] | None, attrs: Mapping[str, Literal]) -> None:
+        self._schema = schema
+        self._attrs = attrs
+        self._sizes: Iterator[int | None] = iter(attrs.get(LIST_SIZES) or ())
+        self._masks: Iterator[list[bool]] = iter(attrs.get(NONE_MASKS) or ())
+        self._recorded = None if operands is None else {name: index for index, name in enumerate(operands)}
+        self._pending = list(range(count - 1, -1, -1))
+        self._taken = 0
+        self._count = count
+
+    @property
+    def left(self) -> int:
+        return self._count - self._taken
+
+    def take(self, arg: SchemaArg) -> tuple[bool, Template]:
+        """Return whether ``arg`` is given, and what fills it."""
+        if arg.kind is ArgKind.TENSOR_LIST:
+            size = next(self._sizes, self._unsized(arg))
+            return (False, None) if size is None else (True, self._list(arg, [False] * size))
+        if arg.kind is ArgKind.OPTIONAL_TENSOR_LIST:
+            return True, self._list(arg, next(self._masks, [False] * self._unsized(arg)))
+        if arg.name in self._attrs:
+            return True, self._attrs[arg.name]
+        if self._recorded is not None:
+            given = arg.name in self._recorded
+        else:
+            given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
+        return given, self._slot(arg, arg.name) if given else None
+
+    def _unsized(self, arg: SchemaArg) -> int:
+        """Return how many inputs a list takes whose size no attr tells."""
+        if self._recorded is None:
+            return self.left
+        return sum(name.partition("[")[0] == arg.name for name in self._recorded)
+
+    def _list(self, arg: SchemaArg, mask: list[bool]) -> list[Slot | None]:
+        return [None if is_none else self._slot(arg, list_operand(arg.name, index)) for index, is_none in enumerate(mask)]
+
+    def _slot(self, arg: SchemaArg, operand: str) -> Slot:
+        if self._recorded is not None:
+            index = self._recorded.get(operand)
+        else:
+            index = self._pending.pop() if self._pending else None
+        if index is None:
+            raise GraphError(
+                f"argument {operand!r} of {self._schema.op} has no input to fill it",
+                fix=f"its schema is {self._schema.op._schema}",
+            )
+        self._taken += 1
+        return Slot(index)

@@ -1,0 +1,107 @@
+"""Running one node: by a registered executor if there is one, else by its operator's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import plugins
+from npu_ir.errors import ExecutionError, NpuError
+from npu_ir.node import OpNode
+from npu_ir.ops.arguments import Binding, bind_arguments
+from npu_ir.ops.schema import resolve, schema_of
+from npu_ir.types import ScalarType, TensorType, type_of
+
+
+def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+    """Return the outputs of ``node`` on ``inputs``, flat, each of the type the graph states.
+
+    Args:
+        node: Any node.
+        inputs: One per ``node.inputs``.
+        device: Where tensors are made that the graph makes on ``meta``.
+
+    Raises:
+        ExecutionError: There is no such operator, it fails, or it returns something else than the
+            graph states; names node, module and source line.
+    """
+    entry = plugins.registry().table("execution").get(node.op_type)
+    try:
+        if entry is not None:
+            results = entry.function(inputs, node.attrs)
+        else:
+            results = _aten_fallback(node, inputs, device)
+    except NpuError as error:
+        raise ExecutionError(error.message, where=place_of(node), fix=error.fix) from error
+    except Exception as error:
+        raise ExecutionError(
+            f"{node.op_type} failed: {type(error).__name__}: {error}",
+            where=place_of(node),
+            fix=f"it was called on {', '.join(map(_described, inputs))}",
+        ) from error
+    _require_types(node, results)
+    return results
+
+
+def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+    """Call the operator of any ``torch.ops`` namespace that ``node`` names, by its schema."""
+    op = resolve(node.op_type)
+    if op is None:
+        raise ExecutionError(
+            f"there is no operator {node.op_type}",
+            fix=f"import the library that registers it, or register_executor({node.op_type!r})",
+        )
+    args, kwargs = binding_of(node, op).arguments(inputs, device)
+    return _flat(op(*args, **kwargs))
+
+
+def binding_of(node: OpNode, op: torch._ops.OpOverload) -> Binding:
+    """Return how ``node`` calls ``op``: computed at the first call, kept until the node is edited."""
+    if node._binding is None:
+        node._binding = bind_arguments(schema_of(op), len(node.inputs), node.operands, node.attrs)
+    binding: Binding = node._binding
+    return binding
+
+
+def place_of(node: OpNode) -> str:
+    """Return a node's name, module and source line, for error messages."""
+    return ", ".join(filter(None, (f"node {node.name!r}", str(node.provenance))))
+
+
+def _flat(result: Any) -> list[Any]:
+    if isinstance(result, (tuple, list)):
+        return [leaf for part in result for leaf in _flat(part)]
+    return [result]
+
+
+def _require_types(node: OpNode, results: Sequence[Any]) -> None:
+    if not isinstance(results, list) or len(results) != len(node.outputs):
+        # An op without results returns None, which is no output.
+        if results == [None] and not node.outputs:
+            return
+        count = len(results) if isinstance(results, list) else type(results).__name__
+        raise ExecutionError(
+            f"{node.op_type} returned {count} results, the graph has {len(node.outputs)}",
+            where=place_of(node),
+            fix="an executor returns a list with one entry per output",
+        )
+    for value, result in zip(node.outputs, results, strict=True):
+        if not is_of_type(result, value.type):
+            raise ExecutionError(
+                f"{node.op_type} returned {_described(result)} for %{value.name}, which is {value.type} in the graph",
+                where=place_of(node),
+                fix="capture the model again with inputs and weights like these",
+            )
+
+
+def is_of_type(result: Any, type: TensorType | ScalarType) -> bool:
+    """Return whether a tensor has the shape and dtype, or a number the kind, of ``type``."""
+    if isinstance(type, TensorType):
+        return isinstance(result, torch.Tensor) and result.dtype == type.dtype and tuple(result.shape) == type.shape
+    return not isinstance(result, torch.Tensor) and isinstance(result, (int, float, type(None))) and type_of(result) == type
+
+
+def _described(value: Any) -> str:
+    return str(TensorType.of(value)) if isinstance(value, torch.Tensor) and value.layout is torch.strided else repr(value)[:80]

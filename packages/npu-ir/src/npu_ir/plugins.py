@@ -1,0 +1,173 @@
+"""Finding, loading and reporting plugins.
+
+Plugins are loaded once, when something they may offer is first asked for, in the order of their
+entry-point names: never in the order of installation. One that cannot be loaded, or that offers
+what another one already does, is refused as a whole and reported; the others go on.
+``NPU_DISABLE_PLUGINS=name,name`` leaves plugins out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pluggy
+
+from npu_ir import hookspecs
+from npu_ir.errors import PluginError, RegistryError
+from npu_ir.registry import OpRegistry
+
+GROUP = "npu"
+DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
+
+
+class PluginWarning(UserWarning):
+    """A plugin was refused; the message says which and why."""
+
+
+@dataclass(slots=True)
+class PluginReport:
+    """What became of one plugin.
+
+    Attributes:
+        name: Its entry-point name.
+        distribution: The distribution it comes from, with version.
+        refused: Why it is not used; None when it is.
+        offers: What it brings: ``{"execution": [...], "passes": [...], ...}``.
+    """
+
+    name: str
+    distribution: str
+    refused: str | None = None
+    offers: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plugins:
+    """Everything the loaded plugins offer."""
+
+    manager: pluggy.PluginManager
+    registry: OpRegistry
+    reports: list[PluginReport]
+    passes: dict[str, Any]
+    backends: dict[str, Any]
+
+
+_lock = threading.RLock()
+
+
+def loaded() -> Plugins:
+    """Return the plugins of this process, loading them on the first call."""
+    with _lock:
+        return _load_installed()
+
+
+@functools.cache
+def _load_installed() -> Plugins:
+    disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")} - {""}
+    return load(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)), disabled)
+
+
+def registry() -> OpRegistry:
+    """Return the process's registry of conversions and executors."""
+    return loaded().registry
+
+
+def load(points: list[EntryPoint], disabled: set[str]) -> Plugins:
+    """Load plugins from entry points; warns for each that is refused."""
+    manager = pluggy.PluginManager(GROUP)
+    manager.add_hookspecs(hookspecs)
+    plugins = Plugins(manager, OpRegistry(), [], {}, {})
+    for point in points:
+        report = PluginReport(point.name, _distribution(point))
+        plugins.reports.append(report)
+        if point.name in disabled:
+            report.refused = f"disabled by {DISABLE_VARIABLE}"
+            continue
+        try:
+            _load_one(plugins, point, report)
+        except Exception as error:
+            # Whatever a plugin raises is its report: one broken plugin must not stop the others.
+            report.refused = f"{type(error).__name__}: {error}"
+            report.offers = {}
+            warnings.warn(f"plugin {point.name!r} ({report.distribution}) was refused: {report.refused}", PluginWarning, stacklevel=2)
+    return plugins
+
+
+def _distribution(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown distribution"
+
+
+def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None:
+    twin = next((other for other in plugins.reports[:-1] if other.name == point.name), None)
+    if twin is not None:
+        raise PluginError(f"two plugins are called {point.name!r}: from {twin.distribution} and {report.distribution}")
+    plugin = point.load()
+    origin = f"{point.name} ({report.distribution})"
+    plugins.manager.register(plugin, name=point.name)
+    try:
+        _require_known_hooks(plugins.manager, plugin, origin)
+        _collect(plugins, plugin, origin, report)
+    except Exception:
+        plugins.manager.unregister(plugin)
+        raise
+
+
+def _require_known_hooks(manager: pluggy.PluginManager, plugin: object, origin: str) -> None:
+    for caller in manager.get_hookcallers(plugin) or ():
+        if not caller.has_spec():
+            known = [name for name in vars(hookspecs) if name.startswith("npu_")]
+            raise PluginError(f"{origin} implements an unknown hook {caller.name!r}", fix=f"known hooks: {', '.join(known)}")
+
+
+def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport) -> None:
+    """Ask the plugin for all it offers, and take all of it or nothing."""
+    ops = OpRegistry(origin)
+    only = [other for other in plugins.manager.get_plugins() if other is not plugin]
+
+    def ask(hook: str, **arguments: Any) -> list[Any]:
+        return plugins.manager.subset_hook_caller(hook, only)(**arguments)  # type: ignore[no-any-return]
+
+    ask("npu_register_ops", registry=ops)
+    passes = _named(ask("npu_passes"), plugins.passes, "pass", origin)
+    backends = _named(ask("npu_backends"), plugins.backends, "backend", origin)
+    plugins.registry.merge(ops)
+    plugins.passes.update(passes)
+    plugins.backends.update(backends)
+    offers: dict[str, Any] = {
+        "conversion": ops.table("conversion"),
+        "execution": ops.table("execution"),
+        "passes": passes,
+        "backends": backends,
+    }
+    report.offers = {kind: sorted(names) for kind, names in offers.items() if names}
+
+
+def _named(answers: list[list[Any]], known: dict[str, Any], kind: str, origin: str) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for item in (item for answer in answers for item in answer):
+        name = getattr(item, "name", None)
+        if not isinstance(name, str):
+            raise PluginError(f"{origin} offers a {kind} without a name: {item!r}")
+        if name in known or name in named:
+            raise RegistryError(f"{origin} offers a {kind} {name!r} that is already there: {known.get(name, named.get(name))!r}")
+        named[name] = item
+    return named
+
+
+def add_commands(commands: Any, refuse: Callable[[str, Exception], None]) -> None:
+    """Let every plugin add its ``npu`` subcommands; ``refuse`` hears of those that fail."""
+    plugins = loaded()
+    for name, plugin in sorted(plugins.manager.list_name_plugin()):
+        others = [other for other in plugins.manager.get_plugins() if other is not plugin]
+        try:
+            plugins.manager.subset_hook_caller("npu_add_commands", others)(commands=commands)
+        except Exception as error:
+            # As above: the command line must start whatever a plugin does.
+            refuse(name, error)

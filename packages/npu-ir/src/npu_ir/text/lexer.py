@@ -1,0 +1,72 @@
+"""Splitting the text form into tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_ir.errors import ParseError
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$#\-]+")
+PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
+KEYWORDS = frozenset({"graph", "input", "param", "buffer", "const", "call", "update", "return"})
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_TOKEN = re.compile(
+    rf"""
+    (?P<skip>\s+|\#[^\n]*)
+  | %(?P<value>{PLAIN_NAME.pattern}|{_STRING})
+  | (?P<string>{_STRING})
+  | (?P<hash>sha256:[0-9a-f]{{16}})
+  | (?P<number>-?(?:inf|nan|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.]))
+  | (?P<word>{PLAIN_WORD.pattern})
+  | (?P<mark>[][(){{}},:=@?])
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: ``kind`` is value, string, hash, number, word, mark or end."""
+
+    kind: str
+    text: str
+    offset: int
+
+
+def quote_word(word: str) -> str:
+    """Return ``word`` as it is where it reads as one word, else as a JSON string."""
+    return word if PLAIN_WORD.fullmatch(word) and word not in KEYWORDS else json.dumps(word)
+
+
+def quote_name(name: str) -> str:
+    """Return the name of a value as it stands behind ``%``."""
+    return name if PLAIN_NAME.fullmatch(name) else json.dumps(name)
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of ``text``, an end token last; comments and white space are left out.
+
+    Raises:
+        ParseError: A character starts no token.
+    """
+    offset = 0
+    while offset < len(text):
+        match = _TOKEN.match(text, offset)
+        if match is None:
+            raise ParseError(f"unexpected {text[offset : offset + 20]!r}", where=position(text, offset))
+        kind = match.lastgroup
+        assert kind is not None
+        if kind != "skip":
+            yield Token(kind, match[kind], offset)
+        offset = match.end()
+    yield Token("end", "", offset)
+
+
+def position(text: str, offset: int) -> str:
+    """Return ``line L, column C`` of an offset, both from 1."""
+    line = text.count("\n", 0, offset) + 1
+    return f"line {line}, column {offset - text.rfind(chr(10), 0, offset)}"

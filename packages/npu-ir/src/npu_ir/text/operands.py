@@ -1,0 +1,75 @@
+"""How the text form shows which schema argument each input fills.
+
+``self=%x`` is one input, ``tensors=[%a, %b]`` a ``Tensor[]``, ``indices=?[None, %i]`` a ``Tensor?[]``.
+The printer groups a node's record into these, the parser takes them apart again. Where the groups
+would not come back as the same record (empty lists of an op that is not registered in this process),
+the printer shows the record itself instead: ``tensors[0]=%a`` and the two ``_tensor_list`` attrs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npu_ir.node import OpNode
+from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, list_operand
+from npu_ir.ops.schema import ArgKind, resolve, schema_of
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One argument as shown: ``items`` are inputs, or None; ``mark`` is ``""``, ``"["`` or ``"?["``."""
+
+    name: str
+    mark: str
+    items: tuple[Any, ...]
+
+
+def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[str, Any]]:
+    """Return inputs, operand names and record attrs of a node that is shown this way."""
+    inputs: list[Any] = []
+    names: list[str] = []
+    sizes = [len(operand.items) for operand in shown if operand.mark == "["]
+    masks = [[item is None for item in operand.items] for operand in shown if operand.mark == "?["]
+    for operand in shown:
+        for index, item in enumerate(operand.items):
+            if item is not None:
+                inputs.append(item)
+                names.append(list_operand(operand.name, index) if operand.mark else operand.name)
+    attrs = {**({LIST_SIZES: sizes} if sizes else {}), **({NONE_MASKS: masks} if masks else {})}
+    return inputs, tuple(names), attrs
+
+
+def group(node: OpNode) -> list[Operand] | None:
+    """Return how to show a node's record, or None where groups cannot tell all of it."""
+    by_name = dict(zip(node.operands or (), node.inputs, strict=True))
+    sizes = iter(node.attrs.get(LIST_SIZES, ()))
+    masks = iter(node.attrs.get(NONE_MASKS, ()))
+    shown = []
+    for name, mark in _arguments(node):
+        if not mark:
+            shown.append(Operand(name, mark, (by_name.get(name),)))
+            continue
+        size = next(sizes, None) if mark == "[" else None
+        mask = [False] * (size or 0) if mark == "[" else next(masks, [])
+        items = [None if is_none else by_name.get(list_operand(name, index)) for index, is_none in enumerate(mask)]
+        shown.append(Operand(name, mark, tuple(items)))
+    record = {name: node.attrs[name] for name in (LIST_SIZES, NONE_MASKS) if name in node.attrs}
+    return shown if ungroup(shown) == (list(node.inputs), node.operands, record) else None
+
+
+def _arguments(node: OpNode) -> list[tuple[str, str]]:
+    """Return name and mark of every argument that takes inputs, in order."""
+    names = list(dict.fromkeys(name.partition("[")[0] for name in node.operands or ()))
+    op = resolve(node.op_type)
+    if op is None:
+        mark = "?[" if NONE_MASKS in node.attrs else "["
+        return [(name, "" if name in (node.operands or ()) else mark) for name in names]
+    present = {ArgKind.TENSOR_LIST: LIST_SIZES in node.attrs, ArgKind.OPTIONAL_TENSOR_LIST: NONE_MASKS in node.attrs}
+    marks = {ArgKind.TENSOR_LIST: "[", ArgKind.OPTIONAL_TENSOR_LIST: "?["}
+    return [
+        (arg.name, marks.get(arg.kind, ""))
+        for arg in schema_of(op).args
+        if arg.name in names or present.get(arg.kind, False)
+    ]

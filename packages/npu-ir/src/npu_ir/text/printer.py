@@ -1,0 +1,145 @@
+"""Writing a graph as text.
+
+```
+graph Net {
+  input %x: f32[8, 64]
+  param %fc.weight: f32[10, 64]
+  const %c0: f32[2] = [0.5, 1.0]
+  call (%x, scale=2.0)
+
+  %linear: f32[8, 10] = aten.linear.default(input=%x, weight=%fc.weight)
+  %max.values: f32[8], %max.indices: i64[8] = aten.max.dim(self=%linear) {dim=1}
+
+  return {"logits": %linear, "best": %max.indices}
+}
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from npu_ir.graph import default_output_names, short_name
+from npu_ir.literals import format_literal
+from npu_ir.node import OpNode, Value
+from npu_ir.ops.arguments import RECORD_ATTRS
+from npu_ir.structure import LEAF, Structure
+from npu_ir.text.data import format_data
+from npu_ir.text.lexer import quote_name, quote_word
+from npu_ir.text.operands import Operand, group
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
+
+def format_ir(graph: Graph, *, provenance: bool = False) -> str:
+    """Return the text form of ``graph``.
+
+    Args:
+        graph: Any graph.
+        provenance: Add module path and source line to each node, as a comment.
+    """
+    return "\n".join(_lines(graph, provenance)) + "\n"
+
+
+def _lines(graph: Graph, provenance: bool) -> Iterator[str]:
+    yield f"graph {quote_word(graph.name)} {{"
+    yield from (f"  {_argument(value)}" for value in graph.arguments)
+    if graph._call is not None:
+        structure, leaves = graph.call
+        yield f"  call {_call(structure, list(leaves))}"
+    yield ""
+    for node in graph.nodes:
+        comment = f"  # {node.provenance}" if provenance and str(node.provenance) else ""
+        yield f"  {_node(node)}{comment}"
+    yield ""
+    yield from (f"  update {_ref(target)} = {_ref(value)}" for target, value in graph.updates.items())
+    structure, leaves = graph.results
+    yield f"  return {_tree(structure, iter(leaves))}"
+    yield "}"
+
+
+def _ref(value: Value) -> str:
+    return "%" + quote_name(value.name)
+
+
+def _typed(value: Value) -> str:
+    return f"{_ref(value)}: {value.type}"
+
+
+def _argument(value: Value) -> str:
+    argument = value.argument
+    assert argument is not None
+    line = f"{argument.kind.value} {_typed(value)}"
+    if argument.target != value.name:
+        line += f" target {json.dumps(argument.target)}"
+    if argument.aliases:
+        line += f" aliases {format_literal(list(argument.aliases))}"
+    if not argument.persistent:
+        line += " non_persistent"
+    return line if argument.data is None else f"{line} = {format_data(argument.data)}"
+
+
+def _node(node: OpNode) -> str:
+    outputs = ", ".join(map(_typed, node.outputs))
+    operands, hidden = _operands(node)
+    attrs = ", ".join(
+        f"{quote_word(name)}={format_literal(value)}" for name, value in node.attrs.items() if name not in hidden
+    )
+    line = f"{outputs} = " if outputs else ""
+    line += f"{quote_word(node.op_type)}({', '.join(operands)})"
+    if attrs:
+        line += f" {{{attrs}}}"
+    if node.name != implied_node_name(node.op_type, [value.name for value in node.outputs]):
+        line += f" as {json.dumps(node.name)}"
+    return line
+
+
+def implied_node_name(op_type: str, outputs: list[str]) -> str:
+    """Return the node name that the text form leaves out: that of its output, less the last part."""
+    if not outputs:
+        return short_name(op_type)
+    return outputs[0] if len(outputs) == 1 else outputs[0].rpartition(".")[0]
+
+
+def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
+    """Return the inputs as the call shows them, and the attrs that this already tells."""
+    if node.operands is None:
+        return [_ref(value) for value in node.inputs], ()
+    shown = group(node)
+    if shown is None:
+        return [f"{name}={_ref(value)}" for name, value in zip(node.operands, node.inputs, strict=True)], ()
+    return [f"{operand.name}={_operand(operand)}" for operand in shown], RECORD_ATTRS
+
+
+def _operand(operand: Operand) -> str:
+    items = ", ".join("None" if item is None else _ref(item) for item in operand.items)
+    return f"{operand.mark}{items}]" if operand.mark else items
+
+
+def _call(structure: Structure, leaves: list[Any]) -> str:
+    """Return a call's arguments: ``(%x, [%a, None], scale=2.0)``."""
+    args, kwargs = structure.children
+    pending = iter(leaves)
+    shown = [_tree(child, pending) for child in args.children]
+    for name, child in zip(kwargs.context, kwargs.children, strict=True):
+        shown.append(f"{quote_word(name)}={_tree(child, pending)}")
+    return f"({', '.join(shown)})"
+
+
+def _tree(structure: Structure, leaves: Iterator[Any]) -> str:
+    """Return nested containers with values and literals in place; other types as ``@"name"(...)``."""
+    if structure.kind == LEAF:
+        leaf = next(leaves)
+        return _ref(leaf) if isinstance(leaf, Value) else format_literal(leaf)
+    children = [_tree(child, leaves) for child in structure.children]
+    if structure.kind == "tuple":
+        return f"({', '.join(children)}{',' if len(children) == 1 else ''})"
+    if structure.kind == "list":
+        return f"[{', '.join(children)}]"
+    if structure.kind == "dict":
+        keys = map(format_literal, structure.context)
+        return f"{{{', '.join(f'{key}: {child}' for key, child in zip(keys, children, strict=True))}}}"
+    return f"@{json.dumps(structure.kind)}({', '.join([format_literal(structure.context), *children])})"
