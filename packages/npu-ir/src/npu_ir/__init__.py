@@ -20,5 +20,6 @@ from npu_ir.node import Argument, InputKind, OpNode, Provenance, Value
 from npu_ir.ops import list_registered_ops, register_conversion, register_executor
 from npu_ir.text import format_ir, parse_ir
 from npu_ir.types import ScalarType, TensorType
+from npu_ir.verify import VerificationReport, verify_ir
 
 __version__ = "0.1.0"

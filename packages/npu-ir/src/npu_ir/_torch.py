@@ -123,3 +123,11 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
             elif part.op == "output":
                 node.replace_all_uses_with(values[part.args[0]])
     module.graph.erase_node(node)
+
+
+def accepts_calls_of(op: torch._ops.OpOverload, schema: str) -> bool:
+    """Return whether every call written for ``schema``, an older one, is right for ``op`` as it is."""
+    try:
+        return op._schema.is_backward_compatible_with(torch._C.parse_schema(schema))
+    except RuntimeError:
+        return False  # not a schema, or of types this torch does not know

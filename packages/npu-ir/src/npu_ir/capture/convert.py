@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -70,6 +71,11 @@ class Converter:
         self.graph.set_call_structure(call, leaves)
         results = self._convert_nodes(self._program.graph_module)
         self._add_results(results)
+
+    @property
+    def converted(self) -> Mapping[Node, Any]:
+        """What each FX node became: a value, a nested list of values, or a literal."""
+        return MappingProxyType(self._values)
 
     # For registered conversions
 

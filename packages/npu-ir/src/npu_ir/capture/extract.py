@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program, lost_data_error
@@ -46,32 +47,46 @@ def extract_ir(
             fix="wrap the function in a module: its forward calls the function",
         )
     name = name or type(model).__name__
-    graph = _capture(model, tuple(args), dict(kwargs or {}), name, shared_inputs=False)
+    args, kwargs = tuple(args), dict(kwargs or {})
+    graph = convert_exported_program(export_program(model, args, kwargs), name=name)
     if not any(target in graph.inputs for target in graph.updates) or not _has_repeats(args, kwargs):
         return graph
     # An input is changed in place, and tensors were passed twice: then the change shows in both.
-    return _capture(model, tuple(args), dict(kwargs or {}), name, shared_inputs=True)
+    return convert_exported_program(export_program(model, args, kwargs, shared_inputs=True), name=name)
 
 
-def _capture(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, shared_inputs: bool) -> Graph:
+def export_program(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, shared_inputs: bool = False
+) -> ExportedProgram:
+    """Return ``model`` as torch.export captures it, ``meta`` tensors dressed as FakeTensors.
+
+    Args:
+        model: As for `extract_ir`.
+        args: As for `extract_ir`.
+        kwargs: As for `extract_ir`.
+        shared_inputs: Let a tensor that is passed twice be one input.
+
+    Raises:
+        ExportError: torch.export cannot capture the model.
+        ConversionError: It cannot, because the content of a tensor does not exist.
+    """
     tensors = [*model.parameters(), *model.buffers(), *_tensors((args, kwargs))]
     mode = _torch.fake_mode_of(tensors)
     dressed: dict[int, torch.Tensor] = {}
     with _dressed_model(model, mode, dressed), _cpu_default_device():
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
-            program = torch.export.export(model, args, kwargs, strict=False)
+            return torch.export.export(model, args, kwargs, strict=False)
         except Exception as error:
             raise _export_error(model, error) from error
-        return convert_exported_program(program, name=name)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in _torch.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def _has_repeats(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bool:
-    tensors = _tensors((tuple(args), dict(kwargs or {})))
+def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    tensors = _tensors((args, kwargs))
     return len({id(tensor) for tensor in tensors}) < len(tensors)
 
 

@@ -101,18 +101,29 @@ def _hides_a_write(node: Node) -> bool:
 
 
 class _Aliases:
-    """Which nodes of an FX graph share memory, read off the FakeTensors of its metadata."""
+    """Which nodes of an FX graph share memory, read off the FakeTensors of its metadata.
+
+    Attributes:
+        position: Where each node stands.
+        members: The nodes of each storage, in order.
+        outside: The storages that come from outside.
+        ties: For each placeholder that is the same tensor as an earlier one: that one's name.
+    """
 
     def __init__(self, graph: FxGraph) -> None:
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.members: dict[int, list[Node]] = {}
         self.outside: set[int] = set()
         self.ties: dict[str, str] = {}
+        self._same: dict[int, int] = {}
         for node in graph.nodes:
             tensor = _tensor(node)
             if tensor is None:
                 continue
-            storage = _torch.storage_id(tensor)
+            if _is_eval_dropout(node):
+                # Eager returns the input itself, while the FakeTensor is a copy (torch 2.13).
+                self._same[_torch.storage_id(tensor)] = self.storage(node.args[0].meta["val"])
+            storage = self.storage(tensor)
             if node.op == "placeholder":
                 self._tie(node, tensor, self.members.get(storage, []))
                 self.outside.add(storage)
@@ -124,14 +135,29 @@ class _Aliases:
                 self.ties[node.name] = self.ties.get(other.name, other.name)
                 return
 
+    def storage(self, tensor: torch.Tensor) -> int:
+        """Return a number that tensors sharing memory have in common."""
+        storage = _torch.storage_id(tensor)
+        return self._same.get(storage, storage)
+
     def of(self, node: Node) -> list[Node]:
         """Return every node that shares memory with ``node``, itself included."""
         tensor = _tensor(node)
-        return [node] if tensor is None else self.members[_torch.storage_id(tensor)]
+        return [node] if tensor is None else self.members[self.storage(tensor)]
 
     def is_from_outside(self, node: Node) -> bool:
         tensor = _tensor(node)
-        return tensor is None or _torch.storage_id(tensor) in self.outside
+        return tensor is None or self.storage(tensor) in self.outside
+
+
+_DROPOUTS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+)
+
+
+def _is_eval_dropout(node: Node) -> bool:
+    return node.target in _DROPOUTS and len(node.args) == 3 and node.args[2] is False
 
 
 def _same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -225,10 +251,10 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
     prepared = _with_own_graph(program)
     nodes = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
     changed = {node for node in program.graph.nodes if _written(node) or _hides_a_write(node)}
-    storages = {_torch.storage_id(tensor) for node in changed for item in _targets(node) if (tensor := _tensor(item)) is not None}
+    storages = {aliases.storage(tensor) for node in changed for item in _targets(node) if (tensor := _tensor(item)) is not None}
     _separate_placeholders(program, prepared, nodes, aliases, storages)
     for node in list(prepared.graph.nodes):
-        _expose_alias(node, storages)
+        _expose_alias(node, aliases, storages)
         if _hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
             _torch.inline_decomposition(prepared.graph_module, node)
     prepared.graph_module.recompile()
@@ -252,6 +278,8 @@ def _with_own_graph(program: ExportedProgram) -> ExportedProgram:
     graph = FxGraph()
     results, output = graph.graph_copy(program.graph, {}, return_output_node=True)  # type: ignore[misc]
     graph.output(results).meta.update(output.meta)
+    for node, copied in zip(program.graph.nodes, graph.nodes, strict=True):
+        copied.name = node.name  # the copy renames what looks like a Python builtin, such as "input"
     module = GraphModule(program.graph_module, graph)
     module.meta.update(program.graph_module.meta)
     return ExportedProgram(
@@ -278,7 +306,7 @@ def _separate_placeholders(
     by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for node in by_name.values():
         tensor = _tensor(node)
-        if tensor is None or _torch.storage_id(tensor) not in storages:
+        if tensor is None or aliases.storage(tensor) not in storages:
             continue
         group = [other for other in aliases.of(node) if other.op == "placeholder"]
         if len(group) == 1:
@@ -303,10 +331,10 @@ def _separate_placeholders(
                 prepared.constants[target] = torch.empty_like(prepared.constants[target])
 
 
-def _expose_alias(node: Node, storages: set[int]) -> None:
+def _expose_alias(node: Node, aliases: _Aliases, storages: set[int]) -> None:
     """Put an explicit view in place of an op that hides that its result is memory of an argument."""
     tensor = _tensor(node)
-    if tensor is None or node.op != "call_function" or _torch.storage_id(tensor) not in storages:
+    if tensor is None or node.op != "call_function" or aliases.storage(tensor) not in storages:
         return
     root = node
     while root.target is _torch.GETITEM:
@@ -316,7 +344,7 @@ def _expose_alias(node: Node, storages: set[int]) -> None:
         return
     for item in root.all_input_nodes:
         source = _tensor(item)
-        if source is not None and _torch.storage_id(source) == _torch.storage_id(tensor):
+        if source is not None and aliases.storage(source) == aliases.storage(tensor):
             with node.graph.inserting_after(node):
                 view = node.graph.call_function(
                     torch.ops.aten.as_strided.default,

@@ -1,0 +1,99 @@
+"""Comparing two results: dtype and shape exactly, values within a stated tolerance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir.literals import same_literal
+from npu_ir.types import TensorType
+
+# (rtol, atol) by dtype: a few units in the last place of values around 1. Integers are exact.
+_TOLERANCES = {
+    torch.float64: (1e-7, 1e-7),
+    torch.complex128: (1e-7, 1e-7),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.complex64: (1.3e-6, 1e-5),
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How one result compares with what was expected.
+
+    Attributes:
+        name: Which result: a path such as ``['logits']``, or the name of a buffer or value.
+        problem: What differs; None where nothing does.
+        max_abs: Largest absolute difference; 0.0 where all is equal, nan where it cannot be told.
+        max_rel: Largest difference relative to the expected value, where that is not 0.
+        mismatches: Elements outside the tolerance.
+    """
+
+    name: str
+    problem: str | None = None
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    mismatches: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.problem is None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.problem or 'equal' if self.max_abs == 0 or self.problem else f'max difference {self.max_abs:.3g}'}"
+
+
+def compare(name: str, actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None) -> Comparison:
+    """Compare one result with what was expected.
+
+    Tensors must have the same dtype and shape. Integers and bools must be equal; floats may differ
+    by ``atol + rtol * |expected|``, computed in float64, nan equal to nan. Anything else must be
+    equal and of the same Python type.
+
+    Args:
+        name: Name of the result in the report.
+        actual: What the graph gave.
+        expected: What the model gave.
+        rtol: Relative tolerance; by default that of the dtype (float32: 1.3e-6).
+        atol: Absolute tolerance; by default that of the dtype (float32: 1e-5).
+    """
+    if not isinstance(actual, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        same = not isinstance(actual, torch.Tensor) and not isinstance(expected, torch.Tensor) and same_literal(actual, expected)
+        return Comparison(name) if same else Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
+    default = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
+    return _compare_values(name, actual, expected, default[0] if rtol is None else rtol, default[1] if atol is None else atol)
+
+
+def _compare_values(name: str, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Comparison:
+    if actual.numel() == 0:
+        return Comparison(name)
+    if not (expected.is_floating_point() or expected.is_complex()):
+        wrong = int((actual != expected).sum())
+        return Comparison(name, f"{wrong} of {actual.numel()} elements differ", math.nan, math.nan, wrong) if wrong else Comparison(name)
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    got, want = actual.detach().to(wide), expected.detach().to(wide)
+    same = (got == want) | (got.isnan() & want.isnan())
+    difference = torch.where(same, 0.0, (got - want).abs())
+    allowed = same | (difference <= atol + rtol * want.abs())
+    wrong = int((~allowed).sum())
+    max_abs = float(difference.max())
+    relative = torch.where(same | (want == 0), 0.0, difference / want.abs())
+    max_rel = float(relative.max())
+    if not wrong:
+        return Comparison(name, None, max_abs, max_rel)
+    problem = (
+        f"{wrong} of {actual.numel()} elements differ by more than {atol:g} + {rtol:g} * |expected|: "
+        f"max difference {max_abs:.3g} absolute, {max_rel:.3g} relative"
+    )
+    return Comparison(name, problem, max_abs, max_rel, wrong)
+
+
+def _short(value: Any) -> str:
+    return str(TensorType.of(value)) if isinstance(value, torch.Tensor) else repr(value)[:80]

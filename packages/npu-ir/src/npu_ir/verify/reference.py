@@ -1,0 +1,84 @@
+"""Eager PyTorch as the reference: the whole model, and its exported program node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Interpreter as FxInterpreter
+from torch.fx import Node
+
+from npu_ir import _torch
+from npu_ir.capture.convert import Converter
+from npu_ir.capture.extract import export_program
+from npu_ir.capture.functionalize import functionalize
+from npu_ir.graph import Graph
+from npu_ir.node import Value
+
+
+def copied(tree: Any) -> Any:
+    """Return a pytree with every tensor cloned; a tensor that is there twice stays one tensor."""
+    clones: dict[int, torch.Tensor] = {}
+
+    def clone(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in clones:
+            clones[id(leaf)] = leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        return clones[id(leaf)]
+
+    return _torch.tree_map(clone, tree)
+
+
+def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return every parameter and buffer by every name it has, tied and non-persistent ones too."""
+    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def run_eagerly(
+    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return what ``model`` gives, and the content of its parameters and buffers afterwards.
+
+    The model computes on copies of ``tensors``: neither it nor they change.
+    """
+    state = copied(dict(tensors))
+    result = torch.func.functional_call(model, state, tuple(args), dict(kwargs))
+    return result, state
+
+
+class NodeValues(FxInterpreter):
+    """Runs an exported program in PyTorch and keeps the value of every node, by its graph name."""
+
+    def __init__(self, program: ExportedProgram, names: Mapping[Node, Any]) -> None:
+        super().__init__(program.graph_module)
+        self.values: dict[str, Any] = {}
+        self._names = names
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if n.op == "call_function":
+            for value, tensor in zip(_torch.tree_leaves(self._names.get(n)), _torch.tree_leaves(result), strict=False):
+                if isinstance(value, Value):
+                    # A copy: a later node may change the tensor in place.
+                    self.values[value.name] = copied(tensor)
+        return result
+
+
+def node_values(
+    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what PyTorch computes for each node of the model's graph, by value name."""
+    functional = functionalize(export_program(model, tuple(args), dict(kwargs)))
+    converter = Converter(Graph(), functional)
+    converter.run()
+    program = functional.program
+    reference = NodeValues(program, converter.converted)
+    constants = {**program.constants, **copied(dict(tensors))}
+    user_inputs = iter(copied(_torch.tree_leaves((tuple(args), dict(kwargs)))))
+    flat = [constants[spec.target] if spec.target is not None else next(user_inputs) for spec in program.graph_signature.input_specs]
+    with torch.no_grad():
+        reference.run(*flat)
+    return reference.values

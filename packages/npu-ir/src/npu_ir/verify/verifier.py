@@ -1,0 +1,203 @@
+"""Comparing a graph with its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir.errors import ExecutionError, VerificationError
+from npu_ir.graph import Graph
+from npu_ir.interpreter import Interpreter
+from npu_ir.node import InputKind, OpNode, Value
+from npu_ir.ops.execution import place_of
+from npu_ir.structure import flatten_like
+from npu_ir.verify.comparison import Comparison, compare
+from npu_ir.verify.reference import copied, model_tensors, node_values, run_eagerly
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first node whose value is not what PyTorch computes for it.
+
+    Attributes:
+        node: Name of the node.
+        place: Its name, module path and source line.
+        comparison: What differs.
+        compared: How many values agreed before it.
+    """
+
+    node: str
+    place: str
+    comparison: Comparison
+    compared: int
+
+    def __str__(self) -> str:
+        return f"first diverging node: {self.place}\n  {self.comparison} ({self.compared} values before it agree)"
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationReport:
+    """How a graph compares with its model.
+
+    Attributes:
+        outputs: One comparison per leaf of the result.
+        mutations: One per buffer, parameter or input that the model or the graph changes.
+        first_divergence: On a mismatch, the node it starts at; None if no single node can be blamed.
+    """
+
+    outputs: tuple[Comparison, ...]
+    mutations: tuple[Comparison, ...]
+    first_divergence: Divergence | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(item.ok for item in (*self.outputs, *self.mutations))
+
+    @property
+    def max_abs(self) -> float:
+        """Largest absolute difference of any result or mutation."""
+        return max((item.max_abs for item in (*self.outputs, *self.mutations)), default=0.0)
+
+    def __str__(self) -> str:
+        compared = f"{len(self.outputs)} results and {len(self.mutations)} mutations"
+        if self.ok:
+            return f"graph and model agree: {compared}, max difference {self.max_abs:.3g}"
+        wrong = [str(item) for item in (*self.outputs, *self.mutations) if not item.ok]
+        blame = str(self.first_divergence or "every node that could be compared agrees with the exported program")
+        return "\n".join([f"graph and model differ: {len(wrong)} of {compared}", *wrong, blame])
+
+
+def verify_ir(
+    graph: Graph,
+    model: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> VerificationReport:
+    """Compare what ``graph`` and ``model`` compute, results and in-place changes alike.
+
+    Model, arguments and random state are left as they were. Both start from the same random state.
+
+    Args:
+        graph: The graph of the model.
+        model: The model, in the mode it was captured in.
+        args: Arguments for both.
+        kwargs: Keyword arguments for both.
+        weights: Parameters and buffers for both; the model's own if not given.
+        rtol: Relative tolerance; by default that of each dtype (`npu_ir.verify.compare`).
+        atol: Absolute tolerance, likewise.
+
+    Raises:
+        VerificationError: The model itself fails on these arguments.
+        ExecutionError: The graph does.
+        WeightError: The weights do not fit the graph.
+    """
+    kwargs = dict(kwargs or {})
+    tensors = {**model_tensors(model), **(weights or {})}
+    run = _Run(graph, model, tensors, tuple(args), kwargs)
+    random_state = torch.get_rng_state()
+    try:
+        outputs, mutations = run.compare(rtol, atol)
+        report = VerificationReport(tuple(outputs), tuple(mutations))
+        if report.ok:
+            return report
+        torch.set_rng_state(random_state)
+        return VerificationReport(report.outputs, report.mutations, run.first_divergence(rtol, atol))
+    finally:
+        torch.set_rng_state(random_state)
+
+
+class _Run:
+    """One comparison of a graph and a model on given arguments."""
+
+    def __init__(
+        self, graph: Graph, model: torch.nn.Module, tensors: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._graph = graph
+        self._model = model
+        self._tensors = tensors
+        self._args = args
+        self._kwargs = kwargs
+        needed = {
+            key
+            for value in graph.arguments
+            if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
+            for key in (value.argument.target, *value.argument.aliases)
+        }
+        self._interpreter = Interpreter(graph, {key: tensor.detach() for key, tensor in tensors.items() if key in needed})
+
+    def compare(self, rtol: float | None, atol: float | None) -> tuple[list[Comparison], list[Comparison]]:
+        random_state = torch.get_rng_state()
+        args, kwargs = copied((self._args, self._kwargs))
+        try:
+            expected, state = run_eagerly(self._model, self._tensors, args, kwargs)
+        except Exception as error:
+            raise VerificationError(f"the model fails on these arguments: {type(error).__name__}: {error}") from error
+        torch.set_rng_state(random_state)
+        actual, changes = self._interpreter.run_flat(*copied((self._args, self._kwargs)))
+        outputs = list(self._compare_results(actual, expected, rtol, atol))
+        return outputs, list(self._compare_changes(changes, state, args, kwargs, rtol, atol))
+
+    def _compare_results(self, actual: list[Any], expected: Any, rtol: float | None, atol: float | None) -> Iterator[Comparison]:
+        structure = self._graph.results[0]
+        try:
+            leaves = flatten_like(expected, structure, "result")
+        except ExecutionError as error:
+            yield Comparison("result", f"the structure differs: {error.message}", float("nan"), float("nan"))
+            return
+        for path, got, want in zip(structure.leaf_paths("result"), actual, leaves, strict=True):
+            yield compare(path, got, want, rtol, atol)
+
+    def _compare_changes(
+        self,
+        changes: dict[str, torch.Tensor],
+        state: dict[str, torch.Tensor],
+        args: Any,
+        kwargs: Any,
+        rtol: float | None,
+        atol: float | None,
+    ) -> Iterator[Comparison]:
+        """Compare what changed in place: in the graph's account, in the model, or in both."""
+        after = {**state, **self._inputs_by_name(args, kwargs)}
+        before = {**self._tensors, **self._inputs_by_name(self._args, self._kwargs)}
+        for name, tensor in after.items():
+            changed = compare(name, tensor, before[name], 0.0, 0.0)
+            if name in changes or not changed.ok:
+                yield compare(name, changes.get(name, before[name]), tensor, rtol, atol)
+
+    def _inputs_by_name(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        structure, leaves = self._graph.call
+        given = flatten_like((args, kwargs), structure, "call")
+        return {
+            leaf.argument.target: item
+            for leaf, item in zip(leaves, given, strict=True)
+            if isinstance(leaf, Value) and leaf.argument is not None
+        }
+
+    def first_divergence(self, rtol: float | None, atol: float | None) -> Divergence | None:
+        """Return the first node that computes something else than PyTorch does at that place."""
+        random_state = torch.get_rng_state()
+        expected = node_values(self._model, self._tensors, self._args, self._kwargs)
+        torch.set_rng_state(random_state)
+        found: list[Divergence] = []
+        agreed = 0
+
+        def observe(node: OpNode, outputs: list[Any]) -> None:
+            nonlocal agreed
+            for value, tensor in zip(node.outputs, outputs, strict=True):
+                if found or value.name not in expected:
+                    continue
+                comparison = compare(f"%{value.name}", tensor, expected[value.name], rtol, atol)
+                if comparison.ok:
+                    agreed += 1
+                else:
+                    found.append(Divergence(node.name, place_of(node), comparison, agreed))
+
+        self._interpreter.run_flat(*copied((self._args, self._kwargs)), observe=observe)
+        return found[0] if found else None
