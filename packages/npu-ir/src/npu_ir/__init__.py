@@ -1,6 +1,6 @@
 """npu-ir: any PyTorch model as a clean, weight-free, functional graph of ATen ops."""
 
-from npu_ir.capture import convert_exported_program, extract_ir
+from npu_ir.capture import Converter, convert_exported_program, extract_ir
 from npu_ir.errors import (
     ConversionError,
     ExecutionError,
@@ -18,8 +18,50 @@ from npu_ir.graph import Graph
 from npu_ir.interpreter import Interpreter, execute_ir
 from npu_ir.node import Argument, InputKind, OpNode, Provenance, Value
 from npu_ir.ops import list_registered_ops, register_conversion, register_executor
+from npu_ir.serial import load_ir, save_ir
+from npu_ir.structure import Structure
 from npu_ir.text import format_ir, parse_ir
 from npu_ir.types import ScalarType, TensorType
 from npu_ir.verify import VerificationReport, verify_ir
+from npu_ir.weights import load_weights
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Argument",
+    "ConversionError",
+    "Converter",
+    "ExecutionError",
+    "ExportError",
+    "Graph",
+    "GraphError",
+    "InputKind",
+    "Interpreter",
+    "NpuError",
+    "OpNode",
+    "ParseError",
+    "PluginError",
+    "Provenance",
+    "RegistryError",
+    "ScalarType",
+    "SerializationError",
+    "Structure",
+    "TensorType",
+    "Value",
+    "VerificationError",
+    "VerificationReport",
+    "WeightError",
+    "__version__",
+    "convert_exported_program",
+    "execute_ir",
+    "extract_ir",
+    "format_ir",
+    "list_registered_ops",
+    "load_ir",
+    "load_weights",
+    "parse_ir",
+    "register_conversion",
+    "register_executor",
+    "save_ir",
+    "verify_ir",
+]

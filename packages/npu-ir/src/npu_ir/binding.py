@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,18 +21,14 @@ _LISTED = 20
 
 def bind_weights(
     graph: Graph,
-    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None,
-    constants: Mapping[str, torch.Tensor] | None,
+    weights: Mapping[str, torch.Tensor] | None,
+    constants: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[Value, Any]:
     """Return the tensor of every parameter, buffer and constant of ``graph``.
 
     Raises:
         WeightError: Lists every tensor that is missing, unexpected, or of another shape or dtype.
     """
-    if isinstance(weights, (str, os.PathLike)):
-        from npu_ir.weights import load_weights
-
-        weights = load_weights(weights, graph)
     weights, constants = dict(weights or {}), dict(constants or {})
     bound: dict[Value, Any] = {}
     problems: list[str] = []

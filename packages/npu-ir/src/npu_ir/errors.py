@@ -65,3 +65,15 @@ class WeightError(NpuError):
 
 class VerificationError(NpuError):
     """A graph and its model could not be compared."""
+
+
+class UsageError(NpuError):
+    """A command line asks for something that cannot be done as it is written."""
+
+
+class FactoryError(NpuError):
+    """The user's code that makes a model failed."""
+
+
+class VisualizationError(NpuError):
+    """A graph cannot be drawn as asked, or the drawing cannot be written."""

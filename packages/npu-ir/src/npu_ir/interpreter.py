@@ -17,6 +17,7 @@ from npu_ir.graph import Graph
 from npu_ir.node import OpNode, Value
 from npu_ir.ops.execution import execute_node
 from npu_ir.structure import unflatten
+from npu_ir.weights import load_weights
 
 Observer = Callable[[OpNode, "list[Any]"], None]
 
@@ -75,6 +76,8 @@ class Interpreter:
         constants: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self.graph = graph
+        if isinstance(weights, (str, os.PathLike)):
+            weights = load_weights(weights, graph)
         self._weights = bind_weights(graph, weights, constants)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:

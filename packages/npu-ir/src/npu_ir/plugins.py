@@ -12,7 +12,6 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -39,12 +38,14 @@ class PluginReport:
         name: Its entry-point name.
         distribution: The distribution it comes from, with version.
         refused: Why it is not used; None when it is.
+        commands_refused: Why its commands are not used, though the rest is; None where they are.
         offers: What it brings: ``{"execution": [...], "passes": [...], ...}``.
     """
 
     name: str
     distribution: str
     refused: str | None = None
+    commands_refused: str | None = None
     offers: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -161,13 +162,22 @@ def _named(answers: list[list[Any]], known: dict[str, Any], kind: str, origin: s
     return named
 
 
-def add_commands(commands: Any, refuse: Callable[[str, Exception], None]) -> None:
-    """Let every plugin add its ``npu`` subcommands; ``refuse`` hears of those that fail."""
+def add_commands(commands: Any) -> None:
+    """Let every plugin add its ``npu`` subcommands, all of them or none; the reports tell what came of it.
+
+    Args:
+        commands: The `npu_ir.cli.parser.Commands` to add them to.
+    """
     plugins = loaded()
-    for name, plugin in sorted(plugins.manager.list_name_plugin()):
+    for report in (report for report in plugins.reports if report.refused is None):
+        plugin = plugins.manager.get_plugin(report.name)
         others = [other for other in plugins.manager.get_plugins() if other is not plugin]
+        commands.begin(f"{report.name} ({report.distribution})")
         try:
             plugins.manager.subset_hook_caller("npu_add_commands", others)(commands=commands)
         except Exception as error:
             # As above: the command line must start whatever a plugin does.
-            refuse(name, error)
+            commands.withdraw()
+            report.commands_refused = f"{type(error).__name__}: {error}"
+        if added := commands.added():
+            report.offers["commands"] = sorted(added)

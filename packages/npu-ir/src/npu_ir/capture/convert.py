@@ -60,7 +60,8 @@ class Converter:
         self._program = functional.program
         self._replacements = functional.replacements
         self._ties = functional.ties
-        self._values: dict[Node, Any] = {}
+        self._values: dict[Node, Any] = {}  # what a later reader of the node gets
+        self._converted: dict[Node, Any] = {}
         self._conversions = plugins.registry().table("conversion")
 
     def run(self) -> None:
@@ -74,8 +75,8 @@ class Converter:
 
     @property
     def converted(self) -> Mapping[Node, Any]:
-        """What each FX node became: a value, a nested list of values, or a literal."""
-        return MappingProxyType(self._values)
+        """What each FX node that calls something became: a value, or values nested as its results are."""
+        return MappingProxyType(self._converted)
 
     # For registered conversions
 
@@ -124,7 +125,7 @@ class Converter:
         """Convert the nodes of one FX graph; return what its output node returns."""
         for node in module.graph.nodes:
             if node.op == "call_function":
-                self._values[node] = self._convert(node, module)
+                self._values[node] = self._converted[node] = self._convert(node, module)
             elif node.op == "output":
                 return self.value(node.args[0])
         raise AssertionError("an FX graph ends with an output node")

@@ -88,7 +88,8 @@ def _require_types(node: OpNode, results: Sequence[Any]) -> None:
             fix="an executor returns a list with one entry per output",
         )
     for value, result in zip(node.outputs, results, strict=True):
-        if not is_of_type(result, value.type):
+        # What nothing reads may differ: PyTorch's fake kernels are wrong there (embedding_bag, torch 2.13).
+        if value.uses and not is_of_type(result, value.type):
             raise ExecutionError(
                 f"{node.op_type} returned {_described(result)} for %{value.name}, which is {value.type} in the graph",
                 where=place_of(node),

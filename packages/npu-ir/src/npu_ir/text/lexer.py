@@ -20,7 +20,7 @@ _TOKEN = re.compile(
   | %(?P<value>{PLAIN_NAME.pattern}|{_STRING})
   | (?P<string>{_STRING})
   | (?P<hash>sha256:[0-9a-f]{{16}})
-  | (?P<number>-?(?:inf|nan|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.]))
+  | (?P<number>(?:-inf|-nan|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.]))
   | (?P<word>{PLAIN_WORD.pattern})
   | (?P<mark>[][(){{}},:=@?])
     """,

@@ -1,0 +1,110 @@
+"""Every job of this repository, one session each; ``nox -l`` lists them.
+
+Sessions run on the interpreter that runs nox (Python >= 3.10) and set themselves up from a fresh clone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["tests", "lint", "types"]
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "virtualenv"
+
+PACKAGE = "packages/npu-ir"
+CONSTRAINTS = "constraints.txt"
+TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
+
+# What each job needs besides the package; versions are in constraints.txt.
+MODELS = ["scikit-learn", "transformers"]
+OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
+TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "sybil", *MODELS, *OPINFO]
+LINT = ["ruff"]
+TYPES = ["mypy", "import-linter"]
+DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mermaid"]
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run all tests, on two processes; arguments go to pytest: nox -s tests -- -k text."""
+    install(session, f"{PACKAGE}[cli]", *TESTS)
+    session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format with ruff; nox -s lint -- --fix mends what it can."""
+    install(session, *LINT)
+    fix = "--fix" in session.posargs
+    session.run("ruff", "check", *(["--fix"] if fix else []))
+    session.run("ruff", "format", *([] if fix else ["--check"]))
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy --strict and the import rules with import-linter."""
+    install(session, "-e", f"{PACKAGE}[cli]", *TYPES)
+    session.run("mypy")
+    session.run("lint-imports")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Take a trained network, a GPT-2 and a ResNet-50 through the whole pipe and write a report."""
+    install(session, f"{PACKAGE}[cli]", *MODELS)
+    session.run("python", "examples/demo/run.py", *session.posargs)
+
+
+@nox.session
+def ops(session: nox.Session) -> None:
+    """Run every operator of PyTorch's OpInfo database through the pipe and write the coverage page."""
+    install(session, PACKAGE, *OPINFO)
+    session.run("python", "tests/ops/run_all.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into docs/_build/html; a warning is an error."""
+    install(session, f"{PACKAGE}[cli]", *DOCS)
+    session.run("sphinx-build", "-W", "--keep-going", "-E", "docs", "docs/_build/html", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure extraction, conversion, files and large graphs; arguments go to benchmarks/run.py."""
+    install(session, f"{PACKAGE}[cli]", *MODELS)
+    session.run("python", "benchmarks/run.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def dev(session: nox.Session) -> None:
+    """Set up .venv to work in: the package editable, every tool, and the pre-commit hooks."""
+    session.run(sys.executable, "-m", "venv", ".venv", external=True)
+    folder = Path(".venv", "Scripts" if sys.platform == "win32" else "bin")
+    tools = ["nox", "pre-commit", *TESTS, *LINT, *TYPES, *DOCS]
+    python = str(folder / "python")
+    session.run(python, "-m", "pip", "install", "-c", CONSTRAINTS, "-e", f"{PACKAGE}[cli]", *tools, external=True)
+    if shutil.which("git") and Path(".git").exists():
+        session.run(python, "-m", "pre_commit", "install", external=True)
+    session.log(f"Ready: source {folder / 'activate'}, then pytest, ruff, mypy or nox.")
+
+
+@nox.session
+@nox.parametrize("torch", TORCH_RELEASES)
+def torch_versions(session: nox.Session, torch: str) -> None:
+    """Run the tests on another PyTorch release; it downloads large wheels, CUDA ones included."""
+    pins = [line for line in Path(CONSTRAINTS).read_text().splitlines() if not line.startswith("torch==")]
+    constraints = Path(session.create_tmp(), "constraints.txt")
+    constraints.write_text("\n".join([*pins, f"torch=={torch}", ""]))
+    session.install("-c", str(constraints), f"{PACKAGE}[cli]", *TESTS)
+    session.run("pytest", "-n", "2", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+def install(session: nox.Session, *requirements: str) -> None:
+    """Install the requirements in the versions of constraints.txt."""
+    session.install("-c", CONSTRAINTS, *requirements)

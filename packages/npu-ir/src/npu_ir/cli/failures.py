@@ -1,0 +1,89 @@
+"""How a command ends: its exit code, and what it says when it fails."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from npu_ir.errors import NpuError, RegistryError, UsageError
+
+OK = 0
+FAILED = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+EXIT_CODES = """\
+exit codes:
+  0    done; of verify: graph and model agree
+  1    the command failed; of verify: graph and model differ
+  2    the command line is wrong
+  130  interrupted (Ctrl-C)
+  141  whatever was reading the output stopped (npu show ... | head)
+"""
+
+
+def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[str] | None) -> int:
+    """Parse ``argv``, run the command it names, and return an exit code whatever happens."""
+    debug = False
+    try:
+        options = build_parser().parse_args(argv)
+        debug = options.debug
+        code = _command(options)(options)
+        sys.stdout.flush()
+    except SystemExit as stop:  # argparse has said all: help, version or wrong usage
+        return stop.code if isinstance(stop.code, int) else FAILED
+    except KeyboardInterrupt:
+        print("npu: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 - nobody is above: it becomes a message and an exit code
+        return _report(error, debug=debug)
+    return int(code or OK)
+
+
+def message(error: NpuError) -> str:
+    """Return what an error says as one line, further lines where it is a list, and the fix."""
+    first, *rest = error.message.split("\n")
+    if error.where:
+        first = f"{first} (at {error.where})"
+    fix = [f"  fix: {error.fix}"] if error.fix else []
+    return "\n".join([first, *rest, *fix])
+
+
+def warn(text: str) -> None:
+    """Say on stderr what is wrong where the command goes on."""
+    print(f"npu: warning: {text}", file=sys.stderr)
+
+
+def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int | None]:
+    run: Callable[[argparse.Namespace], int | None] | None = getattr(options, "run", None)
+    if run is None:
+        raise RegistryError(
+            f"the command {options.command!r} does nothing", fix="the plugin that adds it must call set_defaults(run=function)"
+        )
+    return run
+
+
+def _report(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    print(f"npu: error: {_explained(error)}", file=sys.stderr)
+    return WRONG_USAGE if isinstance(error, UsageError) else FAILED
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, NpuError):
+        return message(error)
+    return f"{type(error).__name__}: {error}\n  fix: this one is not expected; --debug shows where it comes from"
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: Python would report it once more while it shuts down."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

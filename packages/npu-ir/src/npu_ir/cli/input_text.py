@@ -1,0 +1,115 @@
+"""What ``--input`` accepts: ``x=float32[1, 3]``, ``scale=2.0``, ``mask=@mask.npy``, ``[f32[2], f32[3]]``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir.errors import NpuError, UsageError
+from npu_ir.literals import Literal
+from npu_ir.structure import LEAF_STRUCTURE, Structure
+from npu_ir.text.parser import _Parser
+
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_LOWER_CASE = {"true": True, "false": False, "none": None}
+
+HELP = """\
+inputs:
+  --input VALUE is a positional argument of the model, --input NAME=VALUE a keyword argument:
+    float32[1,3,224,224]           a tensor, by dtype and shape; f32, bf16, i64, ... for short; float32[] is 0-d
+    f32[1,3,8,8]@channels_last     the same in another memory format
+    2.0   7   true   none   "text" a Python value
+    @x.npy   @x.pt   @x.safetensors[#NAME]
+                                   from a file; .pt may hold nested lists, tuples and dicts of tensors
+    [f32[2,3], 1]   (...)   {"a": f32[2]}
+                                   a list, tuple or dict of these
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """A tensor, or nested tensors, that a file holds.
+
+    Attributes:
+        path: Which file.
+        key: Which tensor of it; "" where that is not said.
+    """
+
+    path: Path
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One argument of the model as the command line gives it.
+
+    Attributes:
+        text: What was written.
+        name: Keyword; "" for a positional argument.
+        structure: How it nests.
+        leaves: Its parts: types of tensors, references to files, and literals.
+    """
+
+    text: str
+    name: str
+    structure: Structure
+    leaves: tuple[Any, ...]
+
+
+def parse_inputs(texts: Sequence[str]) -> list[Input]:
+    """Return the inputs, in order.
+
+    Raises:
+        UsageError: One of them cannot be read, or two have the same name.
+    """
+    inputs = [parse_input(text) for text in texts]
+    names = [item.name for item in inputs if item.name]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--input {name}=... is given twice")
+    return inputs
+
+
+def parse_input(text: str) -> Input:
+    """Return one input.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    named = _NAMED.fullmatch(text.strip())
+    name, value = named.groups() if named else ("", text.strip())
+    if value.startswith("@"):
+        path, _, key = value[1:].partition("#")
+        if not path:
+            raise UsageError(f"--input {text}: no file is named behind '@'")
+        return Input(text, name, LEAF_STRUCTURE, (FileReference(Path(path).expanduser(), key),))
+    try:
+        parser = _InputParser(value, {})
+        structure, leaves = parser.tree()
+        parser.expect("end")
+    except NpuError as error:
+        raise UsageError(f"--input {text}: {error.message}", where=error.where, fix=error.fix or "see --help") from error
+    return Input(text, name, structure, tuple(leaves))
+
+
+class _InputParser(_Parser):
+    """Reads the trees of the text form, with types of tensors among their leaves."""
+
+    def literal(self) -> Literal:
+        start = self.token
+        if start.kind != "word":
+            return super().literal()
+        if self._text[start.offset + len(start.text) :].lstrip().startswith("["):
+            return self.type()
+        if start.text in _LOWER_CASE:
+            self.advance()
+            return _LOWER_CASE[start.text]
+        literal = super().literal()
+        if isinstance(literal, torch.dtype):
+            raise self.fail(f"{start.text} has no shape", fix=f"write {start.text}[2, 3], or {start.text}[] for a 0-d tensor")
+        return literal

@@ -1,0 +1,135 @@
+"""The JSON document of a graph, as text: one line for each argument, node and schema.
+
+The same graph gives the same text. ``docs/reference/file-format.md`` describes it, and
+``npu_ir/schema/npu-ir-1.schema.json`` is its JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir.errors import SerializationError
+from npu_ir.graph import Graph
+from npu_ir.literals import literal_to_json
+from npu_ir.node import OpNode, Provenance, Value
+from npu_ir.serial.op_schemas import current_schemas
+from npu_ir.serial.trees import tree_to_json
+from npu_ir.serial.written_types import type_to_json
+
+FORMAT = "npu-ir"
+VERSION = 1
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredData:
+    """Where the content of a constant or buffer is: its name in the tensor file, and its SHA-256."""
+
+    tensor: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The files that belong to a document, by name; None where there is none.
+
+    Attributes:
+        tensors: The file with the data of constants and buffers.
+        weights: The file with parameters and persistent buffers.
+        data: For each value that has data, where in ``tensors`` it is.
+    """
+
+    tensors: str | None
+    weights: str | None
+    data: Mapping[Value, StoredData]
+
+
+def document_lines(graph: Graph, beside: Beside) -> Iterator[str]:
+    """Yield the text of the document that describes ``graph``, in pieces.
+
+    Raises:
+        SerializationError: A number has more digits than Python writes.
+    """
+    yield "{\n"
+    yield from _entry("format", FORMAT)
+    yield from _entry("version", VERSION)
+    yield from _entry("torch", str(torch.__version__))
+    yield from _entry("name", graph.name)
+    yield from _entry("tensors", beside.tensors)
+    yield from _entry("weights", beside.weights)
+    yield from _schemas(graph)
+    yield from _rows("arguments", (_argument(value, beside.data.get(value)) for value in graph.arguments))
+    yield from _entry("call", _tree(graph._call))
+    yield from _rows("nodes", map(_node, graph.nodes))
+    yield from _rows("updates", ([target.name, value.name] for target, value in graph.updates.items()))
+    yield from _entry("results", _tree(graph.results), "\n")
+    yield "}\n"
+
+
+def _dumps(data: Any) -> str:
+    try:
+        return _ENCODER.encode(data)
+    except ValueError as error:
+        raise SerializationError(f"a number cannot be written: {error}") from error
+
+
+def _entry(key: str, data: Any, end: str = ",\n") -> Iterator[str]:
+    yield f' "{key}": {_dumps(data)}{end}'
+
+
+def _rows(key: str, rows: Iterable[Any]) -> Iterator[str]:
+    yield from _block(key, "[", map(_dumps, rows), "]")
+
+
+def _schemas(graph: Graph) -> Iterator[str]:
+    schemas = current_schemas({node.op_type for node in graph.nodes})
+    yield from _block("schemas", "{", (f"{_dumps(op_type)}: {_dumps(schema)}" for op_type, schema in schemas.items()), "}")
+
+
+def _block(key: str, opening: str, rows: Iterable[str], closing: str) -> Iterator[str]:
+    yield f' "{key}": {opening}'
+    separator = end = ""
+    for row in rows:
+        yield f"{separator}\n  {row}"
+        separator, end = ",", "\n "
+    yield f"{end}{closing},\n"
+
+
+def _argument(value: Value, data: StoredData | None) -> dict[str, Any]:
+    argument = value.argument
+    assert argument is not None
+    row = {"kind": argument.kind.value, "name": value.name, "target": argument.target, "type": type_to_json(value.type)}
+    if argument.aliases:
+        row["aliases"] = list(argument.aliases)
+    if not argument.persistent:
+        row["persistent"] = False
+    if data is not None:
+        row["data"] = {"tensor": data.tensor, "sha256": data.sha256}
+    return row
+
+
+def _node(node: OpNode) -> dict[str, Any]:
+    row = {
+        "name": node.name,
+        "op": node.op_type,
+        "inputs": [value.name for value in node.inputs],
+        "operands": node.operands,
+        "attrs": {name: literal_to_json(attr) for name, attr in node.attrs.items()},
+        "outputs": [[value.name, type_to_json(value.type)] for value in node.outputs],
+    }
+    provenance = _provenance(node.provenance)
+    return {**row, "provenance": provenance} if provenance else row
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    fields = {"module": provenance.module, "source": provenance.source, "fused_from": list(provenance.fused_from)}
+    return {name: field for name, field in fields.items() if field}
+
+
+def _tree(nested: Any) -> Any:
+    return None if nested is None else tree_to_json(nested[0], iter(nested[1]))

@@ -1,0 +1,83 @@
+"""Loading a graph: nothing in the file is believed before it is checked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from npu_ir.errors import GraphError, SerializationError
+from npu_ir.graph import Graph
+from npu_ir.serial.document import FORMAT, VERSION
+from npu_ir.serial.op_schemas import require_compatible_schemas
+from npu_ir.serial.place import DAMAGED, Place, read_record, read_text, shown
+from npu_ir.serial.reading import GraphReader
+from npu_ir.serial.strict_json import read_json
+from npu_ir.serial.tensor_file import TensorFile
+
+_KEYS = frozenset(
+    {"format", "version", "torch", "name", "tensors", "weights", "schemas", "arguments", "call", "nodes", "updates", "results"}
+)
+
+
+def load_ir(path: str | os.PathLike[str]) -> Graph:
+    """Return the graph that `save_ir` wrote to ``path``.
+
+    No code from the file is run and no size it states is believed: any file is safe to try.
+
+    Raises:
+        SerializationError: The file or the tensors beside it are missing, damaged, made by a newer
+            version, or made for operators that differ from those of this process; says where.
+    """
+    path = Path(path)
+    place = Place(str(path))
+    try:
+        return _read_graph(read_document(path), place, path.parent)
+    except GraphError as error:
+        raise SerializationError(error.message, where=f"{path}: {error.where or 'the graph'}", fix=DAMAGED) from error
+    except RecursionError as error:
+        raise place.error("nested too deeply") from error
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the document at ``path``, known to have the keys of this version.
+
+    Raises:
+        SerializationError: It is no such document.
+    """
+    place = Place(str(path))
+    data = read_json(path)
+    if type(data) is not dict or data.get("format") != FORMAT:
+        raise place.error("this is no graph of npu-ir", "give the path that was given to save_ir")
+    version = data.get("version")
+    if type(version) is not int or version < 1:
+        raise place.at("version").error(f"{shown(version)} is no version")
+    if version > VERSION:
+        raise place.at("version").error(f"made by a newer version of npu-ir: format {version}, this one reads {VERSION}", "upgrade npu-ir")
+    return read_record(data, place, _KEYS)
+
+
+def beside(name: Any, place: Place) -> str | None:
+    """Return the name of a file in the document's own folder, or None where there is none."""
+    if name is None:
+        return None
+    text = read_text(name, place)
+    if not text.endswith(".safetensors") or any(char in text for char in "/\\:\0"):
+        raise place.error(f"{shown(text)} is not the name of a safetensors file in the same folder")
+    return text
+
+
+def _read_graph(data: dict[str, Any], place: Place, folder: Path) -> Graph:
+    read_text(data["torch"], place.at("torch"))
+    beside(data["weights"], place.at("weights"))
+    tensors = beside(data["tensors"], place.at("tensors"))
+    schemas = data["schemas"]
+    if type(schemas) is not dict:
+        raise place.at("schemas").error(f"expected an object, found {shown(schemas)}")
+    require_compatible_schemas(schemas, place.at("schemas"))
+    with contextlib.nullcontext() if tensors is None else TensorFile(folder / tensors) as file:
+        reader = GraphReader(read_text(data["name"], place.at("name")), place, file)
+        graph = reader.read(data)
+    graph.check()
+    return graph

@@ -1,0 +1,130 @@
+"""Saving a graph: the files are complete before any of them takes its name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from npu_ir.errors import SerializationError
+from npu_ir.graph import Graph
+from npu_ir.node import Value
+from npu_ir.serial.document import Beside, StoredData, document_lines
+from npu_ir.serial.staging import staged_files
+from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
+from npu_ir.serial.tensor_file import write_tensors
+from npu_ir.serial.tensor_layout import require_storable
+from npu_ir.serial.weights_file import fitting_weights, write_weights
+
+_TENSOR_FILE = re.compile(r"(.*)-[0-9a-f]{16}\.safetensors", re.DOTALL)
+
+
+def save_ir(graph: Graph, path: str | os.PathLike[str], *, weights: Mapping[str, torch.Tensor] | None = None) -> None:
+    """Write ``graph`` to ``path``, a JSON document with its tensors in a file beside it.
+
+    For ``model.json`` the data of constants goes to ``model-<hash>.safetensors``, if there is any, and
+    ``weights`` to ``model.weights.safetensors``. Whatever goes wrong, what was there before is still
+    there and whole; the tensor file of the graph that was at ``path`` before is removed.
+
+    Args:
+        graph: Any graph.
+        path: Where to write it; usually ends in ``.json``.
+        weights: Parameters and buffers by ``state_dict`` key; stored once where they are tied.
+
+    Raises:
+        GraphError: The graph breaks a rule of the IR.
+        SerializationError: A tensor is of a kind that cannot be stored, or a file cannot be written.
+        WeightError: The weights do not fit the graph.
+    """
+    graph.check()
+    path = Path(path)
+    data = _data(graph)
+    fitting = None if weights is None else fitting_weights(graph, weights)
+    for name, tensor in (fitting or {}).items():
+        require_storable(tensor, name)
+    before = _tensor_file_of(path)
+    try:
+        after = _write(graph, path, data, fitting)
+        if before is not None and before != after:
+            path.with_name(before).unlink(missing_ok=True)
+    except OSError as error:
+        raise SerializationError(
+            f"cannot write the graph: {error.strerror or error}",
+            where=str(path),
+            fix="check that the folder exists, may be written to and has space left",
+        ) from error
+    except SerializationError as error:
+        raise SerializationError(error.message, where=error.where or str(path), fix=error.fix) from error
+
+
+def _data(graph: Graph) -> dict[Value, torch.Tensor]:
+    data: dict[Value, torch.Tensor] = {}
+    for value in graph.arguments:
+        if value.argument is not None and value.argument.data is not None:
+            require_storable(value.argument.data, value.name)
+            data[value] = value.argument.data
+    return data
+
+
+def _write(graph: Graph, path: Path, data: dict[Value, torch.Tensor], weights: dict[str, torch.Tensor] | None) -> str | None:
+    """Write all files and return the name of the one with the data."""
+    stem = path.name.removesuffix(".json")
+    tensors_name = weights_name = None
+    stored: dict[Value, StoredData] = {}
+    with staged_files(path.parent) as staging:
+        if data:
+
+            def tensors_file(file: BinaryIO) -> str:
+                numbered = {str(index): value for index, value in enumerate(data)}
+                digests = write_tensors(file, {key: (data[value], value.type) for key, value in numbered.items()})
+                stored.update({value: StoredData(key, digests[key]) for key, value in numbered.items()})
+                return f"{stem}-{_content_name(path, stored)}.safetensors"
+
+            tensors_name = staging.write(tensors_file)
+        if weights is not None:
+
+            def weights_file(file: BinaryIO) -> str:
+                write_weights(file, weights)
+                return f"{stem}.weights.safetensors"
+
+            weights_name = staging.write(weights_file)
+        beside = Beside(tensors_name, weights_name, stored)
+
+        def document(file: BinaryIO) -> str:
+            file.writelines(line.encode("ascii") for line in document_lines(graph, beside))
+            if file.tell() > MAX_DOCUMENT_BYTES:
+                raise SerializationError(f"the document is larger than {MAX_DOCUMENT_BYTES} bytes", fix="save subgraphs of it")
+            return path.name
+
+        staging.write(document)
+    return tensors_name
+
+
+def _content_name(path: Path, stored: dict[Value, StoredData]) -> str:
+    """Return 16 hex digits that tell tensor files apart: by content, and by whose they are."""
+    content = [os.fsencode(path.name).hex(), *((value.name, str(value.type), data.sha256) for value, data in stored.items())]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def _tensor_file_of(path: Path) -> str | None:
+    """Return the tensor file of the document that is at ``path``, if that is one of ours."""
+    stem = path.name.removesuffix(".json")
+    try:
+        if not any(_is_tensor_file(name, stem) for name in os.listdir(path.parent)):
+            return None
+        document: Any = read_json(path)
+    except (OSError, SerializationError):
+        return None  # nothing there, or no graph: nothing of ours to remove
+    name = document.get("tensors") if isinstance(document, dict) else None
+    return name if isinstance(name, str) and _is_tensor_file(name, stem) else None
+
+
+def _is_tensor_file(name: str, stem: str) -> bool:
+    match = _TENSOR_FILE.fullmatch(name)
+    return match is not None and match[1] == stem

@@ -1,0 +1,98 @@
+"""JSON read without the liberties that Python's reader takes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from npu_ir.errors import SerializationError
+from npu_ir.serial.place import DAMAGED, shown
+
+# A document of this size holds about three million nodes.
+MAX_DOCUMENT_BYTES = 1 << 30
+
+
+def parse_json(data: bytes, file: str) -> Any:
+    """Return what the UTF-8 text ``data`` holds.
+
+    Refuses what JSON does not define or Python would quietly mend: NaN and Infinity, numbers too large
+    for a float, keys given twice.
+
+    Args:
+        data: The whole text.
+        file: Named in errors.
+
+    Raises:
+        SerializationError: ``data`` is no such text; says where.
+    """
+    try:
+        return json.loads(
+            data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite
+        )
+    except json.JSONDecodeError as error:
+        where = f"{file}, line {error.lineno}, column {error.colno}"
+        raise SerializationError(f"not valid JSON: {error.msg}", where=where, fix=DAMAGED) from error
+    except UnicodeDecodeError as error:
+        raise SerializationError(f"not UTF-8: {error.reason}", where=f"{file}, byte {error.start}", fix=DAMAGED) from error
+    except ValueError as error:
+        raise SerializationError(f"not valid JSON: {error}", where=file, fix=DAMAGED) from error
+    except RecursionError as error:
+        raise SerializationError("nested too deeply", where=file, fix=DAMAGED) from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) == len(pairs):
+        return data
+    seen: set[str] = set()
+    twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    raise ValueError(f"the key {shown(twice)} is given twice")
+
+
+def _refuse(token: str) -> Any:
+    raise ValueError(f"{token} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {shown(text)} is too large")
+    return value
+
+
+def open_regular(path: Path) -> tuple[BinaryIO, int]:
+    """Return ``path`` opened for reading, and its size in bytes.
+
+    Raises:
+        SerializationError: There is no such file, it cannot be opened, or is no regular file.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            # Opening a pipe would wait for a writer, and a device may never end.
+            raise SerializationError("not a regular file", where=str(path), fix="give the path of a saved graph")
+        file = path.open("rb")
+        return file, os.fstat(file.fileno()).st_size
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SerializationError(f"cannot be read: {reason}", where=str(path), fix="check the path") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        SerializationError: As `open_regular` and `parse_json`; or it is larger than 1 GiB.
+    """
+    file, size = open_regular(path)
+    with file:
+        if size > MAX_DOCUMENT_BYTES:
+            raise SerializationError(f"{size} bytes are more than a document may have ({MAX_DOCUMENT_BYTES})", where=str(path))
+        try:
+            data = file.read(size)
+        except OSError as error:
+            raise SerializationError(f"cannot be read: {error.strerror}", where=str(path), fix="check the disk") from error
+    return parse_json(data, str(path))

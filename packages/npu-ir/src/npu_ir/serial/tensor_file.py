@@ -1,0 +1,157 @@
+"""Safetensors files, written and read tensor by tensor.
+
+The format is eight bytes with the length of a JSON header, the header (name -> dtype, shape and the
+range of bytes), and the bytes. Done here because the ``safetensors`` package needs NumPy to write,
+and holds a file mapped that a later save replaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import torch
+
+from npu_ir.errors import SerializationError
+from npu_ir.serial.place import Place, read_items, read_record, read_text, shown
+from npu_ir.serial.strict_json import open_regular, parse_json
+from npu_ir.serial.tensor_layout import StoredForm, content_buffer, pack, stored_form, unpack
+from npu_ir.types import TensorType
+
+METADATA = "__metadata__"
+_LENGTH_BYTES = 8
+_ALIGNMENT = 16
+_MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors package
+_ENTRY_KEYS = frozenset({"dtype", "shape", "data_offsets"})
+
+
+def write_tensors(
+    file: BinaryIO, tensors: Mapping[str, tuple[torch.Tensor, TensorType]], metadata: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Write a safetensors file, with one tensor in memory at a time.
+
+    Args:
+        file: Open for writing.
+        tensors: Each with the type that says how it is laid out.
+        metadata: Text for the header.
+
+    Returns:
+        For each tensor the SHA-256 of its bytes, in hex.
+
+    Raises:
+        SerializationError: A name cannot stand in a safetensors file.
+    """
+    for name in tensors:
+        _require_name(name)
+    # Large items first: so every tensor is aligned for its dtype without padding.
+    order = sorted(tensors, key=lambda name: (-tensors[name][1].dtype.itemsize, name))
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    end = 0
+    for name in order:
+        form = stored_form(tensors[name][1])
+        header[name] = {"dtype": form.dtype, "shape": form.shape, "data_offsets": [end, end + form.nbytes]}
+        end += form.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
+    file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    digests = {}
+    for name in order:
+        content = pack(*tensors[name])
+        buffer = content_buffer(content)
+        digests[name] = hashlib.sha256(buffer).hexdigest()
+        file.write(buffer)
+    return digests
+
+
+def _require_name(name: str) -> None:
+    if name != METADATA and not any("\ud800" <= char <= "\udfff" for char in name):
+        return
+    raise SerializationError(
+        f"a safetensors file cannot hold a tensor called {shown(name)}", fix="rename the parameter, or save the graph without weights"
+    )
+
+
+class TensorFile:
+    """A safetensors file that is open for reading.
+
+    Nothing is believed: every size is compared with the size of the file before memory is taken.
+
+    Raises:
+        SerializationError: It cannot be read, or its header is not one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._place = Place(str(path))
+        self._file, self._size = open_regular(path)
+        try:
+            self._header = self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> TensorFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    def _read_header(self) -> dict[str, Any]:
+        length = int.from_bytes(self._read(_LENGTH_BYTES, self._place.at("header")), "little")
+        self._start = _LENGTH_BYTES + length
+        if length > _MAX_HEADER_BYTES or self._start > self._size:
+            raise self._place.error(f"the header says it is {length} bytes long, the file has {self._size}")
+        header = parse_json(self._read(length, self._place.at("header")), self._place.file)
+        if type(header) is not dict:
+            raise self._place.error(f"the header is no object: {shown(header)}")
+        return header
+
+    def _read(self, count: int, place: Place) -> bytes:
+        try:
+            data = self._file.read(count)
+        except OSError as error:
+            raise place.error(f"cannot be read: {error.strerror}", "check the disk") from error
+        if len(data) != count:
+            raise place.error(f"the file ends after {len(data)} of {count} bytes")
+        return data
+
+    def read(self, name: str, type: TensorType, sha256: str) -> torch.Tensor:
+        """Return the tensor called ``name``, in memory of its own.
+
+        Raises:
+            SerializationError: It is not there, not of this type, or not the data with this hash.
+        """
+        place = self._place.at(name)
+        if name not in self._header or name == METADATA:
+            raise place.error("there is no such tensor in the file")
+        entry = read_record(self._header[name], place, _ENTRY_KEYS)
+        form = stored_form(type)
+        found = read_text(entry["dtype"], place.at("dtype")), read_items(entry["shape"], place.at("shape"))
+        if found != (form.dtype, list(form.shape)):
+            raise place.error(f"expected {form.dtype} of shape {list(form.shape)} for {type}, found {found[0]} of shape {shown(found[1])}")
+        content = self._content(entry["data_offsets"], form, place.at("data_offsets"))
+        if hashlib.sha256(content_buffer(content)).hexdigest() != sha256:
+            raise place.error(f"the data is not what was saved: its SHA-256 is not {shown(sha256)}")
+        return unpack(content, type)
+
+    def _content(self, offsets: Any, form: StoredForm, place: Place) -> torch.Tensor:
+        bounds = read_items(offsets, place)
+        inside = len(bounds) == 2 and all(_is_offset(item) for item in bounds) and bounds[1] <= self._size - self._start
+        if not inside or bounds[1] - bounds[0] != form.nbytes:
+            raise place.error(f"{shown(bounds)} is not a range of {form.nbytes} bytes within the file")
+        content = torch.empty(form.nbytes, dtype=torch.uint8)
+        try:
+            self._file.seek(self._start + bounds[0])
+            count = self._file.readinto(content_buffer(content))  # type: ignore[attr-defined]
+        except OSError as error:
+            raise place.error(f"cannot be read: {error.strerror}", "check the disk") from error
+        if count != form.nbytes:
+            raise place.error(f"the file ends after {count} of {form.nbytes} bytes")
+        return content
+
+
+def _is_offset(value: Any) -> bool:
+    return type(value) is int and value >= 0

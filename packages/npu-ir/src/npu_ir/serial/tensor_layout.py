@@ -1,0 +1,135 @@
+"""How the elements of a tensor lie in a file, and back again to the bit.
+
+A contiguous tensor is stored row-major. Of any other, the file holds the stretch of memory that its
+strides span, zeros in the gaps: so strides come back exactly, and an expanded tensor stays small.
+A dtype that every version of safetensors knows is stored as such, any other as its bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import torch
+
+from npu_ir.equality import BITS_OF_SIZE, tensor_bytes
+from npu_ir.errors import SerializationError
+from npu_ir.types import TensorType, dtype_name
+
+NATIVE_DTYPES: dict[torch.dtype, str] = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+_RAW = "U8"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForm:
+    """What the safetensors file says of one tensor.
+
+    Attributes:
+        dtype: Its safetensors name.
+        shape: As stored: the tensor's own, or 1-D where the elements lie in another order.
+        nbytes: Size of the content.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+
+def stored_form(type: TensorType) -> StoredForm:
+    """Return how a tensor of this type is stored."""
+    count = span(type)
+    nbytes = count * type.dtype.itemsize
+    native = NATIVE_DTYPES.get(type.dtype)
+    if native is None:
+        return StoredForm(_RAW, (nbytes,), nbytes)
+    return StoredForm(native, type.shape if type.strides is None else (count,), nbytes)
+
+
+def span(type: TensorType) -> int:
+    """Return how many elements of memory a tensor reaches over, gaps included."""
+    if type.strides is None or 0 in type.shape:
+        return type.numel
+    return 1 + sum((size - 1) * stride for size, stride in zip(type.shape, type.strides, strict=True))
+
+
+def require_storable(tensor: torch.Tensor, name: str) -> None:
+    """Raise if a file cannot hold ``tensor``.
+
+    Raises:
+        SerializationError: It is quantized, sparse, without data, or of a tensor subclass.
+    """
+    reason = None
+    if tensor.is_quantized or str(tensor.dtype).startswith("torch.q"):
+        reason, fix = f"is quantized ({tensor.dtype})", "store int_repr(), scale and zero point as tensors of their own"
+    elif tensor.layout is not torch.strided:
+        reason, fix = f"has the layout {tensor.layout}", "make it dense: tensor.to_dense()"
+    elif type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        reason, fix = f"is a {type(tensor).__name__}", "make it a plain torch.Tensor"
+    elif tensor.is_meta:
+        reason, fix = "is on the meta device and has no data", "give a tensor that has data"
+    if reason is not None:
+        raise SerializationError(f"the tensor {name!r} {reason}: this cannot be stored", fix=fix)
+
+
+def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
+    """Return the stored content of ``tensor``, laid out as ``type`` says: 1-D uint8, on the CPU.
+
+    Raises:
+        SerializationError: The strides of ``type`` let elements share memory that differ.
+    """
+    if type.strides is None or type.numel == 0:
+        return tensor_bytes(tensor)
+    bits = tensor.detach().resolve_conj().resolve_neg().cpu().view(BITS_OF_SIZE[type.dtype.itemsize])
+    once = bits
+    for axis, stride in enumerate(type.strides):
+        if stride == 0:
+            once = once.narrow(axis, 0, 1)
+    flat = torch.zeros(span(type), dtype=bits.dtype)
+    flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.strides), once)
+    content = flat.view(torch.uint8)
+    if tuple(tensor.stride()) != type.strides and not torch.equal(tensor_bytes(unpack(content, type)), tensor_bytes(tensor)):
+        raise SerializationError(f"the data of a {type} cannot have these strides: elements that share memory differ")
+    return content
+
+
+def unpack(content: torch.Tensor, type: TensorType) -> torch.Tensor:
+    """Return the tensor of this type whose stored content is ``content``: a view of it.
+
+    Args:
+        content: 1-D uint8, aligned for the dtype, ``stored_form(type).nbytes`` long.
+        type: Its shape, dtype and strides.
+    """
+    flat = content.view(type.dtype)
+    return flat.view(type.shape) if type.strides is None else flat.as_strided(type.shape, type.strides)
+
+
+def content_buffer(content: torch.Tensor) -> memoryview:
+    """Return the memory of a 1-D uint8 CPU tensor, without NumPy; valid while the tensor lives."""
+    if not content.numel():
+        return memoryview(b"")
+    return memoryview((ctypes.c_ubyte * content.numel()).from_address(content.data_ptr())).cast("B")
+
+
+def check_supported(type: TensorType) -> str | None:
+    """Return why no tensor can have this type, or None."""
+    if str(type.dtype).startswith("torch.q"):
+        return f"a tensor of dtype {dtype_name(type.dtype)} cannot be stored"
+    if type.numel * type.dtype.itemsize >= 1 << 63:
+        return f"a tensor of shape {list(type.shape)} is too large"
+    return None

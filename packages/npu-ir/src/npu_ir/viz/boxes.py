@@ -1,0 +1,133 @@
+"""The boxes and frames of a graph's nodes, and in which box each node ended up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from npu_ir.node import OpNode, Value
+from npu_ir.viz.captions import (
+    count_caption,
+    op_caption,
+    ops_caption,
+    parameters_caption,
+    printable,
+    weights_caption,
+)
+from npu_ir.viz.diagram import Box, BoxKind, Frame
+from npu_ir.viz.outline import Outline, Part
+from npu_ir.viz.repeats import is_weight
+from npu_ir.viz.selection import Selection
+
+
+class NodeBoxes:
+    """What is drawn for the nodes of a graph.
+
+    Attributes:
+        items: Boxes and frames, in order.
+        box_of: For the position of each node the id of its box; a repeated block shares the boxes of its
+            first copy.
+    """
+
+    def __init__(self, outline: Outline, selection: Selection, *, name_weights: bool) -> None:
+        self._outline = outline
+        self._nodes = outline.program.nodes
+        self._selection = selection
+        self._name_weights = name_weights
+        self._drawn = bytearray(len(self._nodes))
+        self._cut = len(self._nodes)
+        self._num_boxes = self._num_frames = 0
+        self.box_of = [""] * len(self._nodes)
+        items = [item for part in selection.levels[0] for item in self._items(part, 0, ())]
+        self.items: tuple[Box | Frame, ...] = (*items, *self._rest())
+
+    def drawn(self) -> Iterator[tuple[str, OpNode]]:
+        """Yield the nodes that are drawn themselves, each with its box: no further copies of a block."""
+        for position, node in enumerate(self._nodes):
+            if self._drawn[position]:
+                yield self.box_of[position], node
+
+    def _items(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
+        """Return what is drawn for ``part``, which stands in the frame of the module ``around``."""
+        framed = part.count > 1 or len(part.path) == level > 0
+        inside = part.path if framed and len(part.parts) > 1 else around
+        items: list[Box | Frame] = []
+        if level == self._selection.depth:
+            items += self._boxes(part, around)
+        else:
+            for child in part.parts:
+                items += self._items(child, level + 1, inside)
+        if part.count > 1:
+            self._share_boxes(part)
+        if level == self._selection.depth or not framed or not items or (len(items) == 1 == part.count):
+            return items
+        self._num_frames += 1
+        return [Frame(f"f{self._num_frames - 1}", self._module_title(part, around), tuple(items))]
+
+    def _boxes(self, part: Part, around: tuple[str, ...]) -> list[Box]:
+        if self._num_boxes == self._selection.room:
+            self._cut = min(self._cut, part.start)
+            return []
+        id = self._claim(part.start, part.stop)
+        nodes = self._nodes[part.start : part.stop]
+        if len(nodes) == 1:
+            return [self._op_box(id, nodes[0], part, around)]
+        return [self._module_box(id, nodes, part, around)]
+
+    def _claim(self, start: int, stop: int) -> str:
+        id = f"n{self._num_boxes}"
+        self._num_boxes += 1
+        self.box_of[start:stop] = [id] * (stop - start)
+        self._drawn[start:stop] = b"\1" * (stop - start)
+        return id
+
+    def _share_boxes(self, part: Part) -> None:
+        self.box_of[part.start : part.start + part.count * part.length] = (
+            self.box_of[part.start : part.stop] * part.count
+        )
+
+    def _rest(self) -> list[Box]:
+        missing = len(self._nodes) - self._cut
+        if not missing:
+            return []
+        id = self._claim(self._cut, len(self._nodes))
+        return [Box(id, BoxKind.MORE, f"... {missing} more node{'' if missing == 1 else 's'}")]
+
+    def _op_box(self, id: str, node: OpNode, part: Part, around: tuple[str, ...]) -> Box:
+        weights = _weights([node])
+        path = _relative(self._outline.paths[part.start], around)
+        names = ", ".join(f"%{value.name}" for value in node.outputs) or node.name
+        details = [printable(names), printable(path)]
+        if weights and not self._name_weights:
+            details.append(weights_caption(weights))
+        if part.count > 1:
+            details.append(f"× {part.count}")
+        kind = BoxKind.WEIGHTED if weights else BoxKind.OP
+        return Box(id, kind, op_caption(node.op_type), tuple(filter(None, details)), _tooltip(node))
+
+    def _module_box(self, id: str, nodes: Sequence[OpNode], part: Part, around: tuple[str, ...]) -> Box:
+        details = [count_caption(len(nodes), "op") + ": " + ops_caption(nodes)]
+        if not self._name_weights:
+            details.append(parameters_caption(_weights(nodes)))
+        tooltip = printable(".".join(part.path), 400)
+        title = self._module_title(part, around) or "(in between)"
+        return Box(id, BoxKind.MODULE, title, tuple(filter(None, details)), tooltip)
+
+    def _module_title(self, part: Part, around: tuple[str, ...]) -> str:
+        title = printable(_relative(part.path, around))
+        if part.count == 1:
+            return title
+        last = self._outline.paths[part.start + (part.count - 1) * part.length][len(part.path) - 1]
+        return f"{title} … {printable(last)}  × {part.count}"
+
+
+def _relative(path: tuple[str, ...], around: tuple[str, ...]) -> str:
+    """Return a module path without the modules it is drawn in."""
+    return ".".join(path[len(around) :] if path[: len(around)] == around else path)
+
+
+def _weights(nodes: Sequence[OpNode]) -> list[Value]:
+    return list(dict.fromkeys(value for node in nodes for value in node.inputs if is_weight(value)))
+
+
+def _tooltip(node: OpNode) -> str:
+    return printable(repr(node), 400)

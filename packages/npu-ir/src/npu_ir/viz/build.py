@@ -1,0 +1,98 @@
+"""From a graph to the diagram that is drawn of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from npu_ir.node import Value
+from npu_ir.viz.boxes import NodeBoxes
+from npu_ir.viz.captions import count_caption, parameters_caption, printable, values_caption
+from npu_ir.viz.diagram import Diagram, Edge
+from npu_ir.viz.outline import Outline
+from npu_ir.viz.repeats import is_weight
+from npu_ir.viz.selection import Selection, select
+from npu_ir.viz.signature import ArgumentBoxes, ResultBox, input_boxes, output_boxes, update_boxes, weight_boxes
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
+DEFAULT_MAX_NODES = 60
+
+
+def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool) -> Diagram:
+    """Return what to draw of ``graph``; linear in its size.
+
+    Args:
+        graph: Any graph.
+        max_nodes: The most boxes for nodes.
+        depth: How deep modules are opened; None for as deep as ``max_nodes`` allows.
+        weights: Draw boxes for parameters, buffers and constants.
+
+    Raises:
+        VisualizationError: ``max_nodes`` or ``depth`` is too small.
+    """
+    outline = Outline(graph)
+    selection = select(outline, max_nodes, depth)
+    nodes = NodeBoxes(outline, selection, name_weights=weights)
+    inputs = input_boxes(graph)
+    named = weight_boxes(_readers(nodes)) if weights else ArgumentBoxes()
+    results = [*output_boxes(graph), *update_boxes(graph)]
+    sources = _Sources(outline, nodes, {**inputs.box_of, **named.box_of})
+    return Diagram(
+        printable(graph.name),
+        _summary(graph, outline, selection),
+        (*inputs.boxes, *named.boxes, *nodes.items, *(result.box for result in results)),
+        tuple(_edges(sources, nodes, results)),
+    )
+
+
+class _Sources:
+    """Finds the box that a value comes from."""
+
+    def __init__(self, outline: Outline, nodes: NodeBoxes, arguments: dict[Value, str]) -> None:
+        self._position = outline.program.position
+        self._nodes = nodes
+        self._arguments = arguments
+
+    def box_of(self, value: Value) -> str | None:
+        """Return the id of the box that makes ``value``; None if it comes from outside and has none."""
+        if value.producer is None:
+            return self._arguments.get(value)
+        return self._nodes.box_of[self._position[value.producer]]
+
+    def says_type(self, value: Value) -> bool:
+        """Return whether the box of ``value`` is that of one argument, which tells its type."""
+        return value.producer is None
+
+
+def _readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
+    readers: dict[Value, dict[str, None]] = {}
+    for box, node in nodes.drawn():
+        for value in node.inputs:
+            if is_weight(value):
+                readers.setdefault(value, {})[box] = None
+    return {value: list(boxes) for value, boxes in readers.items()}
+
+
+def _edges(sources: _Sources, nodes: NodeBoxes, results: Iterable[ResultBox]) -> Iterable[Edge]:
+    carried: defaultdict[tuple[str, str], dict[Value, None]] = defaultdict(dict)
+    reads = [(box, node.inputs) for box, node in nodes.drawn()]
+    reads += [(result.box.id, result.values) for result in results]
+    for target, values in reads:
+        for value in values:
+            source = sources.box_of(value)
+            if source is not None and source != target:
+                carried[source, target][value] = None
+    told = {result.box.id for result in results}
+    for (source, target), values in carried.items():
+        told_by_box = target in told or all(value.producer is None for value in values)
+        yield Edge(source, target, "" if told_by_box else values_caption(list(values)))
+
+
+def _summary(graph: Graph, outline: Outline, selection: Selection) -> str:
+    parts = [count_caption(len(graph), "node"), parameters_caption(graph.parameters.values())]
+    if selection.depth < outline.last_level and len(graph):
+        parts.append(f"modules opened to depth {selection.depth}")
+    return ", ".join(filter(None, parts))

@@ -1,0 +1,96 @@
+"""The words in a drawing: short, printable, and never longer than a box should be wide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from npu_ir.node import InputKind, OpNode, Value
+from npu_ir.types import TensorType, Type, dtype_name
+
+_MAX_LENGTH = 44
+_UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
+
+
+def printable(text: str, max_length: int = _MAX_LENGTH) -> str:
+    """Return ``text`` in one line, with the middle left out where it is too long."""
+    if len(text) > max_length:
+        head = max_length // 2
+        text = f"{text[:head]}…{text[head + 1 - max_length :]}"
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def type_caption(type: Type) -> str:
+    """Return a type as edges show it: ``1x64x56x56 f32``."""
+    if not isinstance(type, TensorType):
+        return str(type)
+    return " ".join(filter(None, ("x".join(map(str, type.shape)), dtype_name(type.dtype))))
+
+
+def values_caption(values: Sequence[Value]) -> str:
+    """Return what to write at an edge: the type of one value, or how many there are."""
+    return type_caption(values[0].type) if len(values) == 1 else f"{len(values)} values"
+
+
+def count_caption(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 node``, ``25.6M parameters``."""
+    return f"{_rounded(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def _rounded(count: int) -> str:
+    for size, unit in _UNITS:
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
+
+
+def op_caption(op_type: str) -> str:
+    """Return an op's name without what most ops share: ``conv2d`` for ``aten.conv2d.default``."""
+    return printable(op_type.removeprefix("aten.").removesuffix(".default"))
+
+
+def ops_caption(nodes: Iterable[OpNode]) -> str:
+    """Return the ops of a module, the most frequent first: ``linear x4, add x2, relu``."""
+    counted = Counter(op_caption(node.op_type) for node in nodes)
+    shown = [name if count == 1 else f"{name} x{count}" for name, count in counted.most_common(3)]
+    return _listed(shown, len(counted))
+
+
+def weights_caption(weights: Sequence[Value]) -> str:
+    """Return the weights of one op: ``weight 64x3x7x7, bias 64``."""
+    return _listed([f"{_last_name(value)} {_shape(value.type)}" for value in weights[:2]], len(weights))
+
+
+def names_caption(values: Sequence[Value]) -> str:
+    """Return the names of several arguments: ``x, mask, ...``."""
+    return _listed([printable(_target(value), 24) for value in values[:3]], len(values))
+
+
+def parameters_caption(weights: Iterable[Value]) -> str:
+    """Return how many numbers the parameters among ``weights`` hold; "" for none."""
+    count = sum(
+        value.type.numel
+        for value in weights
+        if isinstance(value.type, TensorType) and _is_parameter(value)
+    )
+    return count_caption(count, "parameter") if count else ""
+
+
+def _is_parameter(value: Value) -> bool:
+    return value.argument is not None and value.argument.kind is InputKind.PARAMETER
+
+
+def _target(value: Value) -> str:
+    return value.name if value.argument is None else value.argument.target
+
+
+def _last_name(value: Value) -> str:
+    return printable(_target(value).rpartition(".")[2], 20)
+
+
+def _shape(type: Type) -> str:
+    return "x".join(map(str, type.shape)) if isinstance(type, TensorType) and type.shape else type_caption(type)
+
+
+def _listed(shown: list[str], total: int) -> str:
+    return ", ".join([*shown, "..."] if total > len(shown) else shown)

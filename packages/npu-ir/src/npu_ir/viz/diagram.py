@@ -1,0 +1,111 @@
+"""A drawing as data: boxes, frames around them, and edges. Every output form is written from it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+class BoxKind(str, enum.Enum):
+    """What a box stands for; the values are the words of the legend."""
+
+    INPUT = "input"
+    OP = "op"
+    WEIGHTED = "op with weights"
+    MODULE = "module"
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    CONSTANT = "constant"
+    OUTPUT = "output"
+    UPDATE = "update"
+    MORE = "not shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One thing to draw.
+
+    Attributes:
+        id: Unique in its diagram; a lower-case letter and a number.
+        kind: What it stands for.
+        title: What it is called; printable.
+        details: Further lines; printable.
+        tooltip: Everything there is to say in one line; printable.
+    """
+
+    id: str
+    kind: BoxKind
+    title: str
+    details: tuple[str, ...] = ()
+    tooltip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A module drawn around its parts.
+
+    Attributes:
+        id: Unique in its diagram.
+        title: The module, and how often it repeats.
+        items: At least two.
+    """
+
+    id: str
+    title: str
+    items: tuple[Box | Frame, ...]
+
+    def boxes(self) -> Iterator[Box]:
+        """Yield the boxes inside, also those in frames inside."""
+        return boxes_of(self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Values that one box makes and another one reads.
+
+    Attributes:
+        source: Id of a box.
+        target: Id of another box.
+        label: The type of the value, or how many values; "" where the boxes tell.
+    """
+
+    source: str
+    target: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagram:
+    """What to draw.
+
+    Attributes:
+        title: The name of the graph.
+        summary: Its size, and what of it is shown.
+        items: Inputs and weights first, outputs last.
+        edges: In the order of what reads them.
+    """
+
+    title: str
+    summary: str
+    items: tuple[Box | Frame, ...]
+    edges: tuple[Edge, ...]
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        return tuple(boxes_of(self.items))
+
+    @property
+    def kinds(self) -> tuple[BoxKind, ...]:
+        """The kinds of box in the diagram, in the order of the legend."""
+        present = {box.kind for box in self.boxes}
+        return tuple(kind for kind in BoxKind if kind in present)
+
+
+def boxes_of(items: tuple[Box | Frame, ...]) -> Iterator[Box]:
+    """Yield the boxes among ``items``, in order, also those in frames."""
+    for item in items:
+        if isinstance(item, Box):
+            yield item
+        else:
+            yield from item.boxes()

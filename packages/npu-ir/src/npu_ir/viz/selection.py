@@ -1,0 +1,57 @@
+"""How much of a graph fits into a drawing: which modules stay closed, and where it is cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_ir.errors import VisualizationError
+from npu_ir.viz.outline import Outline, Part
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The part of an outline to draw.
+
+    Attributes:
+        levels: The parts of each level; those of the last one become boxes.
+        room: How many of them; the rest is one box that says how much is missing.
+    """
+
+    levels: list[list[Part]]
+    room: int
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels) - 1
+
+
+def select(outline: Outline, max_nodes: int, depth: int | None) -> Selection:
+    """Return what to draw in at most ``max_nodes`` boxes, as deep as they allow or ``depth`` says.
+
+    Repeated blocks are gathered only where the boxes would not suffice otherwise.
+
+    Raises:
+        VisualizationError: ``max_nodes`` is less than 2 or ``depth`` less than 0.
+    """
+    if max_nodes < 2:
+        raise VisualizationError(f"max_nodes={max_nodes}: a drawing has room for 2 boxes at least")
+    if depth is not None and depth < 0:
+        raise VisualizationError(f"depth={depth} is negative", fix="use 0 for one box, 1 for the top modules")
+    levels = _as_deep_as_fits(outline, max_nodes) if depth is None else _to_depth(outline, max_nodes, depth)
+    return Selection(levels, max_nodes if len(levels[-1]) <= max_nodes else max_nodes - 1)
+
+
+def _as_deep_as_fits(outline: Outline, max_nodes: int) -> list[list[Part]]:
+    plain = outline.levels(outline.last_level, fold=False, max_parts=max_nodes)
+    folded = outline.levels(outline.last_level, fold=True, max_parts=max_nodes)
+    deepest = max(plain, folded, key=len)
+    if len(deepest[-1]) == 1 and deepest[-1][0].length == len(outline.paths) > 1:
+        # One box for everything says nothing: rather the beginning of what is in it.
+        return outline.levels(len(deepest), fold=True)
+    return deepest
+
+
+def _to_depth(outline: Outline, max_nodes: int, depth: int) -> list[list[Part]]:
+    level = min(depth, outline.last_level)
+    plain = outline.levels(level, fold=False)
+    return plain if len(plain[-1]) <= max_nodes else outline.levels(level, fold=True)

@@ -1,0 +1,95 @@
+"""Every code block of the README and of docs/ runs, and prints what the page says it prints.
+
+The ``python`` blocks of a page run in order, in one namespace and an empty working directory; a ``>>>`` prompt
+is checked like a doctest. A ``text`` block below ``<!-- output -->`` is what the ``python`` block above it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sybil import Document, Example, Region, Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "packages").glob("*/README.md")), *sorted((ROOT / "docs").glob("**/*.md"))]
+FLAGS = doctest.ELLIPSIS
+OUTPUT = re.compile(r"^<!-- output -->$", re.MULTILINE)
+TEXT_BLOCK = re.compile(r"\n+```text\n(?P<wanted>.*?)^```$", re.MULTILINE | re.DOTALL)
+PRINTED = "__printed__"
+
+
+def parse_outputs(document: Document) -> Iterator[Region]:
+    for comment in OUTPUT.finditer(document.text):
+        block = TEXT_BLOCK.match(document.text, comment.end())
+        assert block is not None, f"{document.path}: no ```text block below <!-- output -->"
+        yield Region(comment.start(), block.end(), block["wanted"], compare_output)
+
+
+def compare_output(example: Example) -> str | None:
+    printed = example.namespace[PRINTED]
+    wanted = doctest.Example("", example.parsed)
+    checker = doctest.OutputChecker()
+    if checker.check_output(wanted.want, printed, FLAGS):
+        return None
+    return checker.output_difference(wanted, printed, FLAGS | doctest.REPORT_NDIFF)
+
+
+def run_page(path: Path) -> None:
+    sybil = Sybil(parsers=[PythonCodeBlockParser(doctest_optionflags=FLAGS), SkipParser(), parse_outputs])
+    document = sybil.parse(path)
+    document.namespace[PRINTED] = ""
+    for example in document.examples():
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            example.evaluate()
+        if printed.getvalue():
+            document.namespace[PRINTED] = printed.getvalue()
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_every_code_block_of_the_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    run_page(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("```python\n1 / 0\n```\n", "division by zero", id="a block that raises"),
+        pytest.param("```python\n>>> 1 + 1\n3\n```\n", "Expected:\n    3\nGot:\n    2", id="a wrong doctest"),
+        pytest.param(
+            "```python\nprint(2)\n```\n\n<!-- output -->\n```text\n3\n```\n", r"- 3\n +\+ 2", id="a wrong output"
+        ),
+        pytest.param("<!-- output -->\n```\n3\n```\n", "no ```text block below", id="an output without a block"),
+        pytest.param(
+            "```python\nx = 1\n```\n\n```python\nprint(x, y)\n```\n", "name 'y' is not defined", id="a name nobody made"
+        ),
+    ],
+)
+def test_a_page_that_is_not_true_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+
+    with pytest.raises(Exception, match=message):
+        run_page(page)
+
+
+def test_a_true_page_is_accepted(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nx = 1\nprint('x is', x)\n```\n\n<!-- output -->\n```text\nx is ...\n```\n\n"
+        "```python\n>>> x\n1\n```\n\n```console\nnot run\n```\n\n"
+        "<!--- skip: next -->\n\n```python\nnot python\n```\n"
+    )
+
+    run_page(page)

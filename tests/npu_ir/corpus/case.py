@@ -1,0 +1,108 @@
+"""One small model of the corpus, and the table that a file of them fills."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+_BUILD_SEED, _INPUT_SEED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a model is called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def tree(self) -> tuple[Any, Any]:
+        return self.args, self.kwargs
+
+
+def call(*args: Any, **kwargs: Any) -> Call:
+    """Return ``args`` and ``kwargs`` as a Call."""
+    return Call(args, kwargs)
+
+
+class Function(nn.Module):
+    """A module without state that calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model, what it is called with, and what is special about it.
+
+    Attributes:
+        id: Shown by pytest.
+        build: Returns the model; called under a fixed seed, with ``meta`` as default device too.
+        inputs: Returns what it is called with; called under a fixed seed.
+        op: An op type that the graph must contain; "" for any.
+        under: The surroundings the model is built, captured and run by eager in; a graph is always
+            run outside them.
+        meta_refusal: What the ConversionError says that capturing it on ``meta`` raises, as a
+            pattern; "" where it works.
+        tolerance: Largest relative difference from eager; 0 stands for equal to the bit.
+        reason: Why the tolerance is not 0.
+    """
+
+    id: str
+    build: Callable[[], nn.Module]
+    inputs: Callable[[], Call]
+    op: str = ""
+    under: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    meta_refusal: str = ""
+    tolerance: float = 0.0
+    reason: str = ""
+
+    def make_model(self, device: str = "cpu") -> nn.Module:
+        """Return the model, the same at every call; on ``meta`` it has no weights."""
+        torch.manual_seed(_BUILD_SEED)
+        with self.under(), torch.device(device):
+            return self.build()
+
+    def make_call(self) -> Call:
+        """Return new inputs, the same at every call."""
+        torch.manual_seed(_INPUT_SEED)
+        return self.inputs()
+
+
+class Table:
+    """The models of one topic."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(self.cases)
+
+    def module(self, id: str, build: Callable[[], nn.Module], inputs: Callable[[], Call], **options: Any) -> None:
+        """Add the model that ``build`` makes."""
+        self.cases.append(Case(id, build, inputs, **options))
+
+    def function(self, id: str, function: Callable[..., Any], inputs: Callable[[], Call], **options: Any) -> None:
+        """Add a model that calls ``function``."""
+        self.module(id, lambda: Function(function), inputs, **options)
+
+    def add(self, inputs: Callable[[], Call], **options: Any) -> Callable[[Any], Any]:
+        """Return a decorator that adds the module class or function below it, under its own name."""
+
+        def register(model: Any) -> Any:
+            add = self.module if inspect.isclass(model) else self.function
+            add(model.__name__.lower(), model, inputs, **options)
+            return model
+
+        return register

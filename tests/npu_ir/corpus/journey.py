@@ -1,0 +1,139 @@
+"""What every model of the corpus goes through: capture, text, file, execution, comparison with eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree
+
+from npu_ir import Graph, Value, execute_ir, extract_ir, parse_ir
+from tests.npu_ir.corpus.case import Call, Case
+from tests.npu_ir.corpus.comparison import assert_same
+from tests.npu_ir.corpus.observation import appearance, changed, copies, input_tensors, process_state, tensors_of
+
+_RUN_SEED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """What the model itself did.
+
+    Attributes:
+        result: What it returned.
+        state: The content of its parameters and buffers afterwards, by name.
+        inputs: The content of its inputs afterwards, by their place among the leaves of the call.
+        changes: The keys of ``state`` and ``inputs`` whose content is not as it was before.
+    """
+
+    result: Any
+    state: dict[str, torch.Tensor]
+    inputs: dict[int, torch.Tensor]
+    changes: set[Any]
+
+
+def run_eagerly(case: Case) -> Eager:
+    """Return what the model of ``case`` does."""
+    model, given = case.make_model(), case.make_call()
+    state, inputs = copies(tensors_of(model)), copies(input_tensors(given))
+    torch.manual_seed(_RUN_SEED)
+    with case.under():
+        result = model(*given.args, **given.kwargs)
+    changes = {*changed(state, tensors_of(model)), *changed(inputs, input_tensors(given))}
+    return Eager(result, tensors_of(model), input_tensors(given), changes)
+
+
+def capture(case: Case, model: nn.Module, given: Call) -> Graph:
+    """Return the graph of ``model``; fail if it, its inputs or the process are not as before."""
+    before, tensors = appearance(model), None if _is_on_meta(model) else copies(tensors_of(model))
+    process = process_state()
+    with case.under():
+        graph = extract_ir(model, given.args, given.kwargs)
+    assert process_state() == process, "extraction changed a setting of the process"
+    assert appearance(model) == before, "extraction changed the model"
+    assert tensors is None or not changed(tensors, tensors_of(model)), "extraction changed the weights"
+    return graph
+
+
+def _is_on_meta(model: nn.Module) -> bool:
+    return any(tensor.is_meta for tensor in tensors_of(model).values())
+
+
+def capture_with_weights(case: Case) -> Graph:
+    """Return the graph of the real model; fail if the inputs are not as before."""
+    given = case.make_call()
+    graph = capture(case, case.make_model(), given)
+    assert not changed(input_tensors(case.make_call()), input_tensors(given)), "extraction changed an input"
+    return graph
+
+
+def capture_without_weights(case: Case) -> Graph:
+    """Return the graph of the model built on ``meta``, captured on inputs without data."""
+    return capture(case, case.make_model("meta"), on_meta(case.make_call()))
+
+
+def on_meta(given: Call) -> Call:
+    """Return a call with tensors like those of ``given`` on ``meta``; the same tensor twice stays so."""
+    made: dict[int, torch.Tensor] = {}
+
+    def moved(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in made:
+            empty = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+            made[id(leaf)] = empty.requires_grad_(leaf.requires_grad)
+        return made[id(leaf)]
+
+    return Call(*_pytree.tree_map(moved, given.tree))
+
+
+def check_graph(case: Case, graph: Graph, folder: Path) -> Graph:
+    """Check the rules and the written forms of ``graph``; return it as its last form gives it back."""
+    graph.check()
+    assert not case.op or case.op in {node.op_type for node in graph.nodes}, f"no {case.op} in\n{graph}"
+    for written_and_read in WRITTEN_FORMS:
+        again = written_and_read(graph, folder)
+        assert again == graph
+        assert str(again) == str(graph)
+        again.check()
+    return again
+
+
+def _through_text(graph: Graph, folder: Path) -> Graph:
+    data = {value.argument.target: value.argument.data for value in graph.arguments if value.argument.data is not None}
+    return parse_ir(str(graph), constants=data)
+
+
+WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_text]
+
+
+def check_execution(case: Case, graphs: list[Graph], expected: Eager) -> None:
+    """Run each graph on the weights of the real model, and compare with what eager did."""
+    twin = case.make_model()
+    weights, others = twin.state_dict(), dict(twin.named_buffers())
+    constants = {name: tensor for name, tensor in others.items() if name not in weights}
+    for graph in graphs:
+        given = case.make_call()
+        held = {**copies(weights), **copies(constants)}
+        torch.manual_seed(_RUN_SEED)
+        result, mutations = execute_ir(
+            graph, given.args, given.kwargs, weights=weights, constants=constants, return_mutations=True
+        )
+        assert_same(result, expected.result, "the result", case.tolerance)
+        _check_mutations(case, graph, mutations, expected)
+        assert not changed(held, {**weights, **constants}), "execution changed the weights"
+        assert not changed(input_tensors(case.make_call()), input_tensors(given)), "execution changed an input"
+
+
+def _check_mutations(case: Case, graph: Graph, mutations: dict[str, torch.Tensor], expected: Eager) -> None:
+    """Fail unless all that eager changed is in ``mutations``, with the content that eager left behind."""
+    names = {index: leaf.argument.target for index, leaf in enumerate(graph.call[1]) if isinstance(leaf, Value)}
+    afterwards = {**expected.state, **{names[index]: tensor for index, tensor in expected.inputs.items()}}
+    unseen = {names.get(key, key) for key in expected.changes} - mutations.keys()
+    assert not unseen, f"eager changes {sorted(unseen)}, the graph only {sorted(mutations)}"
+    detached = {name: afterwards[name].detach() for name in mutations}
+    assert_same(mutations, detached, "the mutations", case.tolerance)

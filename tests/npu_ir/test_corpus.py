@@ -1,0 +1,54 @@
+"""Every model of the corpus gives the same answer through a graph as in eager mode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from npu_ir import ConversionError
+from tests.npu_ir.corpus import journey
+from tests.npu_ir.corpus.case import Case
+from tests.npu_ir.corpus.tables import all_cases
+
+CASES = all_cases()
+cases = pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+
+
+@cases
+def test_a_captured_model_computes_what_eager_computes(case: Case, tmp_path: Path) -> None:
+    expected = journey.run_eagerly(case)
+
+    graph = journey.capture_with_weights(case)
+    loaded = journey.check_graph(case, graph, tmp_path)
+
+    journey.check_execution(case, [graph, graph, loaded], expected)
+
+
+@cases
+def test_a_model_captured_without_weights_computes_what_eager_computes(case: Case, tmp_path: Path) -> None:
+    expected = journey.run_eagerly(case)
+
+    if case.meta_refusal:
+        with pytest.raises(ConversionError, match=case.meta_refusal):
+            journey.capture_without_weights(case)
+        return
+    graph = journey.capture_without_weights(case)
+    loaded = journey.check_graph(case, graph, tmp_path)
+
+    journey.check_execution(case, [graph, loaded], expected)
+
+
+def test_every_model_has_a_name_of_its_own() -> None:
+    counts = Counter(case.id for case in CASES)
+
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_the_corpus_has_more_than_200_models() -> None:
+    assert len(CASES) > 200
+
+
+def test_a_tolerance_has_a_reason() -> None:
+    assert [case.id for case in CASES if bool(case.tolerance) != bool(case.reason)] == []

@@ -1,0 +1,163 @@
+"""One call through the whole pipe: captured, saved, loaded, run, and compared with PyTorch."""
+
+from __future__ import annotations
+
+import enum
+import re
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import npu_ir
+from npu_ir import Graph, Value
+from tests.ops.cases import SEED, Call, OpModule
+from tests.ops.comparison import first_difference, same_strides
+
+# Operators that return memory as they find it: only structure, shapes and dtypes can be compared.
+UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
+
+
+class Outcome(str, enum.Enum):
+    """What became of a call.
+
+    Attributes:
+        PASS: The graph returns what PyTorch returns.
+        EAGER_REFUSES: PyTorch itself raises or crashes on the sample.
+        EXPORT_REFUSES: ``torch.export`` raises or crashes on the module.
+        SYMBOLIC_SIZE: torch.export gives a size that depends on data, and we say that we do not take it.
+        SPARSE: torch.export gives a tensor that is not strided, and we say that we do not take it.
+        NONDETERMINISTIC: PyTorch does not agree with itself: two runs from one seed differ.
+        FAIL: Everything else.
+    """
+
+    PASS = "pass"
+    EAGER_REFUSES = "eager refuses"
+    EXPORT_REFUSES = "export refuses"
+    SYMBOLIC_SIZE = "symbolic size"
+    SPARSE = "sparse layout"
+    NONDETERMINISTIC = "eager differs from itself"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An outcome and its reason; ``same_strides`` is information, not a condition."""
+
+    outcome: Outcome
+    reason: str = ""
+    same_strides: bool = True
+
+
+Execute = Callable[[Graph, "tuple[torch.Tensor, ...]"], "tuple[Any, dict[str, torch.Tensor]]"]
+
+
+def execute(graph: Graph, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Run a graph; return results and mutations."""
+    return npu_ir.execute_ir(graph, tensors, return_mutations=True)
+
+
+def saved_and_loaded(graph: Graph) -> Graph:
+    """Return ``graph`` after a round trip through its file form."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "graph.json")
+        npu_ir.save_ir(graph, path)
+        return npu_ir.load_ir(path)
+
+
+def judge(call: Call, execute: Execute = execute, announce: Callable[[str], None] = lambda stage: None) -> Verdict:
+    """Return what becomes of ``call``.
+
+    Args:
+        call: The call.
+        execute: Runs the graph.
+        announce: Called with the name of each stage before it begins: what crashes in it, crashed there.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        announce("eager")
+        try:
+            expected = _eager(call)
+        except Exception as error:  # noqa: BLE001 - PyTorch's own refusal, whatever it raises, is an outcome
+            return Verdict(Outcome.EAGER_REFUSES, first_line(error))
+        announce("export")
+        try:
+            graph = npu_ir.extract_ir(OpModule(call), call.fresh_tensors(), name="op")
+        except Exception as error:  # noqa: BLE001 - sorted out below
+            return _refused(call, error)
+        announce("run")
+        try:
+            return _compared(call, graph, execute, expected)
+        except Exception as error:  # noqa: BLE001 - any error of ours is a failure
+            return Verdict(Outcome.FAIL, f"run: {first_line(error)}")
+
+
+def _eager(call: Call) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    """Return what PyTorch returns, and what the tensors hold afterwards."""
+    tensors = call.fresh_tensors()
+    args, kwargs = call.arguments(tensors)
+    torch.manual_seed(SEED)
+    return call.function(*args, **kwargs), tensors
+
+
+def _refused(call: Call, error: Exception) -> Verdict:
+    """Return whose refusal ``error`` is: torch.export's, a limit we state, or a failure of ours."""
+    try:
+        program = torch.export.export(OpModule(call), call.fresh_tensors(), strict=False)
+    except Exception as upstream:  # noqa: BLE001 - this is the outcome
+        return Verdict(Outcome.EXPORT_REFUSES, first_line(upstream))
+    if isinstance(error, npu_ir.ConversionError):
+        made = [leaf for node in program.graph.nodes for leaf in _leaves(node.meta.get("val"))]
+        if "symbolic" in error.message or "known only at run time" in error.message:
+            sizes = [leaf for item in made for leaf in (item.shape if isinstance(item, torch.Tensor) else [item])]
+            if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
+                return Verdict(Outcome.SYMBOLIC_SIZE, "a size or number depends on data")
+        if "of layout" in error.message and any(isinstance(item, torch.Tensor) and item.layout is not torch.strided for item in made):
+            return Verdict(Outcome.SPARSE, first_line(error))
+    return Verdict(Outcome.FAIL, f"extract: {first_line(error)}")
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, (list, tuple)) else [tree]
+
+
+def _compared(call: Call, graph: Graph, execute: Execute, expected: tuple[Any, tuple[torch.Tensor, ...]]) -> Verdict:
+    text = str(graph)
+    constants = {name: value.argument.data for name, value in graph.constants.items()}
+    if npu_ir.parse_ir(text, constants) != graph:
+        return Verdict(Outcome.FAIL, "text: the parsed graph differs")
+    loaded = saved_and_loaded(graph)
+    if loaded != graph or str(loaded) != text:
+        return Verdict(Outcome.FAIL, "file: the loaded graph differs")
+    tensors = call.fresh_tensors()
+    torch.manual_seed(SEED)
+    results, mutations = execute(loaded, tensors)
+    changed = first_difference(call.tensors, tensors)
+    if changed:
+        return Verdict(Outcome.FAIL, f"caller's tensors changed: {changed}")
+    actual = results, _after(loaded, tensors, mutations)
+    difference = first_difference(expected, actual, values=call.op not in UNINITIALIZED)
+    if not difference:
+        return Verdict(Outcome.PASS, same_strides=same_strides(expected, actual))
+    if first_difference(expected, _eager(call)):
+        return Verdict(Outcome.NONDETERMINISTIC, "two eager runs from one seed differ")
+    return Verdict(Outcome.FAIL, f"compare: {difference}")
+
+
+def _after(graph: Graph, tensors: tuple[torch.Tensor, ...], mutations: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return what the model would have left in its inputs."""
+    names = [leaf.argument.target for leaf in graph.call[1] if isinstance(leaf, Value) and leaf.argument]
+    return tuple(mutations.get(name, tensor) for name, tensor in zip(names, tensors, strict=True))
+
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of an error and the first line of its message, without memory addresses."""
+    lines = str(error).strip().splitlines() or [""]
+    return _ADDRESS.sub("0x...", f"{type(error).__name__}: {lines[0].strip()}")[:200]

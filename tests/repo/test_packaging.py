@@ -1,0 +1,63 @@
+"""What an installed npu-ir carries, and what it costs to import."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata, resources
+from pathlib import Path
+
+import npu_ir
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert metadata.version("npu-ir") == npu_ir.__version__
+
+
+def test_the_types_are_published() -> None:
+    assert resources.files("npu_ir").joinpath("py.typed").is_file()
+
+
+def test_the_command_is_installed() -> None:
+    (command,) = metadata.entry_points(group="console_scripts", name="npu")
+
+    assert command.value == "npu_ir.cli:main"
+    assert callable(command.load())
+
+
+def test_the_builtin_plugin_is_an_ordinary_entry_point() -> None:
+    (plugin,) = metadata.entry_points(group="npu", name="npu-ir")
+
+    assert plugin.value == "npu_ir.builtin"
+
+
+def test_importing_npu_ir_after_torch_loads_little_else() -> None:
+    script = "import sys, torch; before = set(sys.modules); import npu_ir; print(*set(sys.modules) - before)"
+
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    packages = {name.partition(".")[0] for name in loaded.stdout.split()} - set(sys.stdlib_module_names)
+    assert packages <= {"npu_ir", "pluggy", "torch", "safetensors"}
+    assert "torch._dynamo" not in loaded.stdout
+    assert "torch._inductor" not in loaded.stdout
+
+
+def test_the_changelog_has_a_section_for_work_to_come() -> None:
+    assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in sorted(PAGES)])
+def test_every_relative_link_of_the_page_leads_somewhere(page: Path) -> None:
+    targets = [match["target"] for match in LINK.finditer(page.read_text(encoding="utf-8"))]
+
+    missing = [target for target in targets if not (page.parent / target).exists()]
+
+    assert missing == []
