@@ -88,7 +88,9 @@ def dev(session: nox.Session) -> None:
     folder = Path(".venv", "Scripts" if sys.platform == "win32" else "bin")
     tools = ["nox", "pre-commit", *TESTS, *LINT, *TYPES, *DOCS]
     python = str(folder / "python")
-    session.run(python, "-m", "pip", "install", "-c", CONSTRAINTS, "-e", f"{PACKAGE}[cli]", *tools, external=True)
+    session.run(
+        python, "-m", "pip", "install", "-c", CONSTRAINTS, "-e", f"{PACKAGE}[cli]", *tools, external=True
+    )
     if shutil.which("git") and Path(".git").exists():
         session.run(python, "-m", "pre_commit", "install", external=True)
     session.log(f"Ready: source {folder / 'activate'}, then pytest, ruff, mypy or nox.")

@@ -18,7 +18,11 @@ from sybil import Document, Example, Region, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "packages").glob("*/README.md")), *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "packages").glob("*/README.md")),
+    *sorted((ROOT / "docs").glob("**/*.md")),
+]
 FLAGS = doctest.ELLIPSIS
 OUTPUT = re.compile(r"^<!-- output -->$", re.MULTILINE)
 TEXT_BLOCK = re.compile(r"\n+```text\n(?P<wanted>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -68,11 +72,17 @@ def test_every_code_block_of_the_page_runs(
         pytest.param("```python\n1 / 0\n```\n", "division by zero", id="a block that raises"),
         pytest.param("```python\n>>> 1 + 1\n3\n```\n", "Expected:\n    3\nGot:\n    2", id="a wrong doctest"),
         pytest.param(
-            "```python\nprint(2)\n```\n\n<!-- output -->\n```text\n3\n```\n", r"- 3\n +\+ 2", id="a wrong output"
+            "```python\nprint(2)\n```\n\n<!-- output -->\n```text\n3\n```\n",
+            r"- 3\n +\+ 2",
+            id="a wrong output",
         ),
-        pytest.param("<!-- output -->\n```\n3\n```\n", "no ```text block below", id="an output without a block"),
         pytest.param(
-            "```python\nx = 1\n```\n\n```python\nprint(x, y)\n```\n", "name 'y' is not defined", id="a name nobody made"
+            "<!-- output -->\n```\n3\n```\n", "no ```text block below", id="an output without a block"
+        ),
+        pytest.param(
+            "```python\nx = 1\n```\n\n```python\nprint(x, y)\n```\n",
+            "name 'y' is not defined",
+            id="a name nobody made",
         ),
     ],
 )

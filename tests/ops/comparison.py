@@ -54,8 +54,8 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
 def element_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of a tensor in row-major order, as bytes."""
     dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
-    flat = dense.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return flat.view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
+    packed = dense.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    return packed.as_strided((packed.numel(),), (1,)).view(torch.uint8)
 
 
 def same_strides(expected: Any, actual: Any) -> bool:

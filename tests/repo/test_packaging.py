@@ -8,8 +8,9 @@ import sys
 from importlib import metadata, resources
 from pathlib import Path
 
-import npu_ir
 import pytest
+
+import npu_ir
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
@@ -51,10 +52,17 @@ def test_the_changelog_has_a_section_for_work_to_come() -> None:
     assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("packages/*/*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("examples/**/*.md"),
+]
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in sorted(PAGES)])
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in sorted(PAGES)]
+)
 def test_every_relative_link_of_the_page_leads_somewhere(page: Path) -> None:
     targets = [match["target"] for match in LINK.finditer(page.read_text(encoding="utf-8"))]
 

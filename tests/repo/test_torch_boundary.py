@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import npu_ir
 import pytest
+
+import npu_ir
 
 PACKAGE = Path(npu_ir.__file__).parent
 BOUNDARY = PACKAGE / "_torch.py"
@@ -53,11 +54,15 @@ def test_only_the_torch_module_touches_private_torch_names() -> None:
     ("source", "names"),
     [
         pytest.param("import torch._dynamo", ["torch._dynamo"], id="import"),
-        pytest.param("from torch._ops import OpOverload", ["torch._ops.OpOverload"], id="from a private module"),
+        pytest.param(
+            "from torch._ops import OpOverload", ["torch._ops.OpOverload"], id="from a private module"
+        ),
         pytest.param("from torch.utils import _pytree", ["torch.utils._pytree"], id="a private name"),
         pytest.param("x = torch._C.Graph", ["torch._C.Graph", "torch._C"], id="attribute"),
         pytest.param("import torch.fx.experimental", ["torch.fx.experimental"], id="experimental"),
-        pytest.param("torch.__version__; torch.fx.Graph; torch.ops.aten._softmax; self._torch", [], id="public"),
+        pytest.param(
+            "torch.__version__; torch.fx.Graph; torch.ops.aten._softmax; self._torch", [], id="public"
+        ),
     ],
 )
 def test_private_torch_names_are_found(source: str, names: list[str]) -> None:

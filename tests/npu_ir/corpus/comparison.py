@@ -10,12 +10,12 @@ from torch.utils import _pytree
 
 def assert_same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
     """Fail unless both nest alike, in containers of the same types, and agree at every leaf."""
-    actual_leaves, actual_spec = _pytree.tree_flatten_with_path(actual)
-    expected_leaves, expected_spec = _pytree.tree_flatten_with_path(expected)
+    actual_leaves, actual_spec = _pytree.tree_flatten(actual)
+    expected_leaves, expected_spec = _pytree.tree_flatten(expected)
     assert actual_spec == expected_spec, f"{what} nests as {actual_spec}, not as {expected_spec}"
     assert _containers(actual) == _containers(expected), f"{what} consists of other types"
-    for (path, left), (_, right) in zip(actual_leaves, expected_leaves, strict=True):
-        _assert_same_leaf(left, right, what + _pytree.keystr(path), tolerance)
+    for index, (left, right) in enumerate(zip(actual_leaves, expected_leaves, strict=True)):
+        _assert_same_leaf(left, right, f"leaf {index} of {what}", tolerance)
 
 
 def _containers(tree: Any) -> list[type]:

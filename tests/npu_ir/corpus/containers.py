@@ -16,12 +16,12 @@ class Pair(NamedTuple):
 
 
 @dataclass
-class FrozenPair:
+class DataPair:
     left: Any
     right: Any
 
 
-torch.export.register_dataclass(FrozenPair, serialized_type_name="tests.FrozenPair")
+torch.export.register_dataclass(DataPair, serialized_type_name="tests.DataPair")
 
 
 class PairList:
@@ -38,11 +38,12 @@ _pytree.register_pytree_node(
     serialized_type_name="tests.PairList",
     to_dumpable_context=str,
     from_dumpable_context=int,
+    flatten_with_keys_fn=lambda pairs: ([(_pytree.SequenceKey(i), item) for i, item in enumerate(pairs.items)], len(pairs.items)),
 )
 
 
 class ModelOutput(collections.OrderedDict):  # type: ignore[type-arg]
-    """A dict with attributes, as Hugging Face models return."""
+    """A dict with attributes, as Hugging Face models return; like theirs, torch.export cannot take it as input."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in self:

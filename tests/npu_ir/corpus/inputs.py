@@ -9,7 +9,7 @@ import torch
 from torch import nn, randn
 
 from tests.npu_ir.corpus.case import Call, Table, call
-from tests.npu_ir.corpus.containers import FrozenPair, ModelOutput, Pair, PairList
+from tests.npu_ir.corpus.containers import DataPair, Pair, PairList
 
 CASES = Table()
 function = CASES.function
@@ -30,8 +30,8 @@ def namedtuple(pair: Pair) -> Any:
     return pair.left - pair.right.left * pair.right.right
 
 
-@CASES.add(lambda: call(FrozenPair(randn(2), [randn(2)])))
-def registered_dataclass(pair: FrozenPair) -> Any:
+@CASES.add(lambda: call(DataPair(randn(2), [randn(2)])))
+def registered_dataclass(pair: DataPair) -> Any:
     return pair.left - pair.right[0]
 
 
@@ -55,14 +55,14 @@ def deque(items: Any) -> Any:
     return items[0] - items[1]
 
 
-@CASES.add(lambda: call(ModelOutput(logits=randn(2), past=(randn(2),))))
-def model_output(output: ModelOutput) -> Any:
-    return output.logits - output["past"][0]
-
-
-@CASES.add(lambda: call({3: randn(2), "x y": randn(2), "": randn(2)}))
+@CASES.add(lambda: call({3: randn(2), "x y": randn(2), "": randn(2), None: randn(2), (1, "a"): randn(2)}))
 def dict_with_odd_keys(tree: Any) -> Any:
-    return tree[3] - tree["x y"] * tree[""]
+    return tree[3] - tree["x y"] * tree[""] + tree[None] / tree[1, "a"]
+
+
+@CASES.add(lambda: call(randn(6), randn(2, 3).shape))
+def torch_size(x: Any, shape: torch.Size) -> Any:
+    return x.view(shape)
 
 
 @CASES.add(lambda: call(x=randn(2), y=randn(2)))
@@ -117,11 +117,6 @@ def special_floats(x: Any, infinite: float, undefined: float, negative_zero: flo
     return torch.clamp(x, max=infinite) * 2 + negative_zero
 
 
-@CASES.add(lambda: call(randn(3), torch.float64, torch.device("cpu")))
-def dtype_and_device_arguments(x: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    return x.to(device, dtype)
-
-
 @CASES.add(lambda: call(2, "x"))
 def no_tensors_at_all(n: int, mode: str) -> Any:
     return torch.full((n,), 2.5)
@@ -151,4 +146,4 @@ function("input_is_expanded", lambda x: x + 1, lambda: call(randn(3, 1).expand(3
 function("input_is_overlapping", lambda x: x.sum(1), lambda: call(randn(8).as_strided((3, 4), (1, 1))))
 function("input_is_0d_and_empty", lambda x, y: (x + y.sum(), y * x), lambda: call(torch.tensor(2.0), randn(0, 3)))
 function("many_inputs", lambda *xs: sum((i * x for i, x in enumerate(xs)), xs[0]), lambda: call(*(randn(2) for _ in range(40))))
-function("names_of_python_builtins", lambda input, len, self, id: input - len * self + id, lambda: call(randn(2), len=randn(2), id=randn(2), self=randn(2)))
+function("names_of_python_builtins", lambda input, len, id: input - len * id, lambda: call(randn(2), len=randn(2), id=randn(2)))

@@ -20,7 +20,8 @@ from npu_ir.errors import ExecutionError, GraphError
 from npu_ir.literals import Literal, same_literal, to_literal
 
 LEAF = "leaf"
-_SEQUENCES: dict[str, type] = {"tuple": tuple, "list": list}
+_SEQUENCES: dict[str, type] = {"tuple": tuple, "list": list, "torch.Size": torch.Size}
+_SEQUENCE_KINDS = {sequence: kind for kind, sequence in _SEQUENCES.items()}
 # The defaults a defaultdict may have: what a file names is looked up here, never imported.
 _FACTORIES: dict[str | None, Callable[[], Any] | None] = {
     None: None,
@@ -121,7 +122,7 @@ def from_torch_spec(spec: Any) -> Structure:
 def _open(tree: object) -> tuple[str, Literal, list[Any]] | None:
     """Return kind, context and parts of a container; None for a leaf."""
     container = tuple if isinstance(tree, torch.Size) else type(tree)
-    if container in (tuple, list):
+    if container in _SEQUENCE_KINDS:
         return *_described(container, None), list(tree)  # type: ignore[call-overload]
     if isinstance(tree, dict) and container is dict:
         return *_described(dict, list(tree)), list(tree.values())
@@ -136,8 +137,8 @@ def _open(tree: object) -> tuple[str, Literal, list[Any]] | None:
 
 def _described(container: Any, context: Any) -> tuple[str, Literal]:
     """Return the kind and the plain context of a container, given torch's context of it."""
-    if container in (tuple, list):
-        return container.__name__, None
+    if container in _SEQUENCE_KINDS:
+        return _SEQUENCE_KINDS[container], None
     if container is dict:
         return "dict", to_literal(list(context))
     if hasattr(container, "_fields"):
@@ -186,13 +187,20 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure.kind in _SEQUENCES:
         return _SEQUENCES[structure.kind](parts)
     if structure.kind == "dict":
-        return dict(zip(structure.context, parts, strict=True))
+        return dict(zip(_keys(structure.context), parts, strict=True))
     if structure.kind == "namedtuple":
         return _namedtuple_type(*structure.context)(*parts)
     if structure.kind == "defaultdict":
         factory, keys = structure.context
-        return collections.defaultdict(_FACTORIES[factory], zip(keys, parts, strict=True))
+        return collections.defaultdict(_FACTORIES[factory], zip(_keys(keys), parts, strict=True))
+    if structure.kind == "collections.OrderedDict":
+        return collections.OrderedDict(zip(_keys(structure.context), parts, strict=True))
     return _registered(structure.kind).unflatten(parts, structure.context)
+
+
+def _keys(context: Literal) -> list[Any]:
+    """Return the keys of a dict: a literal has lists for tuples, and no list can be a key."""
+    return [tuple(_keys(key)) if isinstance(key, list) else key for key in context]
 
 
 def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
@@ -224,13 +232,13 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     if structure.kind == LEAF:
         return [tree]
     kind, context, parts = _open(tree) or (LEAF, None, [])
+    wanted = "tuple" if structure.kind == "torch.Size" else structure.kind  # either may stand for the other
     if isinstance(tree, dict) and kind == "dict" == structure.kind:
-        if set(tree) != set(structure.context):
-            raise ExecutionError(
-                f"expected keys {structure.context}, got {list(tree)}", where=path, fix="pass what the model was captured with"
-            )
-        context, parts = structure.context, [tree[key] for key in structure.context]
-    if kind != structure.kind or len(parts) != len(structure.children) or not same_literal(context, structure.context):
+        keys = _keys(structure.context)
+        if set(tree) != set(keys):
+            raise ExecutionError(f"expected keys {keys}, got {list(tree)}", where=path, fix="pass what the model was captured with")
+        context, parts = structure.context, [tree[key] for key in keys]
+    if kind != wanted or len(parts) != len(structure.children) or not same_literal(context, structure.context):
         raise ExecutionError(
             f"expected {describe(structure)}, got {describe(Structure(kind, context, (LEAF_STRUCTURE,) * len(parts)))}",
             where=path,

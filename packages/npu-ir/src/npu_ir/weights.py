@@ -12,14 +12,25 @@ import torch
 
 from npu_ir.errors import SerializationError, WeightError
 from npu_ir.graph import Graph
-from npu_ir.serial.checkpoint import SAFETENSORS, TORCH_SUFFIXES, WEIGHT_SUFFIXES, read_checkpoint, require_file
+from npu_ir.serial.checkpoint import (
+    SAFETENSORS,
+    TORCH_SUFFIXES,
+    WEIGHT_SUFFIXES,
+    read_checkpoint,
+    require_file,
+)
 from npu_ir.serial.load import beside, read_document
 from npu_ir.serial.place import Place, shown
 from npu_ir.serial.strict_json import read_json
 
 _INDEX_SUFFIX = ".index.json"
 # What a folder of weights is read by, in this order.
-_IN_FOLDER = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
+_IN_FOLDER = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+)
 # The data of a saved graph's constants: no weights.
 _GRAPH_TENSORS = re.compile(r".*-[0-9a-f]{16}\.safetensors", re.DOTALL)
 
@@ -37,7 +48,7 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     """
     path = Path(path)
     names = None if graph is None else _names(graph)
-    found = _load(path, (lambda name: True) if names is None else names.__contains__)
+    found = _load(path, (lambda _: True) if names is None else names.__contains__)
     if names and not found:
         raise WeightError(
             f"none of the weights of the graph is here: it needs {shown(sorted(names))}",
@@ -50,7 +61,12 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
 def _names(graph: Graph) -> set[str]:
     """Return every name under which a checkpoint may hold something that ``graph`` reads."""
     arguments = [value.argument for value in (*graph.parameters.values(), *graph.buffers.values())]
-    return {name for item in arguments if item is not None and item.data is None for name in (item.target, *item.aliases)}
+    return {
+        name
+        for item in arguments
+        if item is not None and item.data is None
+        for name in (item.target, *item.aliases)
+    }
 
 
 def _load(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
@@ -71,7 +87,9 @@ def _in_folder(folder: Path) -> Path:
         if name in names:
             return folder / name
     indexes = [name for name in names if name.endswith(_INDEX_SUFFIX)]
-    safetensors = [name for name in names if name.endswith(SAFETENSORS) and not _GRAPH_TENSORS.fullmatch(name)]
+    safetensors = [
+        name for name in names if name.endswith(SAFETENSORS) and not _GRAPH_TENSORS.fullmatch(name)
+    ]
     pickles = [name for name in names if name.endswith(TORCH_SUFFIXES)]
     candidates = indexes or safetensors or pickles
     if len(candidates) != 1:
@@ -91,7 +109,11 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
         tensors = read_checkpoint(index.with_name(shard), names.__contains__)
         lost = sorted(names - tensors.keys())
         if lost:
-            raise WeightError(f"the index says {shown(lost)} are in {shard}: they are not", where=str(index), fix="get the checkpoint again")
+            raise WeightError(
+                f"the index says {shown(lost)} are in {shard}: they are not",
+                where=str(index),
+                fix="get the checkpoint again",
+            )
         loaded.update(tensors)
     return loaded
 
@@ -101,7 +123,9 @@ def _weight_map(index: Path) -> dict[str, str]:
     content = _read(read_json, index)
     shards: Any = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict):
-        raise WeightError("the index has no weight_map", where=str(index), fix="give the path of a checkpoint's index")
+        raise WeightError(
+            "the index has no weight_map", where=str(index), fix="give the path of a checkpoint's index"
+        )
     for name, shard in shards.items():
         plain = isinstance(shard, str) and not any(char in shard for char in "/\\:\0")
         if not plain or not shard.lower().endswith(WEIGHT_SUFFIXES):
@@ -122,10 +146,18 @@ def _weights_of_document(path: Path) -> Path:
                 where=str(path),
                 fix=f"supported are {', '.join(WEIGHT_SUFFIXES)}, *{_INDEX_SUFFIX}, and graphs saved with weights",
             )
-    name = beside(_read(read_document, path)["weights"], Place(str(path)).at("weights"))
+    name = _read(_weights_name, path)
     if name is None:
-        raise WeightError("the graph was saved without weights", where=str(path), fix="save_ir(graph, path, weights=...), or give a checkpoint")
+        raise WeightError(
+            "the graph was saved without weights",
+            where=str(path),
+            fix="save_ir(graph, path, weights=...), or give a checkpoint",
+        )
     return path.with_name(name)
+
+
+def _weights_name(path: Path) -> str | None:
+    return beside(read_document(path)["weights"], Place(str(path)).at("weights"))
 
 
 def _read(read: Callable[[Path], Any], path: Path) -> Any:

@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,6 +17,7 @@ from npu_ir.serial.weights_file import read_weights
 SAFETENSORS = ".safetensors"
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 WEIGHT_SUFFIXES = (SAFETENSORS, *TORCH_SUFFIXES)
+T = TypeVar("T")
 _DAMAGED = "check that the file is complete, or save the weights again"
 
 
@@ -41,10 +42,14 @@ def require_file(path: Path) -> None:
     """
     if not path.is_file():
         problem = "is not a regular file" if path.exists() else "does not exist"
-        raise WeightError(f"the weights file {path.name} {problem}", where=str(path), fix="check the path, and that every shard is there")
+        raise WeightError(
+            f"the weights file {path.name} {problem}",
+            where=str(path),
+            fix="check the path, and that every shard is there",
+        )
 
 
-def _read(read: Callable[[], Any], path: Path) -> Any:
+def _read(read: Callable[[], T], path: Path) -> T:
     try:
         return read()
     except NpuError as error:
@@ -52,7 +57,9 @@ def _read(read: Callable[[], Any], path: Path) -> Any:
     except Exception as error:
         # safetensors, zipfile and pickle raise anything at all on damaged files.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise WeightError(f"the file cannot be read as weights: {reason[:300]}", where=str(path), fix=_fix(error)) from error
+        raise WeightError(
+            f"the file cannot be read as weights: {reason[:300]}", where=str(path), fix=_fix(error)
+        ) from error
 
 
 def _fix(error: Exception) -> str:
@@ -75,7 +82,11 @@ def state_dict_in(content: Any, path: Path) -> dict[str, torch.Tensor]:
         WeightError: There is none, or more than one.
     """
     if not isinstance(content, Mapping):
-        raise WeightError(f"expected a state_dict, found {type(content).__name__}", where=str(path), fix="save model.state_dict()")
+        raise WeightError(
+            f"expected a state_dict, found {type(content).__name__}",
+            where=str(path),
+            fix="save model.state_dict()",
+        )
     nested = {key: item for key, item in content.items() if _is_state_dict(item)}
     if len(nested) > 1:
         raise WeightError(
@@ -84,9 +95,17 @@ def state_dict_in(content: Any, path: Path) -> dict[str, torch.Tensor]:
             fix="pass one of them: weights=torch.load(path)[key]",
         )
     state = next(iter(nested.values()), content)
-    tensors = {key: item.detach() for key, item in state.items() if isinstance(key, str) and isinstance(item, torch.Tensor)}
+    tensors = {
+        key: item.detach()
+        for key, item in state.items()
+        if isinstance(key, str) and isinstance(item, torch.Tensor)
+    }
     if not tensors and content:
-        raise WeightError(f"no state_dict under any of the keys {shown(list(content))}", where=str(path), fix="save model.state_dict()")
+        raise WeightError(
+            f"no state_dict under any of the keys {shown(list(content))}",
+            where=str(path),
+            fix="save model.state_dict()",
+        )
     return tensors
 
 

@@ -88,7 +88,9 @@ def _rows(key: str, rows: Iterable[Any]) -> Iterator[str]:
 
 def _schemas(graph: Graph) -> Iterator[str]:
     schemas = current_schemas({node.op_type for node in graph.nodes})
-    yield from _block("schemas", "{", (f"{_dumps(op_type)}: {_dumps(schema)}" for op_type, schema in schemas.items()), "}")
+    yield from _block(
+        "schemas", "{", (f"{_dumps(op_type)}: {_dumps(schema)}" for op_type, schema in schemas.items()), "}"
+    )
 
 
 def _block(key: str, opening: str, rows: Iterable[str], closing: str) -> Iterator[str]:
@@ -103,7 +105,12 @@ def _block(key: str, opening: str, rows: Iterable[str], closing: str) -> Iterato
 def _argument(value: Value, data: StoredData | None) -> dict[str, Any]:
     argument = value.argument
     assert argument is not None
-    row = {"kind": argument.kind.value, "name": value.name, "target": argument.target, "type": type_to_json(value.type)}
+    row = {
+        "kind": argument.kind.value,
+        "name": value.name,
+        "target": argument.target,
+        "type": type_to_json(value.type),
+    }
     if argument.aliases:
         row["aliases"] = list(argument.aliases)
     if not argument.persistent:
@@ -127,7 +134,11 @@ def _node(node: OpNode) -> dict[str, Any]:
 
 
 def _provenance(provenance: Provenance) -> dict[str, Any]:
-    fields = {"module": provenance.module, "source": provenance.source, "fused_from": list(provenance.fused_from)}
+    fields = {
+        "module": provenance.module,
+        "source": provenance.source,
+        "fused_from": list(provenance.fused_from),
+    }
     return {name: field for name, field in fields.items() if field}
 
 

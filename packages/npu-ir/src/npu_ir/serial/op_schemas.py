@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_ir import _torch
 from npu_ir.ops.schema import resolve
-from npu_ir.serial.place import Place, read_text, shown
+from npu_ir.serial.place import Place, read_text
 
 _MAX_LENGTH = 10_000
 _MAX_NESTING = 16
@@ -25,7 +25,7 @@ def require_compatible_schemas(schemas: dict[str, Any], place: Place) -> None:
         SerializationError: An operator has changed; names it and both schemas.
     """
     for op_type, stored in schemas.items():
-        read_text(stored, place.at(op_type))
+        read_text(stored, place, op_type)
         op = resolve(op_type)
         if op is None or str(op._schema) == stored:
             continue

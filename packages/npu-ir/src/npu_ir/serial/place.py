@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,6 @@ from npu_ir.errors import SerializationError
 
 DAMAGED = "the file is damaged or was not written by npu-ir: save the graph again"
 UPGRADE = "the file may have been made by a newer version of npu-ir: upgrade npu-ir"
-
-# Reads one JSON value, which stands at the place given.
-Reader = Callable[[Any, "Place"], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,57 +43,74 @@ def shown(value: object) -> str:
     return reprlib.repr(value)
 
 
-def read_record(data: Any, place: Place, required: frozenset[str], optional: frozenset[str] = frozenset()) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class RecordKeys:
+    """The keys an object must and may have."""
+
+    required: frozenset[str]
+    optional: frozenset[str] = frozenset()
+
+
+# A reader gets the place of what surrounds its data, and the steps that lead on to it: the path is put
+# together only where an error needs it.
+
+
+def read_text(data: Any, place: Place, *steps: str | int) -> str:
+    """Return ``data`` if it is a string; otherwise raise a `SerializationError`."""
+    if type(data) is not str:
+        raise place.at(*steps).error(f"expected a string, found {shown(data)}")
+    return data
+
+
+def read_flag(data: Any, place: Place, *steps: str | int) -> bool:
+    """Return ``data`` if it is true or false; otherwise raise a `SerializationError`."""
+    if type(data) is not bool:
+        raise place.at(*steps).error(f"expected true or false, found {shown(data)}")
+    return data
+
+
+def read_items(data: Any, place: Place, *steps: str | int) -> list[Any]:
+    """Return ``data`` if it is a list; otherwise raise a `SerializationError`."""
+    if type(data) is not list:
+        raise place.at(*steps).error(f"expected a list, found {shown(data)}")
+    return data
+
+
+def read_object(data: Any, place: Place, *steps: str | int) -> dict[str, Any]:
+    """Return ``data`` if it is an object; otherwise raise a `SerializationError`."""
+    if type(data) is not dict:
+        raise place.at(*steps).error(f"expected an object, found {shown(data)}")
+    return data
+
+
+def read_pair(data: Any, place: Place, *steps: str | int) -> tuple[Any, Any]:
+    """Return the items of ``data`` if it is a list of two; otherwise raise a `SerializationError`."""
+    if type(data) is not list or len(data) != 2:
+        raise place.at(*steps).error(f"expected a list of two, found {shown(data)}")
+    return data[0], data[1]
+
+
+def read_texts(data: Any, place: Place, *steps: str | int) -> list[str]:
+    """Return ``data`` if it is a list of strings; otherwise raise a `SerializationError`."""
+    items = read_items(data, place, *steps)
+    for index, item in enumerate(items):
+        read_text(item, place, *steps, index)
+    return items
+
+
+def read_record(data: Any, keys: RecordKeys, place: Place, *steps: str | int) -> dict[str, Any]:
     """Return ``data`` if it is an object with these keys.
 
     Raises:
         SerializationError: It is no object, or a key is missing or unknown.
     """
-    if type(data) is not dict:
-        raise place.error(f"expected an object, found {shown(data)}")
-    if data.keys() == required:
-        return data
-    missing = sorted(required - data.keys())
+    record = read_object(data, place, *steps)
+    if record.keys() == keys.required:
+        return record
+    missing = sorted(keys.required - record.keys())
     if missing:
-        raise place.error(f"the key {missing[0]!r} is missing")
-    unknown = sorted(data.keys() - required - optional)
+        raise place.at(*steps).error(f"the key {missing[0]!r} is missing")
+    unknown = sorted(record.keys() - keys.required - keys.optional)
     if unknown:
-        raise place.at(unknown[0]).error("unknown key", UPGRADE)
-    return data
-
-
-def read_text(data: Any, place: Place) -> str:
-    if type(data) is not str:
-        raise place.error(f"expected a string, found {shown(data)}")
-    return data
-
-
-def read_flag(data: Any, place: Place) -> bool:
-    if type(data) is not bool:
-        raise place.error(f"expected true or false, found {shown(data)}")
-    return data
-
-
-def read_items(data: Any, place: Place) -> list[Any]:
-    if type(data) is not list:
-        raise place.error(f"expected a list, found {shown(data)}")
-    return data
-
-
-def read_pair(data: Any, place: Place) -> tuple[Any, Any]:
-    if type(data) is not list or len(data) != 2:
-        raise place.error(f"expected a list of two, found {shown(data)}")
-    return data[0], data[1]
-
-
-def read_each(data: Any, place: Place, read: Reader) -> list[Any]:
-    """Return what ``read`` makes of each item of a list."""
-    return [read(item, place.at(index)) for index, item in enumerate(read_items(data, place))]
-
-
-def read_texts(data: Any, place: Place) -> list[str]:
-    items = read_items(data, place)
-    for index, item in enumerate(items):
-        if type(item) is not str:
-            read_text(item, place.at(index))
-    return items
+        raise place.at(*steps, unknown[0]).error("unknown key", UPGRADE)
+    return record

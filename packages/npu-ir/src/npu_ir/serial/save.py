@@ -16,16 +16,20 @@ from npu_ir.errors import SerializationError
 from npu_ir.graph import Graph
 from npu_ir.node import Value
 from npu_ir.serial.document import Beside, StoredData, document_lines
+from npu_ir.serial.fitting import fitting_weights
 from npu_ir.serial.staging import staged_files
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
 from npu_ir.serial.tensor_file import write_tensors
 from npu_ir.serial.tensor_layout import require_storable
-from npu_ir.serial.weights_file import fitting_weights, write_weights
+from npu_ir.serial.weights_file import write_weights
+from npu_ir.types import TensorType
 
 _TENSOR_FILE = re.compile(r"(.*)-[0-9a-f]{16}\.safetensors", re.DOTALL)
 
 
-def save_ir(graph: Graph, path: str | os.PathLike[str], *, weights: Mapping[str, torch.Tensor] | None = None) -> None:
+def save_ir(
+    graph: Graph, path: str | os.PathLike[str], *, weights: Mapping[str, torch.Tensor] | None = None
+) -> None:
     """Write ``graph`` to ``path``, a JSON document with its tensors in a file beside it.
 
     For ``model.json`` the data of constants goes to ``model-<hash>.safetensors``, if there is any, and
@@ -46,8 +50,6 @@ def save_ir(graph: Graph, path: str | os.PathLike[str], *, weights: Mapping[str,
     path = Path(path)
     data = _data(graph)
     fitting = None if weights is None else fitting_weights(graph, weights)
-    for name, tensor in (fitting or {}).items():
-        require_storable(tensor, name)
     before = _tensor_file_of(path)
     try:
         after = _write(graph, path, data, fitting)
@@ -63,16 +65,23 @@ def save_ir(graph: Graph, path: str | os.PathLike[str], *, weights: Mapping[str,
         raise SerializationError(error.message, where=error.where or str(path), fix=error.fix) from error
 
 
-def _data(graph: Graph) -> dict[Value, torch.Tensor]:
-    data: dict[Value, torch.Tensor] = {}
+def _data(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
+    """Return the data of constants and buffers, each with the type that says how it is laid out."""
+    data: dict[Value, tuple[torch.Tensor, TensorType]] = {}
     for value in graph.arguments:
         if value.argument is not None and value.argument.data is not None:
             require_storable(value.argument.data, value.name)
-            data[value] = value.argument.data
+            assert isinstance(value.type, TensorType)
+            data[value] = value.argument.data, value.type
     return data
 
 
-def _write(graph: Graph, path: Path, data: dict[Value, torch.Tensor], weights: dict[str, torch.Tensor] | None) -> str | None:
+def _write(
+    graph: Graph,
+    path: Path,
+    data: dict[Value, tuple[torch.Tensor, TensorType]],
+    weights: dict[str, torch.Tensor] | None,
+) -> str | None:
     """Write all files and return the name of the one with the data."""
     stem = path.name.removesuffix(".json")
     tensors_name = weights_name = None
@@ -82,7 +91,7 @@ def _write(graph: Graph, path: Path, data: dict[Value, torch.Tensor], weights: d
 
             def tensors_file(file: BinaryIO) -> str:
                 numbered = {str(index): value for index, value in enumerate(data)}
-                digests = write_tensors(file, {key: (data[value], value.type) for key, value in numbered.items()})
+                digests = write_tensors(file, {key: data[value] for key, value in numbered.items()})
                 stored.update({value: StoredData(key, digests[key]) for key, value in numbered.items()})
                 return f"{stem}-{_content_name(path, stored)}.safetensors"
 
@@ -99,7 +108,9 @@ def _write(graph: Graph, path: Path, data: dict[Value, torch.Tensor], weights: d
         def document(file: BinaryIO) -> str:
             file.writelines(line.encode("ascii") for line in document_lines(graph, beside))
             if file.tell() > MAX_DOCUMENT_BYTES:
-                raise SerializationError(f"the document is larger than {MAX_DOCUMENT_BYTES} bytes", fix="save subgraphs of it")
+                raise SerializationError(
+                    f"the document is larger than {MAX_DOCUMENT_BYTES} bytes", fix="save subgraphs of it"
+                )
             return path.name
 
         staging.write(document)
@@ -108,7 +119,10 @@ def _write(graph: Graph, path: Path, data: dict[Value, torch.Tensor], weights: d
 
 def _content_name(path: Path, stored: dict[Value, StoredData]) -> str:
     """Return 16 hex digits that tell tensor files apart: by content, and by whose they are."""
-    content = [os.fsencode(path.name).hex(), *((value.name, str(value.type), data.sha256) for value, data in stored.items())]
+    content = [
+        os.fsencode(path.name).hex(),
+        *((value.name, str(value.type), data.sha256) for value, data in stored.items()),
+    ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 

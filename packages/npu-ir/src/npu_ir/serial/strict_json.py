@@ -37,7 +37,9 @@ def parse_json(data: bytes, file: str) -> Any:
         where = f"{file}, line {error.lineno}, column {error.colno}"
         raise SerializationError(f"not valid JSON: {error.msg}", where=where, fix=DAMAGED) from error
     except UnicodeDecodeError as error:
-        raise SerializationError(f"not UTF-8: {error.reason}", where=f"{file}, byte {error.start}", fix=DAMAGED) from error
+        raise SerializationError(
+            f"not UTF-8: {error.reason}", where=f"{file}, byte {error.start}", fix=DAMAGED
+        ) from error
     except ValueError as error:
         raise SerializationError(f"not valid JSON: {error}", where=file, fix=DAMAGED) from error
     except RecursionError as error:
@@ -73,12 +75,16 @@ def open_regular(path: Path) -> tuple[BinaryIO, int]:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             # Opening a pipe would wait for a writer, and a device may never end.
-            raise SerializationError("not a regular file", where=str(path), fix="give the path of a saved graph")
+            raise SerializationError(
+                "not a regular file", where=str(path), fix="give the path of a saved graph"
+            )
         file = path.open("rb")
         return file, os.fstat(file.fileno()).st_size
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise SerializationError(f"cannot be read: {reason}", where=str(path), fix="check the path") from error
+        raise SerializationError(
+            f"cannot be read: {reason}", where=str(path), fix="check the path"
+        ) from error
 
 
 def read_json(path: Path) -> Any:
@@ -90,9 +96,13 @@ def read_json(path: Path) -> Any:
     file, size = open_regular(path)
     with file:
         if size > MAX_DOCUMENT_BYTES:
-            raise SerializationError(f"{size} bytes are more than a document may have ({MAX_DOCUMENT_BYTES})", where=str(path))
+            raise SerializationError(
+                f"{size} bytes are more than a document may have ({MAX_DOCUMENT_BYTES})", where=str(path)
+            )
         try:
             data = file.read(size)
         except OSError as error:
-            raise SerializationError(f"cannot be read: {error.strerror}", where=str(path), fix="check the disk") from error
+            raise SerializationError(
+                f"cannot be read: {error.strerror}", where=str(path), fix="check the disk"
+            ) from error
     return parse_json(data, str(path))

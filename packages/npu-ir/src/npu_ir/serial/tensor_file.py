@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import torch
 
 from npu_ir.errors import SerializationError
-from npu_ir.serial.place import Place, read_items, read_record, read_text, shown
+from npu_ir.serial.place import Place, RecordKeys, read_items, read_record, read_text, shown
 from npu_ir.serial.strict_json import open_regular, parse_json
 from npu_ir.serial.tensor_layout import StoredForm, content_buffer, pack, stored_form, unpack
 from npu_ir.types import TensorType
@@ -26,11 +26,13 @@ METADATA = "__metadata__"
 _LENGTH_BYTES = 8
 _ALIGNMENT = 16
 _MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors package
-_ENTRY_KEYS = frozenset({"dtype", "shape", "data_offsets"})
+_ENTRY_KEYS = RecordKeys(frozenset({"dtype", "shape", "data_offsets"}))
 
 
 def write_tensors(
-    file: BinaryIO, tensors: Mapping[str, tuple[torch.Tensor, TensorType]], metadata: Mapping[str, str] | None = None
+    file: BinaryIO,
+    tensors: Mapping[str, tuple[torch.Tensor, TensorType]],
+    metadata: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Write a safetensors file, with one tensor in memory at a time.
 
@@ -71,7 +73,8 @@ def _require_name(name: str) -> None:
     if name != METADATA and not any("\ud800" <= char <= "\udfff" for char in name):
         return
     raise SerializationError(
-        f"a safetensors file cannot hold a tensor called {shown(name)}", fix="rename the parameter, or save the graph without weights"
+        f"a safetensors file cannot hold a tensor called {shown(name)}",
+        fix="rename the parameter, or save the graph without weights",
     )
 
 
@@ -96,7 +99,9 @@ class TensorFile:
     def __enter__(self) -> TensorFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
 
     def _read_header(self) -> dict[str, Any]:
@@ -127,11 +132,13 @@ class TensorFile:
         place = self._place.at(name)
         if name not in self._header or name == METADATA:
             raise place.error("there is no such tensor in the file")
-        entry = read_record(self._header[name], place, _ENTRY_KEYS)
+        entry = read_record(self._header[name], _ENTRY_KEYS, place)
         form = stored_form(type)
-        found = read_text(entry["dtype"], place.at("dtype")), read_items(entry["shape"], place.at("shape"))
+        found = read_text(entry["dtype"], place, "dtype"), read_items(entry["shape"], place, "shape")
         if found != (form.dtype, list(form.shape)):
-            raise place.error(f"expected {form.dtype} of shape {list(form.shape)} for {type}, found {found[0]} of shape {shown(found[1])}")
+            raise place.error(
+                f"expected {form.dtype} of shape {list(form.shape)} for {type}, found {found[0]} of shape {shown(found[1])}"
+            )
         content = self._content(entry["data_offsets"], form, place.at("data_offsets"))
         if hashlib.sha256(content_buffer(content)).hexdigest() != sha256:
             raise place.error(f"the data is not what was saved: its SHA-256 is not {shown(sha256)}")
@@ -139,7 +146,11 @@ class TensorFile:
 
     def _content(self, offsets: Any, form: StoredForm, place: Place) -> torch.Tensor:
         bounds = read_items(offsets, place)
-        inside = len(bounds) == 2 and all(_is_offset(item) for item in bounds) and bounds[1] <= self._size - self._start
+        inside = (
+            len(bounds) == 2
+            and all(_is_offset(item) for item in bounds)
+            and bounds[1] <= self._size - self._start
+        )
         if not inside or bounds[1] - bounds[0] != form.nbytes:
             raise place.error(f"{shown(bounds)} is not a range of {form.nbytes} bytes within the file")
         content = torch.empty(form.nbytes, dtype=torch.uint8)

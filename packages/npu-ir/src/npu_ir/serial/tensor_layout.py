@@ -76,7 +76,10 @@ def require_storable(tensor: torch.Tensor, name: str) -> None:
     """
     reason = None
     if tensor.is_quantized or str(tensor.dtype).startswith("torch.q"):
-        reason, fix = f"is quantized ({tensor.dtype})", "store int_repr(), scale and zero point as tensors of their own"
+        reason, fix = (
+            f"is quantized ({tensor.dtype})",
+            "store int_repr(), scale and zero point as tensors of their own",
+        )
     elif tensor.layout is not torch.strided:
         reason, fix = f"has the layout {tensor.layout}", "make it dense: tensor.to_dense()"
     elif type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -103,8 +106,12 @@ def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
     flat = torch.zeros(span(type), dtype=bits.dtype)
     flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.strides), once)
     content = flat.view(torch.uint8)
-    if tuple(tensor.stride()) != type.strides and not torch.equal(tensor_bytes(unpack(content, type)), tensor_bytes(tensor)):
-        raise SerializationError(f"the data of a {type} cannot have these strides: elements that share memory differ")
+    if tuple(tensor.stride()) != type.strides and not torch.equal(
+        tensor_bytes(unpack(content, type)), tensor_bytes(tensor)
+    ):
+        raise SerializationError(
+            f"the data of a {type} cannot have these strides: elements that share memory differ"
+        )
     return content
 
 
@@ -126,7 +133,7 @@ def content_buffer(content: torch.Tensor) -> memoryview:
     return memoryview((ctypes.c_ubyte * content.numel()).from_address(content.data_ptr())).cast("B")
 
 
-def check_supported(type: TensorType) -> str | None:
+def unstorable_reason(type: TensorType) -> str | None:
     """Return why no tensor can have this type, or None."""
     if str(type.dtype).startswith("torch.q"):
         return f"a tensor of dtype {dtype_name(type.dtype)} cannot be stored"

@@ -49,7 +49,7 @@ class NodeBoxes:
     def _items(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
         """Return what is drawn for ``part``, which stands in the frame of the module ``around``."""
         framed = part.count > 1 or len(part.path) == level > 0
-        inside = part.path if framed and len(part.parts) > 1 else around
+        inside = part.path if framed and (part.count > 1 or len(part.parts) > 1) else around
         items: list[Box | Frame] = []
         if level == self._selection.depth:
             items += self._boxes(part, around)
@@ -105,12 +105,14 @@ class NodeBoxes:
         return Box(id, kind, op_caption(node.op_type), tuple(filter(None, details)), _tooltip(node))
 
     def _module_box(self, id: str, nodes: Sequence[OpNode], part: Part, around: tuple[str, ...]) -> Box:
-        details = [count_caption(len(nodes), "op") + ": " + ops_caption(nodes)]
+        title, ops = self._module_title(part, around), ops_caption(nodes)
+        if len(part.path) < self._selection.depth:
+            title, ops = ops, f"in {title}" if title else ""
+        details = [count_caption(len(nodes), "op"), ops]
         if not self._name_weights:
             details.append(parameters_caption(_weights(nodes)))
         tooltip = printable(".".join(part.path), 400)
-        title = self._module_title(part, around) or "(in between)"
-        return Box(id, BoxKind.MODULE, title, tuple(filter(None, details)), tooltip)
+        return Box(id, BoxKind.MODULE, title or "all modules", tuple(filter(None, details)), tooltip)
 
     def _module_title(self, part: Part, around: tuple[str, ...]) -> str:
         title = printable(_relative(part.path, around))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.node import Value
@@ -39,32 +39,17 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
     inputs = input_boxes(graph)
     named = weight_boxes(_readers(nodes)) if weights else ArgumentBoxes()
     results = [*output_boxes(graph), *update_boxes(graph)]
-    sources = _Sources(outline, nodes, {**inputs.box_of, **named.box_of})
+    arguments, position = {**inputs.box_of, **named.box_of}, outline.program.position
+
+    def source_of(value: Value) -> str | None:
+        return arguments.get(value) if value.producer is None else nodes.box_of[position[value.producer]]
+
     return Diagram(
         printable(graph.name),
         _summary(graph, outline, selection),
         (*inputs.boxes, *named.boxes, *nodes.items, *(result.box for result in results)),
-        tuple(_edges(sources, nodes, results)),
+        tuple(_edges(nodes, results, source_of)),
     )
-
-
-class _Sources:
-    """Finds the box that a value comes from."""
-
-    def __init__(self, outline: Outline, nodes: NodeBoxes, arguments: dict[Value, str]) -> None:
-        self._position = outline.program.position
-        self._nodes = nodes
-        self._arguments = arguments
-
-    def box_of(self, value: Value) -> str | None:
-        """Return the id of the box that makes ``value``; None if it comes from outside and has none."""
-        if value.producer is None:
-            return self._arguments.get(value)
-        return self._nodes.box_of[self._position[value.producer]]
-
-    def says_type(self, value: Value) -> bool:
-        """Return whether the box of ``value`` is that of one argument, which tells its type."""
-        return value.producer is None
 
 
 def _readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
@@ -76,19 +61,21 @@ def _readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
     return {value: list(boxes) for value, boxes in readers.items()}
 
 
-def _edges(sources: _Sources, nodes: NodeBoxes, results: Iterable[ResultBox]) -> Iterable[Edge]:
+def _edges(
+    nodes: NodeBoxes, results: Sequence[ResultBox], source_of: Callable[[Value], str | None]
+) -> Iterator[Edge]:
     carried: defaultdict[tuple[str, str], dict[Value, None]] = defaultdict(dict)
     reads = [(box, node.inputs) for box, node in nodes.drawn()]
     reads += [(result.box.id, result.values) for result in results]
     for target, values in reads:
         for value in values:
-            source = sources.box_of(value)
+            source = source_of(value)
             if source is not None and source != target:
                 carried[source, target][value] = None
-    told = {result.box.id for result in results}
-    for (source, target), values in carried.items():
-        told_by_box = target in told or all(value.producer is None for value in values)
-        yield Edge(source, target, "" if told_by_box else values_caption(list(values)))
+    type_told = {result.box.id for result in results}
+    for (source, target), carried_values in carried.items():
+        told = target in type_told or all(value.producer is None for value in carried_values)
+        yield Edge(source, target, "" if told else values_caption(list(carried_values)))
 
 
 def _summary(graph: Graph, outline: Outline, selection: Selection) -> str:

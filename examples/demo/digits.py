@@ -1,0 +1,146 @@
+"""The trained model of the demo: scikit-learn's handwritten digits and a small residual network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+BATCH = 64
+TEST_IMAGES = 540
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """1,797 handwritten digits of 8 x 8 pixels, shuffled and split.
+
+    Attributes:
+        train_images: [n, 1, 8, 8], from 0 (paper) to 1 (ink).
+        train_labels: [n], 0 to 9.
+        test_images: As ``train_images``; never seen in training.
+        test_labels: As ``train_labels``.
+    """
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """How training stood after one pass over the training images."""
+
+    loss: float
+    test_accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A finished training run."""
+
+    epochs: tuple[Epoch, ...]
+    seconds: float
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions with batch norm, added to what came in."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        return torch.relu(x + y)
+
+
+class DigitNet(nn.Module):
+    """8 x 8 pixels in, ten logits out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = convolution(1, 16)
+        self.block1 = ResidualBlock(16)
+        self.down = convolution(16, 32, stride=2)
+        self.block2 = ResidualBlock(32)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.block1(self.stem(images))
+        x = self.block2(self.down(x))
+        return self.head(x.mean((2, 3)))
+
+
+def convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    """Return a 3 x 3 convolution with batch norm and an in-place ReLU."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(inplace=True),
+    )
+
+
+def load() -> Digits:
+    """Return the digits that ship with scikit-learn; always split the same way."""
+    data = load_digits()
+    images = torch.tensor(data.images / 16, dtype=torch.float32).unsqueeze(1)
+    labels = torch.tensor(data.target)
+    train_images, test_images, train_labels, test_labels = train_test_split(
+        images, labels, test_size=TEST_IMAGES, stratify=labels, random_state=0
+    )
+    return Digits(train_images, train_labels, test_images, test_labels)
+
+
+def train(model: nn.Module, digits: Digits, epochs: int, on_epoch: Callable[[Epoch], None]) -> Training:
+    """Train ``model`` in place with AdamW on a one-cycle schedule; it ends up in eval mode."""
+    start = time.perf_counter()
+    batches = -(-len(digits.train_images) // BATCH)
+    optimizer = torch.optim.AdamW(model.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=max(epochs, 1) * batches)
+    history = []
+    for _ in range(epochs):
+        model.train()
+        total = 0.0
+        for indices in torch.randperm(len(digits.train_images)).split(BATCH):
+            logits = model(digits.train_images[indices])
+            loss = F.cross_entropy(logits, digits.train_labels[indices], label_smoothing=0.05)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            total += loss.item() * len(indices)
+        logits = logits_in_batches(model, digits.test_images, BATCH)
+        epoch = Epoch(total / len(digits.train_images), accuracy(logits, digits.test_labels))
+        history.append(epoch)
+        on_epoch(epoch)
+    model.eval()
+    return Training(tuple(history), time.perf_counter() - start)
+
+
+def logits_in_batches(model: nn.Module, images: Tensor, batch: int) -> Tensor:
+    """Return eager PyTorch's logits for all images, [n, 10], computed in batches of ``batch``.
+
+    The last batch is filled up with zeros, as the process that runs the graph does it: its shapes are
+    fixed. Leaves the model in eval mode.
+    """
+    model.eval()
+    missing = -len(images) % batch
+    padded = torch.cat([images, images.new_zeros(missing, *images.shape[1:])])
+    with torch.no_grad():
+        return torch.cat([model(part) for part in padded.split(batch)])[: len(images)]
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> float:
+    """Return the fraction of rows whose largest logit is the label's."""
+    return (logits.argmax(1) == labels).double().mean().item()

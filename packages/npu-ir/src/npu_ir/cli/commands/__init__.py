@@ -1,0 +1,1 @@
+"""One module per command: ``add_to`` puts it on the command line, ``run`` does what it says."""

@@ -1,0 +1,79 @@
+"""``npu extract``: the graph of a model."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir.capture import extract_ir
+from npu_ir.cli import factory, input_text
+from npu_ir.cli.console import print_facts
+from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
+from npu_ir.cli.model_call import model_arguments
+from npu_ir.cli.options import add_factory, add_file, add_inputs
+from npu_ir.cli.tensors import empty_tensor
+from npu_ir.errors import UsageError
+from npu_ir.graph import Graph
+from npu_ir.serial import save_ir
+
+_EPILOG = f"""\
+{factory.HELP}
+{input_text.HELP}
+example:
+  npu extract models/net.py:make --input "x=float32[1,3,224,224]" -o net.json
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "extract", help="take the graph of a model", description="Take the graph of a model and save it.", epilog=_EPILOG
+    )
+    add_factory(parser)
+    add_inputs(parser, "an argument of the model; only shapes, dtypes and Python values count")
+    add_file(parser, "-o", "--output", help="where to save the graph, as JSON; its constants go to a file beside it")
+    parser.add_argument("--meta", action="store_true", help="make the model without weights, on the meta device")
+    parser.add_argument("--save-weights", action="store_true", help="save the model's weights too, beside the graph")
+    parser.add_argument("--name", help="name of the graph (default: the class of the model)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Extract, save and say what came of it."""
+    _require_consistent(options)
+    args, kwargs = model_arguments(input_text.parse_inputs(options.input), empty_tensor)
+    model = factory.make_model(options.factory, meta=options.meta, train=options.train)
+    start = time.perf_counter()
+    graph = extract_ir(model, args, kwargs, name=options.name)
+    seconds = time.perf_counter() - start
+    lines = graph_lines(graph_facts(graph))
+    if options.output is not None:
+        lines["saved"] = _save(graph, model, options.output, with_weights=options.save_weights)
+    lines["time"] = f"{seconds:.1f} s to extract"
+    print_facts(lines)
+
+
+def _require_consistent(options: argparse.Namespace) -> None:
+    if options.save_weights and options.output is None:
+        raise UsageError("--save-weights needs a place", fix="give -o FILE")
+    if options.save_weights and options.meta:
+        raise UsageError("a model made with --meta has no weights to save", fix="leave out one of the two")
+
+
+def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: bool) -> str:
+    save_ir(graph, path, weights=_weights_of(graph, model) if with_weights else None)
+    return files_text(file_facts(path)["files"])
+
+
+def _weights_of(graph: Graph, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights that the graph has a place for; the model may have more."""
+    wanted = {name for value in (*graph.parameters.values(), *graph.buffers.values()) for name in _names(value.argument)}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}
+
+
+def _names(argument: Any) -> tuple[str, ...]:
+    return (argument.target, *argument.aliases)

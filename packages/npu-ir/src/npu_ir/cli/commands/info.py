@@ -1,0 +1,39 @@
+"""``npu info``: what is in a saved graph."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from npu_ir.cli.console import print_facts
+from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines, ops_text
+from npu_ir.cli.options import add_file
+from npu_ir.serial import load_ir
+
+_EPILOG = """\
+example:
+  npu info net.json
+  npu info net.json --json | jq .ops
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "info", help="say what is in a saved graph", description="Say what is in a saved graph: types, sizes, ops.", epilog=_EPILOG
+    )
+    add_file(parser, "file", help="a graph saved by npu extract or save_ir")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every op")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print what is in the graph."""
+    graph = graph_facts(load_ir(options.file))
+    file = file_facts(options.file)
+    if options.json:
+        print(json.dumps({**graph, **file}, indent=2))
+        return
+    made_with = f"PyTorch {file['torch']}, format {file['format']}"
+    print_facts({**graph_lines(graph), "ops": ops_text(graph["ops"]), "files": files_text(file["files"]), "made with": made_with})

@@ -1,0 +1,51 @@
+"""``npu plugins``: what is loaded, from where, and what was refused."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import Any
+
+from npu_ir import plugins
+from npu_ir.cli.console import print_table
+
+_EPILOG = f"""\
+A plugin is an entry point of the group "{plugins.GROUP}". {plugins.DISABLE_VARIABLE}=NAME,NAME leaves plugins out.
+
+example:
+  npu plugins
+  npu plugins --json | jq '.[] | select(.refused)'
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "plugins", help="list the plugins", description="List the plugins: what each offers, or why it was refused.", epilog=_EPILOG
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print what became of every plugin."""
+    reports = plugins.loaded().reports
+    if options.json:
+        print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
+    elif reports:
+        print_table(("plugin", "from", "state"), [(report.name, report.distribution, _state(report)) for report in reports])
+    else:
+        print(f'no plugins: no installed distribution has an entry point in the group "{plugins.GROUP}"')
+
+
+def _state(report: plugins.PluginReport) -> str:
+    if report.refused is not None:
+        return f"refused: {_one_line(report.refused)}"
+    offers = [f"{kind}: {', '.join(names)}" for kind, names in report.offers.items()]
+    refused = [] if report.commands_refused is None else [f"commands refused: {_one_line(report.commands_refused)}"]
+    return "; ".join([*offers, *refused]) or "offers nothing"
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines())

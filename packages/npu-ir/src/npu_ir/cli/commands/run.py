@@ -1,0 +1,78 @@
+"""``npu run``: a saved graph, run."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import torch
+
+from npu_ir.cli import input_text
+from npu_ir.cli.console import print_facts, print_table
+from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.options import add_file, add_inputs, add_random_data
+from npu_ir.cli.result_files import require_supported, save_results
+from npu_ir.cli.tensors import random_tensor
+from npu_ir.cli.values_text import value_line
+from npu_ir.cli.weight_choice import choose_weights
+from npu_ir.graph import Graph
+from npu_ir.interpreter import Interpreter
+from npu_ir.serial import load_ir
+
+_EPILOG = f"""\
+An input that is not given, or given by its type, gets random data; inputs of a graph go by name, too.
+
+{input_text.HELP}
+example:
+  npu run net.json --weights net.safetensors --input x=@image.npy --output result.safetensors
+  npu run net.json --random-weights 0
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "run", help="run a saved graph", description="Run a saved graph and say what it returns.", epilog=_EPILOG
+    )
+    add_file(parser, "file", help="a graph saved by npu extract or save_ir")
+    weights = parser.add_mutually_exclusive_group()
+    add_file(weights, "--weights", help=".safetensors, .pt, .pth or .bin, a sharded index, or a folder (default: those saved with the graph)")
+    weights.add_argument("--random-weights", type=int, metavar="SEED", help="make up weights: to see it run, or to time it")
+    add_inputs(parser, "an argument of the graph")
+    add_random_data(parser)
+    add_file(parser, "--output", help="save the results by path: .safetensors or .pt")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the graph, print and save the results."""
+    if options.output is not None:
+        require_supported(options.output)
+    inputs = input_text.parse_inputs(options.input)
+    graph = load_ir(options.file)
+    weights, origin = choose_weights(graph, options)
+    generator = torch.Generator().manual_seed(options.seed)
+    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high))
+    interpreter = Interpreter(graph, weights)
+    torch.manual_seed(options.seed)
+    start = time.perf_counter()
+    leaves, mutations = interpreter.run_flat(call.args, call.kwargs)
+    seconds = time.perf_counter() - start
+
+    results = _named(graph, leaves, mutations)
+    print_table(("result", "value"), [(path, value_line(value)) for path, value in results.items()])
+    lines = {"weights": origin, "time": f"{seconds:.3f} s for {len(graph):,} nodes"}
+    if call.invented:
+        lines["random"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
+    if options.output is not None:
+        left_out = save_results(results, options.output)
+        lines["saved"] = f"{options.output}" + (f", without {', '.join(left_out)}: no tensors" if left_out else "")
+    print()
+    print_facts(lines)
+
+
+def _named(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return results by path, and the new content of what the model changes by name."""
+    results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
+    return {**results, **{f"updated {name}": tensor for name, tensor in mutations.items()}}

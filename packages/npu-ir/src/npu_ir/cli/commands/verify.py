@@ -1,0 +1,59 @@
+"""``npu verify``: a saved graph against its model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+
+from npu_ir.cli import factory, input_text
+from npu_ir.cli.failures import FAILED, OK
+from npu_ir.cli.graph_call import graph_arguments
+from npu_ir.cli.options import add_factory, add_file, add_inputs, add_random_data
+from npu_ir.cli.tensors import random_tensor
+from npu_ir.serial import load_ir
+from npu_ir.verify import verify_ir
+from npu_ir.weights import load_weights
+
+_EPILOG = f"""\
+Both run on the same weights and inputs, and every result and in-place change is compared: dtypes, shapes
+and integers exactly, floats within the tolerance of their dtype. The exit code is 1 where they differ, and
+the first node that differs is named. An input that is not given gets random data.
+
+{factory.HELP}
+{input_text.HELP}
+example:
+  npu verify net.json models/net.py:make --weights net.safetensors
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "verify", help="compare a saved graph with its model", description="Compare what a saved graph and its model compute.", epilog=_EPILOG
+    )
+    add_file(parser, "file", help="a graph saved by npu extract or save_ir")
+    add_factory(parser)
+    add_file(parser, "--weights", help="weights for both (default: the weights the model is made with)")
+    add_inputs(parser, "an argument of both")
+    add_random_data(parser)
+    parser.add_argument("--rtol", type=float, help="relative tolerance (default: by dtype, float32 1.3e-6)")
+    parser.add_argument("--atol", type=float, help="absolute tolerance (default: by dtype, float32 1e-5)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare, print the report, and return whether they differ."""
+    inputs = input_text.parse_inputs(options.input)
+    graph = load_ir(options.file)
+    generator = torch.Generator().manual_seed(options.seed)
+    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high))
+    torch.manual_seed(options.seed)
+    model = factory.make_model(options.factory, train=options.train)
+    weights = None if options.weights is None else load_weights(options.weights, graph)
+    report = verify_ir(graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol)
+    print(report)
+    if call.invented:
+        print(f"random inputs, seed {options.seed}: {', '.join(map(repr, call.invented))}")
+    return OK if report.ok else FAILED

@@ -1,0 +1,119 @@
+"""The user's model: ``MODULE:FACTORY`` names the code that makes it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from npu_ir.errors import FactoryError, UsageError
+
+HELP = """\
+models:
+  MODULE:FACTORY names something that makes the model when called without arguments (a function, a
+  torch.nn.Module class), or a module itself. MODULE is imported with the current folder on the path,
+  or is the path of a .py file.
+"""
+
+
+def make_model(reference: str, *, meta: bool = False, train: bool = False) -> torch.nn.Module:
+    """Return the model that ``MODULE:FACTORY`` makes, in eval mode unless ``train``.
+
+    Args:
+        reference: As on the command line.
+        meta: Make it under ``torch.device("meta")``: without weights.
+        train: Put it in train mode.
+
+    Raises:
+        UsageError: There is no such factory.
+        FactoryError: The user's code raises, or makes something else than a module.
+    """
+    factory = find_factory(reference)
+    if isinstance(factory, torch.nn.Module):
+        if meta:
+            raise UsageError(
+                f"{reference} is a model already, with its weights", fix="--meta needs a function that makes it: def make(): return ..."
+            )
+        return factory.train(train)
+    if not callable(factory):
+        raise UsageError(f"{reference} is {type(factory).__name__}", fix="name a function without arguments that returns a torch.nn.Module")
+    with _user_code(reference), torch.device("meta") if meta else contextlib.nullcontext():
+        model = factory()
+    if not isinstance(model, torch.nn.Module):
+        raise FactoryError(f"{reference} makes {type(model).__name__}", fix="it must return a torch.nn.Module")
+    return model.train(train)
+
+
+def find_factory(reference: str) -> Any:
+    """Return the object that ``MODULE:FACTORY`` names.
+
+    Raises:
+        UsageError: There is none.
+        FactoryError: Its module cannot be imported.
+    """
+    module_name, colon, path = reference.rpartition(":")
+    if not (module_name and colon and path):
+        raise UsageError(f"{reference!r} does not name a model", fix="write MODULE:FACTORY, such as models/net.py:make or torchvision.models:resnet18")
+    is_file = module_name.endswith(".py")
+    found: Any = _run_file(Path(module_name), reference) if is_file else _import_module(module_name, reference)
+    for step in path.split("."):
+        if not hasattr(found, step):
+            public = [name for name, value in vars(found).items() if callable(value) and not name.startswith("_")]
+            raise UsageError(f"{module_name} has no {path}", fix=f"it has {', '.join(public[:20]) or 'nothing to call'}")
+        found = getattr(found, step)
+    return found
+
+
+def _import_module(name: str, reference: str) -> ModuleType:
+    _put_on_path(Path.cwd())
+    try:
+        with _user_code(reference):
+            return importlib.import_module(name)
+    except FactoryError as error:
+        missing = getattr(error.__cause__, "name", None)
+        if isinstance(error.__cause__, ModuleNotFoundError) and missing and f"{name}.".startswith(f"{missing}."):
+            raise UsageError(f"there is no module {missing!r}", where=reference, fix="give an importable module, or the path of a .py file") from error
+        raise
+
+
+def _run_file(path: Path, reference: str) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", where=reference)
+    _put_on_path(path.resolve().parent)
+    # By its own name, for classes know their module by it; but never in place of another module.
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}:{path.resolve()}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, f"{path} ends in .py"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _user_code(reference):
+            spec.loader.exec_module(module)
+    except FactoryError:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _put_on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+@contextlib.contextmanager
+def _user_code(reference: str) -> Iterator[None]:
+    """Name the factory in whatever its code raises, ``sys.exit`` included."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        lines = str(error).strip().split("\n")
+        raise FactoryError(
+            f"{reference} failed: {type(error).__name__}: {lines[0]}", fix="this is the model's own code; --debug shows where it fails"
+        ) from error

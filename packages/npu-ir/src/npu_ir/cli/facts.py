@@ -1,0 +1,98 @@
+"""What is in a graph, in numbers: plain data for JSON, and lines for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from npu_ir.cli.quantities import counted, size_text
+from npu_ir.graph import Graph
+from npu_ir.node import Value
+from npu_ir.serial.load import beside, read_document
+from npu_ir.serial.place import Place
+from npu_ir.types import TensorType, dtype_name
+
+_TOP_OPS = 12
+
+
+def graph_facts(graph: Graph) -> dict[str, Any]:
+    """Return what is in ``graph``, as plain data."""
+    structure, leaves = graph.results
+    return {
+        "name": graph.name,
+        "inputs": [{"name": value.name, "type": str(value.type)} for value in graph.inputs],
+        "outputs": [
+            {"path": path, "type": str(leaf.type) if isinstance(leaf, Value) else f"always {leaf!r}"}
+            for path, leaf in zip(structure.leaf_paths("result"), leaves, strict=True)
+        ],
+        "updates": [target.name for target in graph.updates],
+        "parameters": _tensors(graph.parameters.values()),
+        "buffers": _tensors(graph.buffers.values()),
+        "constants": _tensors(graph.constants.values()),
+        "nodes": len(graph),
+        "ops": dict(Counter(node.op_type for node in graph.nodes).most_common()),
+    }
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """Return the files of the graph saved at ``path``, with their sizes, and what made them.
+
+    Raises:
+        SerializationError: There is no graph.
+    """
+    document = read_document(path)
+    place = Place(str(path))
+    others = [beside(document[key], place.at(key)) for key in ("tensors", "weights")]
+    files = [path, *(path.with_name(name) for name in others if name is not None)]
+    sizes = {file.name: file.stat().st_size if file.exists() else None for file in files}
+    return {"format": document["version"], "torch": document["torch"], "files": sizes}
+
+
+def _tensors(values: Iterable[Value]) -> dict[str, Any]:
+    types = [value.type for value in values if isinstance(value.type, TensorType)]
+    bytes_by_dtype: Counter[str] = Counter()
+    for type in types:
+        bytes_by_dtype[dtype_name(type.dtype)] += type.nbytes
+    return {
+        "count": len(types),
+        "elements": sum(type.numel for type in types),
+        "bytes": bytes_by_dtype.total(),
+        "bytes_by_dtype": dict(bytes_by_dtype.most_common()),
+    }
+
+
+def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what `graph_facts` found as lines to print, by their captions."""
+    lines = {
+        "graph": facts["name"],
+        "inputs": "\n".join(f"{item['name']}: {item['type']}" for item in facts["inputs"]) or "none",
+        "outputs": "\n".join(f"{item['path']}: {item['type']}" for item in facts["outputs"]) or "none",
+        "updates": ", ".join(facts["updates"]),
+        **{kind: _tensors_line(facts[kind]) for kind in ("parameters", "buffers", "constants")},
+        "nodes": counted(facts["nodes"], "node") + f" of {counted(len(facts['ops']), 'op')}",
+    }
+    return {caption: line for caption, line in lines.items() if line}
+
+
+def ops_text(ops: Mapping[str, int]) -> str:
+    """Return the most frequent ops, one per line with its count."""
+    top = list(ops.items())[:_TOP_OPS]
+    width = max((len(f"{count:,}") for _, count in top), default=0)
+    lines = [f"{count:{width},}  {op}" for op, count in top]
+    left_out = len(ops) - len(top)
+    return "\n".join([*lines, *([f"... and {counted(left_out, 'other op')}"] if left_out else [])])
+
+
+def files_text(sizes: Mapping[str, int | None]) -> str:
+    """Return each file with its size, one per line."""
+    return "\n".join(f"{name}, {'missing' if size is None else size_text(size)}" for name, size in sizes.items())
+
+
+def _tensors_line(facts: Mapping[str, Any]) -> str:
+    if not facts["count"]:
+        return ""
+    dtypes = facts["bytes_by_dtype"]
+    sizes = ", ".join(f"{size_text(size)} {dtype}" for dtype, size in dtypes.items())
+    return f"{counted(facts['count'], 'tensor')}, {counted(facts['elements'], 'element')}, {sizes}"

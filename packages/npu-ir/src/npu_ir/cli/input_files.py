@@ -1,0 +1,68 @@
+"""Reading inputs from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir.cli.input_text import FileReference
+from npu_ir.errors import UsageError
+from npu_ir.serial.weights_file import read_weights
+
+_TORCH_SUFFIXES = (".pt", ".pth")
+_SUFFIXES = (".npy", *_TORCH_SUFFIXES, ".safetensors")
+
+
+def read_input(reference: FileReference, name: str) -> Any:
+    """Return what a file holds: a tensor, or of a ``.pt`` file whatever is in it.
+
+    Args:
+        reference: Which file, and which tensor of it.
+        name: What the input is called; where a file holds several tensors, the one of this name is taken.
+
+    Raises:
+        UsageError: The file cannot be read, or it is not clear which of its tensors is meant.
+    """
+    suffix = reference.path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise UsageError(f"{reference.path} is no file of tensors", fix=f"supported are {', '.join(_SUFFIXES)}")
+    if reference.key and suffix != ".safetensors":
+        raise UsageError(f"{reference.path}#{reference.key}: only .safetensors files hold tensors by name")
+    if not reference.path.is_file():
+        raise UsageError(f"there is no file {reference.path}")
+    try:
+        if suffix == ".npy":
+            return _read_numpy(reference.path)
+        if suffix in _TORCH_SUFFIXES:
+            return torch.load(reference.path, map_location="cpu", weights_only=True)
+        tensors = read_weights(reference.path, lambda _: True)
+    except UsageError:
+        raise
+    except Exception as error:
+        first_line = str(error).strip().split("\n")[0]
+        raise UsageError(f"{reference.path} cannot be read: {type(error).__name__}: {first_line}") from error
+    return _choose(tensors, reference, name)
+
+
+def _read_numpy(path: Path) -> torch.Tensor:
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise UsageError(f"reading {path} needs NumPy", fix="python -m pip install numpy") from error
+    return torch.from_numpy(np.load(path, allow_pickle=False))
+
+
+def _choose(tensors: dict[str, torch.Tensor], reference: FileReference, name: str) -> torch.Tensor:
+    if reference.key and reference.key not in tensors:
+        raise UsageError(f"{reference.path} has no tensor {reference.key!r}", fix=f"it has {', '.join(tensors)}")
+    key = reference.key or (name if name in tensors else "")
+    if key:
+        return tensors[key]
+    if len(tensors) != 1:
+        raise UsageError(
+            f"{reference.path} holds {len(tensors)} tensors: which one?",
+            fix=f"--input NAME=@{reference.path}#TENSOR, TENSOR being one of {', '.join(tensors) or 'none'}",
+        )
+    return next(iter(tensors.values()))

@@ -1,0 +1,46 @@
+"""The arguments that a model is captured with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.cli.input_files import read_input
+from npu_ir.cli.input_text import FileReference, Input
+from npu_ir.structure import unflatten
+from npu_ir.types import TensorType
+
+# Makes a tensor of a type.
+Fill = Callable[[TensorType], torch.Tensor]
+
+
+def realize(item: Input, fill: Fill) -> Any:
+    """Return the argument that an input stands for.
+
+    Args:
+        item: The input.
+        fill: Makes its tensors that are only given by their type.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+
+    def leaf(part: Any) -> Any:
+        if isinstance(part, TensorType):
+            return fill(part)
+        return read_input(part, item.name) if isinstance(part, FileReference) else part
+
+    return unflatten(item.structure, [leaf(part) for part in item.leaves])
+
+
+def model_arguments(inputs: Sequence[Input], fill: Fill) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and keyword arguments that the inputs stand for.
+
+    Raises:
+        UsageError: A file cannot be read.
+    """
+    args = tuple(realize(item, fill) for item in inputs if not item.name)
+    kwargs = {item.name: realize(item, fill) for item in inputs if item.name}
+    return args, kwargs

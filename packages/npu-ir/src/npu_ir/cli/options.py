@@ -1,0 +1,38 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+# How the generated completions say "a file": what shtab.FILE holds, which is only there with the extra `cli`.
+_COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+
+
+def add_file(parser: argparse._ActionsContainer, *names: str, help: str) -> None:
+    """Add an option or argument that names a file; the shell completes it."""
+    action = parser.add_argument(*names, type=Path, metavar="FILE", help=help)
+    action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
+
+
+def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("-i", "--input", action="append", default=[], metavar="[NAME=]VALUE", help=help)
+
+
+def add_factory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("factory", metavar="MODULE:FACTORY", help="what makes the model: models/net.py:make, package.module:Class")
+    parser.add_argument("--train", action="store_true", help="take the model in train mode (default: eval mode)")
+
+
+def add_random_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")
+    parser.add_argument(
+        "--int-high", type=_positive, default=2, metavar="N", help="random integers are below this (default: 2, valid as any index)"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number

@@ -1,0 +1,53 @@
+"""What a result looks like, in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from npu_ir.types import type_of
+
+_SHOWN_ELEMENTS = 8
+
+
+def value_line(value: Any) -> str:
+    """Return type and content of a result: all elements where there are few, else statistics."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    return f"{type_of(value)}  {_content(value)}"
+
+
+def _content(tensor: torch.Tensor) -> str:
+    if not tensor.numel():
+        return "empty"
+    try:
+        if tensor.numel() <= _SHOWN_ELEMENTS:
+            return _listed(tensor.tolist())
+        return _statistics(tensor)
+    except (RuntimeError, NotImplementedError):
+        return "(PyTorch cannot read the elements of this dtype)"
+
+
+def _listed(items: Any) -> str:
+    if isinstance(items, list):
+        return f"[{', '.join(map(_listed, items))}]"
+    return f"{items:.6g}" if isinstance(items, (float, complex)) else str(items)
+
+
+def _statistics(tensor: torch.Tensor) -> str:
+    if tensor.dtype == torch.bool:
+        return f"{int(tensor.sum()):,} of {tensor.numel():,} true"
+    wide = tensor.abs() if tensor.is_complex() else tensor
+    wide = wide.to(torch.float64).flatten()
+    finite = wide[wide.isfinite()]
+    parts = []
+    if finite.numel():
+        name = "abs " if tensor.is_complex() else ""
+        parts = [f"{name}min {finite.min():.6g}", f"mean {finite.mean():.6g}", f"max {finite.max():.6g}"]
+    return ", ".join([*parts, *_not_finite(wide)])
+
+
+def _not_finite(wide: torch.Tensor) -> list[str]:
+    counts = {"nan": int(wide.isnan().sum()), "inf": int((wide == torch.inf).sum()), "-inf": int((wide == -torch.inf).sum())}
+    return [f"{count:,} {name}" for name, count in counts.items() if count]

@@ -1,0 +1,43 @@
+"""Choosing, of given weights, what a graph needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from npu_ir.binding import bind_weights
+from npu_ir.graph import Graph
+from npu_ir.node import Argument, InputKind, Value
+from npu_ir.serial.tensor_layout import require_storable
+from npu_ir.types import TensorType
+
+
+def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensor of each parameter and buffer of ``graph``; of tied ones only the first name.
+
+    A buffer that is not in the ``state_dict`` may be left out.
+
+    Raises:
+        WeightError: The weights do not fit; lists every problem.
+        SerializationError: A tensor is of a kind that cannot be stored.
+    """
+    left_out = {
+        target: torch.empty(buffer.type.shape, dtype=buffer.type.dtype, device="meta")
+        for target, buffer in graph.buffers.items()
+        if isinstance(buffer.type, TensorType) and not _argument(buffer).persistent and target not in weights
+    }
+    bound = bind_weights(graph, weights, left_out)
+    fitting = {}
+    for value, tensor in bound.items():
+        argument = _argument(value)
+        needed = argument.kind is not InputKind.CONSTANT and argument.data is None
+        if needed and argument.target not in left_out:
+            require_storable(tensor, argument.target)
+            fitting[argument.target] = tensor
+    return fitting
+
+
+def _argument(value: Value) -> Argument:
+    assert value.argument is not None
+    return value.argument

@@ -1,0 +1,5 @@
+"""Drawings of graphs: mermaid, graphviz, and SVG without any other program."""
+
+from npu_ir.viz.draw import draw, to_dot, to_mermaid, to_svg
+
+__all__ = ["draw", "to_dot", "to_mermaid", "to_svg"]

@@ -1,0 +1,82 @@
+"""Drawings in the language of graphviz."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+
+from npu_ir.viz.diagram import Box, Diagram, Frame
+from npu_ir.viz.style import FRAME, FRAME_FILL, LINE, MUTED, STYLES, TEXT
+
+_DEFAULTS = f"""\
+  rankdir=TB; ranksep=0.4; nodesep=0.3; labelloc=t; fontname="Helvetica"; fontsize=16; fontcolor="{TEXT}";
+  bgcolor=white; pad=0.3;
+  node [fontname="Helvetica", fontsize=12, fontcolor="{TEXT}", margin="0.14,0.06"];
+  edge [fontname="Helvetica", fontsize=10, fontcolor="{MUTED}", color="{LINE}", arrowsize=0.7];"""
+
+
+def format_dot(diagram: Diagram) -> str:
+    """Return ``diagram`` as a graphviz digraph."""
+    lines = [
+        f"digraph {_quoted(diagram.title)} {{",
+        _DEFAULTS,
+        f"  label=<{_heading(diagram)}>;",
+        *_items(diagram.items, 1),
+    ]
+    for edge in diagram.edges:
+        label = f" [label={_quoted(f' {edge.label} ')}]" if edge.label else ""
+        lines.append(f"  {edge.source} -> {edge.target}{label};")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _items(items: tuple[Box | Frame, ...], level: int) -> Iterator[str]:
+    indent = "  " * level
+    for item in items:
+        if isinstance(item, Box):
+            yield f"{indent}{item.id} [{_box(item)}];"
+            continue
+        yield f"{indent}subgraph cluster_{item.id} {{"
+        yield (
+            f"{indent}  label={_quoted(item.title)}; labeljust=l; fontsize=12; "
+            f'style="rounded,filled"; color="{FRAME}"; fillcolor="{FRAME_FILL}";'
+        )
+        yield from _items(item.items, level + 1)
+        yield f"{indent}}}"
+
+
+def _box(box: Box) -> str:
+    style = STYLES[box.kind]
+    looks = ["filled"]
+    if style.dot == "box":
+        looks.append("rounded")
+    if style.dashed:
+        looks.append("dashed")
+    text = f"<B>{html.escape(box.title)}</B>" + "".join(
+        f'<BR/><FONT POINT-SIZE="10" COLOR="{MUTED}">{html.escape(line)}</FONT>' for line in box.details
+    )
+    return (
+        f'label=<{text}>, shape={style.dot}, style="{",".join(looks)}", fillcolor="{style.fill}", '
+        f'color="{style.stroke}", tooltip={_quoted(box.tooltip or box.title)}'
+        f"{', peripheries=2' if style.svg == 'double' else ''}"
+    )
+
+
+def _heading(diagram: Diagram) -> str:
+    """Return title, size and legend as a table."""
+    cells = "".join(
+        f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'
+        f'<FONT POINT-SIZE="10">{kind.value}</FONT></TD>'
+        for kind in diagram.kinds
+    )
+    legend = f'<TR><TD><TABLE BORDER="0" CELLSPACING="6" CELLPADDING="3"><TR>{cells}</TR></TABLE></TD></TR>'
+    return (
+        f'<TABLE BORDER="0"><TR><TD><B>{html.escape(diagram.title)}</B></TD></TR>'
+        f'<TR><TD><FONT POINT-SIZE="11" COLOR="{MUTED}">{html.escape(diagram.summary)}</FONT></TD></TR>'
+        f"{legend if cells else ''}</TABLE>"
+    )
+
+
+def _quoted(text: str) -> str:
+    """Return a quoted string of dot; backslashes are doubled, because labels read escapes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,83 @@
+"""The outline of a frame around the spots in it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npu_ir.viz.layout import FRAME_BOTTOM, FRAME_TOP
+from npu_ir.viz.placement import FRAME_PAD, Spot
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A rectangle: the part of a frame in one layer, or all of it."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+def frame_rows(layers: Sequence[Sequence[Spot]]) -> dict[str, list[Row]]:
+    """Return the outline of each frame: one rectangle, or one per layer where it would hold strangers."""
+    members: defaultdict[str, dict[int, list[Spot]]] = defaultdict(dict)
+    for number, layer in enumerate(layers):
+        for spot in layer:
+            for frame in spot.frames:
+                members[frame].setdefault(number, []).append(spot)
+    span = {frame: (min(rows), max(rows)) for frame, rows in members.items()}
+    return {frame: _rows(frame, rows, span, layers) for frame, rows in members.items()}
+
+
+def _rows(
+    frame: str,
+    members: Mapping[int, Sequence[Spot]],
+    span: Mapping[str, tuple[int, int]],
+    layers: Sequence[Sequence[Spot]],
+) -> list[Row]:
+    first, last = span[frame]
+    top = members[first][0].row_top - FRAME_TOP * max(
+        sum(span[inner][0] == first for inner in _inside(frame, spot)) for spot in members[first]
+    )
+    bottom = members[last][0].row_bottom + FRAME_BOTTOM * max(
+        sum(span[inner][1] == last for inner in _inside(frame, spot)) for spot in members[last]
+    )
+    extents = {number: _extent(spots, frame) for number, spots in members.items()}
+    left, right = min(a for a, _ in extents.values()), max(b for _, b in extents.values())
+    strangers = [
+        spot
+        for layer in layers[first : last + 1]
+        for spot in layer
+        if frame not in spot.frames and not spot.is_bend
+    ]
+    if not any(_overlaps(spot, left, right) for spot in strangers):
+        return [Row(left, right, top, bottom)]
+    rows = []
+    numbers = sorted(extents)
+    for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+        row_bottom = bottom
+        if following is not None:
+            row_bottom = (members[number][0].row_bottom + members[following][0].row_top) / 2
+        rows.append(Row(*extents[number], top, row_bottom))
+        top = row_bottom
+    return rows
+
+
+def _inside(frame: str, spot: Spot) -> tuple[str, ...]:
+    """Return ``frame`` and the frames inside it around ``spot``."""
+    return spot.frames[spot.frames.index(frame) :]
+
+
+def _extent(spots: Sequence[Spot], frame: str) -> tuple[float, float]:
+    pads = [spot.width / 2 + FRAME_PAD * len(_inside(frame, spot)) for spot in spots]
+    return (
+        min(spot.x - pad for spot, pad in zip(spots, pads, strict=True)),
+        max(spot.x + pad for spot, pad in zip(spots, pads, strict=True)),
+    )
+
+
+def _overlaps(spot: Spot, left: float, right: float) -> bool:
+    pad = spot.width / 2 + FRAME_PAD
+    return spot.x - pad < right and spot.x + pad > left

@@ -1,0 +1,138 @@
+"""Where the boxes and edges of a diagram go: layers from top to bottom.
+
+Every box stands one layer below the lowest box it reads from. In between an edge passes through one
+bend per layer; the edges of one box share their bends.
+Source: Sugiyama, Tagawa, Toda (1981), Methods for visual understanding of hierarchical systems.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from npu_ir.viz.placement import Spot, order_layers, place_layers
+
+_ROW_GAP = 40.0
+# Above a frame's first layer, where its title stands, and below its last one.
+FRAME_TOP, FRAME_BOTTOM = 24.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the layout has to know of a box: pixels, and the frames around it, outermost first."""
+
+    width: float
+    height: float
+    frames: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A finished layout.
+
+    Attributes:
+        spots: Of each box.
+        layers: Boxes and bends of each layer, from left to right.
+        routes: For each edge the spots it passes, downwards from box to box.
+        height: Pixels.
+    """
+
+    spots: Mapping[str, Spot]
+    layers: Sequence[Sequence[Spot]]
+    routes: Sequence[tuple[Spot, ...]]
+    height: float
+
+
+def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> Layout:
+    """Return where boxes go, with the leftmost at x = 0.
+
+    Args:
+        shapes: By box. Edges lead from an earlier to a later box; others are laid out upside down.
+        edges: Source and target.
+    """
+    index = {id: number for number, id in enumerate(shapes)}
+    downward = [(a, b) if index[a] < index[b] else (b, a) for a, b in edges]
+    spots = {id: Spot(shape.width, shape.height, shape.frames) for id, shape in shapes.items()}
+    _assign_layers(spots, downward)
+    layers: list[list[Spot]] = [[] for _ in range(1 + max((spot.layer for spot in spots.values()), default=0))]
+    for spot in spots.values():
+        layers[spot.layer].append(spot)
+    routes = _route(spots, downward, layers)
+    order_layers(layers)
+    place_layers(layers)
+    height = _stack(layers)
+    return Layout(spots, layers, routes, height)
+
+
+def _assign_layers(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]]) -> None:
+    """Put boxes as high as what they read allows, and what reads nothing right above what reads it."""
+    readers: defaultdict[str, list[Spot]] = defaultdict(list)
+    reading: set[str] = set()
+    for source, target in edges:
+        readers[source].append(spots[target])
+        reading.add(target)
+    for id, spot in spots.items():
+        for reader in readers[id]:
+            reader.layer = max(reader.layer, spot.layer + 1)
+    for id, spot in spots.items():
+        if id not in reading and readers[id]:
+            spot.layer = min(reader.layer for reader in readers[id]) - 1
+
+
+def _route(
+    spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], layers: list[list[Spot]]
+) -> list[tuple[Spot, ...]]:
+    """Add bends to the layers that edges pass, and return what each edge passes."""
+    trunks: dict[str, list[Spot]] = {}
+    routes = []
+    for source, target in edges:
+        start, end = spots[source], spots[target]
+        trunk = trunks.setdefault(source, [start])
+        while trunk[-1].layer < end.layer - 1:
+            bend = Spot(frames=start.frames, layer=trunk[-1].layer + 1)
+            layers[bend.layer].append(bend)
+            _connect(trunk[-1], bend)
+            trunk.append(bend)
+        passed = trunk[: end.layer - start.layer]
+        for bend in passed[1:]:
+            bend.frames = _common(bend.frames, end.frames)
+        _connect(passed[-1], end)
+        routes.append((*passed, end))
+    return routes
+
+
+def _connect(upper: Spot, lower: Spot) -> None:
+    upper.below.append(lower)
+    lower.above.append(upper)
+
+
+def _common(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+    length = 0
+    while length < min(len(left), len(right)) and left[length] == right[length]:
+        length += 1
+    return left[:length]
+
+
+def _stack(layers: Sequence[Sequence[Spot]]) -> float:
+    """Give every spot its y, boxes in the middle of their layer, and return the height of all."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, layer in enumerate(layers):
+        for frame in {frame for spot in layer for frame in spot.frames}:
+            first.setdefault(frame, number)
+            last[frame] = number
+    y = 0.0
+    for number, layer in enumerate(layers):
+        y += FRAME_TOP * _most(layer, first, number)
+        row_height = max((spot.height for spot in layer), default=0.0)
+        for spot in layer:
+            spot.row_top, spot.row_bottom = y, y + row_height
+            spot.y = y + (row_height - spot.height) / 2
+        y += row_height + FRAME_BOTTOM * _most(layer, last, number) + _ROW_GAP
+    return y - _ROW_GAP
+
+
+def _most(layer: Sequence[Spot], edge_of: Mapping[str, int], number: int) -> int:
+    """Return how many frames one inside the other begin, or end, at this layer."""
+    return max((sum(edge_of[frame] == number for frame in spot.frames) for spot in layer), default=0)

@@ -1,0 +1,53 @@
+"""How each kind of box looks, in every output form.
+
+Dark text on light fills: every pair has a contrast of more than 7 to 1, and kinds differ in shape
+as well as in colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_ir.viz.diagram import BoxKind
+
+TEXT = "#1f2328"
+MUTED = "#4b5563"
+LINE = "#6b7280"
+FRAME = "#c3cad3"
+FRAME_FILL = "#f6f8fa"
+FONTS = "Helvetica, Arial, DejaVu Sans, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """The looks of a kind of box.
+
+    Attributes:
+        fill: Colour inside.
+        stroke: Colour of the border.
+        svg: Shape in our own drawings, see `npu_ir.viz.svg`.
+        dot: Shape of a graphviz node.
+        mermaid: What stands around the text of a mermaid node.
+        dashed: Whether the border is.
+    """
+
+    fill: str
+    stroke: str
+    svg: str
+    dot: str
+    mermaid: tuple[str, str]
+    dashed: bool = False
+
+
+STYLES = {
+    BoxKind.INPUT: Style("#d8f3dc", "#2d6a4f", "pill", "oval", ("([", "])")),
+    BoxKind.OP: Style("#ffffff", "#57606a", "rounded", "box", ("(", ")")),
+    BoxKind.WEIGHTED: Style("#dbeafe", "#1d4ed8", "rounded", "box", ("(", ")")),
+    BoxKind.MODULE: Style("#ede9fe", "#5b21b6", "double", "box", ("[[", "]]")),
+    BoxKind.PARAMETER: Style("#fef3c7", "#92400e", "note", "note", ("[(", ")]")),
+    BoxKind.BUFFER: Style("#ffe4d6", "#9a3412", "note", "note", ("[(", ")]")),
+    BoxKind.CONSTANT: Style("#e5e7eb", "#374151", "note", "note", ("[/", "/]")),
+    BoxKind.OUTPUT: Style("#cffafe", "#155e75", "pill", "oval", ("([", "])")),
+    BoxKind.UPDATE: Style("#fce7f3", "#9d174d", "hexagon", "hexagon", ("{{", "}}")),
+    BoxKind.MORE: Style("#ffffff", "#57606a", "rounded", "box", ("(", ")"), dashed=True),
+}

@@ -1,0 +1,161 @@
+"""Drawings as SVG, written without any other program."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+
+from npu_ir.viz.diagram import Box, BoxKind, Diagram, Edge, Frame
+from npu_ir.viz.frames import Row, frame_rows
+from npu_ir.viz.glyphs import DETAIL_SIZE, LINE_HEIGHT, TITLE_SIZE, box_size, outline, text_width
+from npu_ir.viz.layout import Layout, Shape, lay_out
+from npu_ir.viz.placement import Spot
+from npu_ir.viz.style import FONTS, FRAME, FRAME_FILL, LINE, MUTED, STYLES, TEXT
+
+_MARGIN = 24.0
+_HEADER = 92.0
+_HEAD_SIZE = 18.0
+_ARROW = 7.0
+_PORT_GAP = 16.0
+
+
+def format_svg(diagram: Diagram) -> str:
+    """Return ``diagram`` as an SVG image."""
+    boxes = {box.id: box for box in diagram.boxes}
+    around = dict(_frames_around(diagram.items, ()))
+    shapes = {id: Shape(*box_size(box), around[id]) for id, box in boxes.items()}
+    layout = lay_out(shapes, [(edge.source, edge.target) for edge in diagram.edges])
+    frames = frame_rows(layout.layers)
+    left, right = _sides(layout, frames)
+    width = max(right - left, _header_width(diagram)) + 2 * _MARGIN
+    height = layout.height + _HEADER + 2 * _MARGIN
+    shift = (width - (right - left)) / 2 - left
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{html.escape(diagram.title)}" '
+        f'font-family="{FONTS}" fill="{TEXT}">',
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        *_header(diagram),
+        f'<g transform="translate({shift:.1f} {_HEADER + _MARGIN:.1f})">',
+        *_frames(diagram.items, frames),
+        *_edges(diagram.edges, layout),
+        *(line for id, box in boxes.items() for line in _box(box, layout.spots[id])),
+        "</g>",
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _frames_around(
+    items: tuple[Box | Frame, ...], around: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for item in items:
+        if isinstance(item, Box):
+            yield item.id, around
+        else:
+            yield from _frames_around(item.items, (*around, item.id))
+
+
+def _sides(layout: Layout, frames: Mapping[str, Sequence[Row]]) -> tuple[float, float]:
+    rows = [row for rows in frames.values() for row in rows]
+    spots = [spot for layer in layout.layers for spot in layer]
+    left = min((*(row.left for row in rows), *(spot.x - spot.width / 2 for spot in spots)), default=0.0)
+    right = max((*(row.right for row in rows), *(spot.x + spot.width / 2 for spot in spots)), default=0.0)
+    return left, right
+
+
+def _header_width(diagram: Diagram) -> float:
+    legend = sum(_chip_width(kind) for kind in diagram.kinds)
+    return max(text_width(diagram.title, _HEAD_SIZE), text_width(diagram.summary, DETAIL_SIZE), legend)
+
+
+def _chip_width(kind: BoxKind) -> float:
+    return text_width(kind.value, DETAIL_SIZE) + 34
+
+
+def _header(diagram: Diagram) -> Iterator[str]:
+    x, y = _MARGIN, _MARGIN + _HEAD_SIZE
+    yield _text(diagram.title, x, y, _HEAD_SIZE, 'font-weight="bold"')
+    yield _text(diagram.summary, x, y + 22, DETAIL_SIZE, f'fill="{MUTED}"')
+    for kind in diagram.kinds:
+        yield outline(STYLES[kind], x, y + 38, 16, 14)
+        yield _text(kind.value, x + 22, y + 49, DETAIL_SIZE)
+        x += _chip_width(kind)
+
+
+def _frames(items: tuple[Box | Frame, ...], rows_of: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, Box):
+            continue
+        rows = rows_of[item.id]
+        down = [point for row in rows for point in ((row.right, row.top), (row.right, row.bottom))]
+        up = [point for row in reversed(rows) for point in ((row.left, row.bottom), (row.left, row.top))]
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in down + up)
+        yield (
+            f'<polygon points="{points}" fill="{FRAME_FILL}" stroke="{FRAME}" stroke-width="1.2" '
+            f'stroke-linejoin="round"/>'
+        )
+        yield _text(item.title, rows[0].left + 8, rows[0].top + 16, DETAIL_SIZE, f'fill="{MUTED}" font-weight="bold"')
+        yield from _frames(item.items, rows_of)
+
+
+def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
+    ports = _ports(layout)
+    labels: dict[tuple[str, str], str] = {}
+    for edge, route in zip(edges, layout.routes, strict=True):
+        port = ports[route[-2], route[-1]]
+        upward = route[0] is not layout.spots[edge.source]
+        yield _curve(route, port)
+        yield _arrow(route[0].x, route[0].y + route[0].height, -1) if upward else _arrow(port, route[-1].y, 1)
+        if edge.label and (edge.source, edge.label) not in labels:
+            labels[edge.source, edge.label] = _label(edge.label, route, port)
+    yield from labels.values()
+
+
+def _ports(layout: Layout) -> dict[tuple[Spot, Spot], float]:
+    """Return where each line from above reaches a spot: side by side, in the order they come from."""
+    ports = {}
+    for spot in (spot for layer in layout.layers for spot in layer):
+        arriving = sorted(spot.above, key=lambda upper: upper.x)
+        gap = min(_PORT_GAP, 0.7 * spot.width / max(len(arriving), 1))
+        for index, upper in enumerate(arriving):
+            ports[upper, spot] = spot.x + gap * (index - (len(arriving) - 1) / 2)
+    return ports
+
+
+def _curve(route: Sequence[Spot], port: float) -> str:
+    x, y = route[0].x, route[0].row_bottom
+    path = [f"M{x:.1f} {route[0].y + route[0].height:.1f}V{y:.1f}"]
+    for spot in route[1:]:
+        end = port if spot is route[-1] else spot.x
+        middle = (y + spot.row_top) / 2
+        path.append(f"C{x:.1f} {middle:.1f} {end:.1f} {middle:.1f} {end:.1f} {spot.row_top:.1f}")
+        x, y = end, spot.row_bottom if spot is not route[-1] else spot.y
+        path.append(f"V{y:.1f}")
+    return f'<path d="{"".join(path)}" fill="none" stroke="{LINE}" stroke-width="1.4"/>'
+
+
+def _arrow(x: float, y: float, direction: int) -> str:
+    back = y - direction * _ARROW
+    return f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{LINE}"/>'
+
+
+def _label(label: str, route: Sequence[Spot], port: float) -> str:
+    end = port if len(route) == 2 else route[1].x
+    x, y = (route[0].x + end) / 2, (route[0].row_bottom + route[1].row_top) / 2
+    halo = 'stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
+    return _text(label, x + 6, y + 4, DETAIL_SIZE, f'fill="{MUTED}" {halo}')
+
+
+def _box(box: Box, spot: Spot) -> Iterator[str]:
+    yield f"<g><title>{html.escape(box.tooltip or box.title)}</title>"
+    yield outline(STYLES[box.kind], spot.x - spot.width / 2, spot.y, spot.width, spot.height)
+    y = spot.y + spot.height / 2 - LINE_HEIGHT * len(box.details) / 2 + 5
+    yield _text(box.title, spot.x, y, TITLE_SIZE, 'font-weight="bold" text-anchor="middle"')
+    for number, line in enumerate(box.details, 1):
+        yield _text(line, spot.x, y + number * LINE_HEIGHT, DETAIL_SIZE, f'text-anchor="middle" fill="{MUTED}"')
+    yield "</g>"
+
+
+def _text(text: str, x: float, y: float, size: float, attributes: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" {attributes}>{html.escape(text, quote=False)}</text>'
