@@ -60,7 +60,7 @@ class Budget:
 
 FULL = Budget(
     main={FUNCTION: 8, METHOD: 1, IN_PLACE: 3, OUT: 2},
-    other={FUNCTION: 2, IN_PLACE: 1, OUT: 1},
+    other={FUNCTION: 2, IN_PLACE: 1},
 )
 
 
@@ -85,7 +85,8 @@ class Call:
 
     def fresh_tensors(self) -> tuple[torch.Tensor, ...]:
         """Return copies with the same strides, that share memory where the originals do."""
-        return copy.deepcopy(self.tensors)
+        memo: dict[int, Any] = {}
+        return tuple(copy.deepcopy(tensor, memo) if _is_strided(tensor) else tensor.clone() for tensor in self.tensors)
 
 
 class OpModule(torch.nn.Module):
@@ -127,7 +128,7 @@ def _calls_with(op: OpInfo, dtype: torch.dtype, counts: dict[str, int], *, is_ma
         chosen = [index for index in order if variant not in (METHOD, IN_PLACE) or isinstance(samples[index].input, torch.Tensor)]
         for index in chosen[:count]:
             yield from _call(op, variant, dtype, f"#{index}", function, samples[index])
-        if variant == FUNCTION and is_main and chosen:
+        if variant == FUNCTION and is_main and chosen and _all_strided(samples[chosen[0]]):
             yield from _call(op, variant, dtype, f"#{chosen[0]} non-contiguous", function, samples[chosen[0]].noncontiguous())
 
 
@@ -159,6 +160,15 @@ def _call(op: OpInfo, variant: str, dtype: torch.dtype, label: str, function: Ca
 
     tensors = tuple(leaves[place].detach() for place in places)
     yield Call(op.full_name, variant, dtype, label, function, tensors, arguments)
+
+
+def _is_strided(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided
+
+
+def _all_strided(sample: SampleInput) -> bool:
+    leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
+    return all(_is_strided(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
 def _destination(op: OpInfo, sample: SampleInput) -> Any:
@@ -197,5 +207,5 @@ def _features(sample: SampleInput) -> set[Any]:
         found.add((position, type(leaf)))
         if isinstance(leaf, torch.Tensor):
             found |= {(position, "rank", leaf.dim()), (position, leaf.dtype), ("empty", leaf.numel() == 0)}
-            found.add(("contiguous", leaf.layout, leaf.layout is torch.strided and leaf.is_contiguous()))
+            found.add(("contiguous", leaf.layout, _is_strided(leaf) and leaf.is_contiguous()))
     return found

@@ -80,8 +80,9 @@ def judge(call: Call, execute: Execute = execute, announce: Callable[[str], None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         announce("eager")
+        tensors = call.fresh_tensors()
         try:
-            expected = _eager(call)
+            expected = _eager(call, tensors), tensors
         except Exception as error:  # noqa: BLE001 - PyTorch's own refusal, whatever it raises, is an outcome
             return Verdict(Outcome.EAGER_REFUSES, first_line(error))
         announce("export")
@@ -96,12 +97,11 @@ def judge(call: Call, execute: Execute = execute, announce: Callable[[str], None
             return Verdict(Outcome.FAIL, f"run: {first_line(error)}")
 
 
-def _eager(call: Call) -> tuple[Any, tuple[torch.Tensor, ...]]:
-    """Return what PyTorch returns, and what the tensors hold afterwards."""
-    tensors = call.fresh_tensors()
+def _eager(call: Call, tensors: tuple[torch.Tensor, ...]) -> Any:
+    """Return what PyTorch returns; it may change ``tensors``."""
     args, kwargs = call.arguments(tensors)
     torch.manual_seed(SEED)
-    return call.function(*args, **kwargs), tensors
+    return call.function(*args, **kwargs)
 
 
 def _refused(call: Call, error: Exception) -> Verdict:
@@ -143,7 +143,8 @@ def _compared(call: Call, graph: Graph, execute: Execute, expected: tuple[Any, t
     difference = first_difference(expected, actual, values=call.op not in UNINITIALIZED)
     if not difference:
         return Verdict(Outcome.PASS, same_strides=same_strides(expected, actual))
-    if first_difference(expected, _eager(call)):
+    again = call.fresh_tensors()
+    if first_difference(expected, (_eager(call, again), again)):
         return Verdict(Outcome.NONDETERMINISTIC, "two eager runs from one seed differ")
     return Verdict(Outcome.FAIL, f"compare: {difference}")
 

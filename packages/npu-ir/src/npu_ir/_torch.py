@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 GETITEM = operator.getitem
+OpOverload: TypeAlias = torch._ops.OpOverload
+HigherOrderOperator: TypeAlias = torch._ops.HigherOrderOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,10 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
     module.graph.erase_node(node)
 
 
-def accepts_calls_of(op: torch._ops.OpOverload, schema: str) -> bool:
+def accepts_calls_of(op: OpOverload, schema: str) -> bool:
     """Return whether every call written for ``schema``, an older one, is right for ``op`` as it is."""
     try:
-        return op._schema.is_backward_compatible_with(torch._C.parse_schema(schema))
+        present: Any = op._schema
+        return bool(present.is_backward_compatible_with(torch._C.parse_schema(schema)))
     except RuntimeError:
         return False  # not a schema, or of types this torch does not know

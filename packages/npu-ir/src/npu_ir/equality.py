@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from npu_ir.content import tensor_bytes
 from npu_ir.literals import Literal, same_literal
 from npu_ir.node import Argument, OpNode, Value
 from npu_ir.types import TensorType
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
-
-# By size in bytes, a dtype whose elements move unchanged: some dtypes (int1, ..., uint7) cannot be copied.
-BITS_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
-
 
 def same_graph(left: Graph, right: Graph) -> bool:
     """Return whether both have the same values, nodes, signature and data, in the same order.
@@ -44,14 +41,6 @@ def same_data(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
     if TensorType.of(left).same_shape_and_dtype(TensorType.of(right)):
         return torch.equal(tensor_bytes(left), tensor_bytes(right))
     return False
-
-
-def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements of ``tensor`` as a 1-D uint8 tensor on the CPU, in row-major order."""
-    resolved = tensor.detach().resolve_conj().resolve_neg().cpu()
-    if not resolved.numel():
-        return torch.empty(0, dtype=torch.uint8)
-    return resolved.view(BITS_OF_SIZE[tensor.itemsize]).contiguous().reshape(-1).view(torch.uint8)
 
 
 def _all(same: Any, left: Iterable[Any], right: Iterable[Any]) -> bool:

@@ -100,11 +100,17 @@ def _float_from_json(name: Any) -> float:
     return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[name]
 
 
+def _device_from_json(name: Any) -> torch.device:
+    if not isinstance(name, str):
+        raise TypeError("a device is a string")  # torch takes a number for a device of this machine
+    return torch.device(name)
+
+
 _FROM_JSON: dict[str, Callable[[Any], Literal]] = {
     "float": _float_from_json,
     "complex": _complex_from_json,
     "dtype": parse_dtype,
-    "device": torch.device,
+    "device": _device_from_json,
     "layout": LAYOUTS.__getitem__,
     "memory_format": MEMORY_FORMATS.__getitem__,
 }

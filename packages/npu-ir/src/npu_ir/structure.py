@@ -209,7 +209,7 @@ def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
     found = getattr(sys.modules.get(module_name), class_name, None)
     if isinstance(found, type) and issubclass(found, tuple) and list(getattr(found, "_fields", ())) == fields:
         return found
-    return collections.namedtuple(class_name, fields)  # type: ignore[misc]
+    return collections.namedtuple(class_name, fields)
 
 
 def _registered(kind: str) -> _torch.PytreeNode:

@@ -41,6 +41,7 @@ def convert_exported_program(program: ExportedProgram, *, name: str | None = Non
         ConversionError: A size is symbolic, an op is a control-flow op or no operator at all, or the
             content of a constant does not exist; names node and source line.
     """
+    _require_data(program)
     functional = functionalize(program)
     converter = Converter(Graph(name or "graph"), functional)
     converter.run()
@@ -142,7 +143,7 @@ class Converter:
             functional, written = self._replacements[node]
             self._values[written] = _default_conversion(self, node, functional)
             return self._values[written]
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, _torch.OpOverload):
             raise _unsupported(node)
         return None if node.target in _DROPPED else _default_conversion(self, node, node.target)
 
@@ -226,18 +227,17 @@ class Converter:
             return spec.arg.value
         if not isinstance(spec.arg, TensorArgument):
             raise ConversionError(f"input {node.name!r} is a {type(spec.arg).__name__}", where=place(node), fix="pass tensors or Python scalars")
-        type = self._tensor_type(node, node.meta["val"])
+        tensor_type = self._tensor_type(node, node.meta["val"])
         if spec.kind is ExportInputKind.USER_INPUT:
-            return self.graph.add_input(node.name, type)
+            return self.graph.add_input(node.name, tensor_type)
         if spec.kind is ExportInputKind.PARAMETER:
-            return self.graph.add_parameter(spec.target, type, aliases=aliases)
+            return self.graph.add_parameter(spec.target, tensor_type, aliases=aliases)
         if spec.kind is ExportInputKind.BUFFER:
             data = None if spec.persistent else _content(self._program.constants.get(spec.target))
-            return self.graph.add_buffer(spec.target, type, aliases=aliases, persistent=spec.persistent, data=data)
+            return self.graph.add_buffer(spec.target, tensor_type, aliases=aliases, persistent=spec.persistent, data=data)
         if spec.kind is ExportInputKind.CONSTANT_TENSOR:
             data = _content(self._program.constants.get(spec.target))
-            if data is None:
-                raise lost_data_error(spec.target)
+            assert data is not None, f"{spec.target} was checked before"
             return self.graph.add_constant(spec.target, data)
         raise ConversionError(f"input {node.name!r} is of kind {spec.kind.name}", where=place(node), fix="pass tensors or Python scalars")
 
@@ -270,7 +270,7 @@ _UPDATES = {
 }
 
 
-def _default_conversion(converter: Converter, node: Node, op: torch._ops.OpOverload) -> Any:
+def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload) -> Any:
     """Append the graph node for an FX node that calls ``op``; return its values, nested as FX has them."""
     schema = schema_of(op)
     try:
@@ -298,7 +298,7 @@ def _is_value(argument: Any) -> bool:
 
 def _node_name(node: Node, schema: OpSchema) -> str:
     """Return the FX node's name; ``relu__1`` becomes ``relu_1`` where relu took relu_'s place."""
-    if isinstance(node.target, torch._ops.OpOverload) and node.target is not schema.op:
+    if isinstance(node.target, _torch.OpOverload) and node.target is not schema.op:
         written, functional = node.target._opname, schema.op._opname
         if node.name.startswith(written):
             return functional + node.name[len(written) :]
@@ -321,7 +321,7 @@ def _with_dtype(schema: OpSchema, inputs: Sequence[Value], attrs: dict[str, Lite
 
 
 def _op_type(node: Node) -> str:
-    return op_type_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+    return op_type_of(node.target) if isinstance(node.target, _torch.OpOverload) else str(node.target)
 
 
 def _flat(result: Any) -> list[Any]:
@@ -339,9 +339,18 @@ def _nest(result: Any, leaves: Any) -> Any:
 
 def _content(tensor: Any) -> torch.Tensor | None:
     """Return a tensor's data on its own memory, or None where there is none."""
-    if not isinstance(tensor, torch.Tensor) or tensor.is_meta or _torch.is_fake(tensor):
-        return None
-    return tensor.detach().clone()
+    return tensor.detach().clone() if _has_content(tensor) else None
+
+
+def _has_content(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and not tensor.is_meta and not _torch.is_fake(tensor)
+
+
+def _require_data(program: ExportedProgram) -> None:
+    """Refuse constants without content before PyTorch sees them: tracing them again crashes it (torch 2.13)."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is ExportInputKind.CONSTANT_TENSOR and not _has_content(program.constants.get(str(spec.target))):
+            raise lost_data_error(str(spec.target))
 
 
 def lost_data_error(target: str) -> ConversionError:
@@ -365,7 +374,7 @@ def _unsupported(node: Node) -> ConversionError:
     name = getattr(node.target, "__name__", str(node.target))
     if any(isinstance(item.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)) for item in node.all_input_nodes):
         return _symbolic(node, "computes with a number that is known only at run time")
-    if isinstance(node.target, torch._ops.HigherOrderOperator):
+    if isinstance(node.target, _torch.HigherOrderOperator):
         return ConversionError(
             f"the control-flow op {name} has no place in a graph yet",
             where=place(node),

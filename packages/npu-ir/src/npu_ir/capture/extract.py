@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program, lost_data_error
@@ -76,9 +77,22 @@ def export_program(
     with _dressed_model(model, mode, dressed), _cpu_default_device():
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
-            return torch.export.export(model, args, kwargs, strict=False)
+            with _DataIsDetach():
+                return torch.export.export(model, args, kwargs, strict=False)
         except Exception as error:
             raise _export_error(model, error) from error
+
+
+_READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+
+
+class _DataIsDetach(TorchFunctionMode):
+    """Read ``tensor.data`` as ``tensor.detach()``: torch.export loses track of the first (torch 2.13)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _READ_DATA:
+            return args[0].detach()
+        return func(*args, **(kwargs or {}))
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -104,7 +118,7 @@ def _dressed_model(model: torch.nn.Module, mode: Any, dressed: dict[int, torch.T
         yield
     finally:
         for owner, key, tensor in originals:
-            owner[key] = tensor
+            owner[key] = tensor  # type: ignore[assignment]
 
 
 def _dress(tensor: torch.Tensor, mode: Any, dressed: dict[int, torch.Tensor]) -> torch.Tensor:

@@ -17,6 +17,7 @@ import copy
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -43,7 +44,7 @@ class FunctionalProgram:
     """
 
     program: ExportedProgram
-    replacements: dict[Node, tuple[torch._ops.OpOverload, Node]] = field(default_factory=dict)
+    replacements: dict[Node, tuple[_torch.OpOverload, Node]] = field(default_factory=dict)
     ties: dict[str, str] = field(default_factory=dict)
 
 
@@ -69,7 +70,7 @@ def _tensor(node: Node) -> torch.Tensor | None:
 
 
 def _schema(node: Node) -> OpSchema | None:
-    return schema_of(node.target) if isinstance(node.target, torch._ops.OpOverload) else None
+    return schema_of(node.target) if isinstance(node.target, _torch.OpOverload) else None
 
 
 def _written(node: Node) -> list[Node]:
@@ -120,9 +121,9 @@ class _Aliases:
             tensor = _tensor(node)
             if tensor is None:
                 continue
-            if _is_eval_dropout(node):
-                # Eager returns the input itself, while the FakeTensor is a copy (torch 2.13).
-                self._same[_torch.storage_id(tensor)] = self.storage(node.args[0].meta["val"])
+            source = _eval_dropout_input(node)
+            if source is not None:
+                self._same[_torch.storage_id(tensor)] = self.storage(source)
             storage = self.storage(tensor)
             if node.op == "placeholder":
                 self._tie(node, tensor, self.members.get(storage, []))
@@ -156,8 +157,11 @@ _DROPOUTS = frozenset(
 )
 
 
-def _is_eval_dropout(node: Node) -> bool:
-    return node.target in _DROPOUTS and len(node.args) == 3 and node.args[2] is False
+def _eval_dropout_input(node: Node) -> torch.Tensor | None:
+    """Return what a dropout in eval mode gets: eager returns it itself, the FakeTensor is a copy (torch 2.13)."""
+    if node.target in _DROPOUTS and len(node.args) == 3 and node.args[2] is False and isinstance(node.args[0], Node):
+        return _tensor(node.args[0])
+    return None
 
 
 def _same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -186,7 +190,7 @@ def _graphs(module: GraphModule) -> Iterator[FxGraph]:
 
 def _direct_replacements(
     program: ExportedProgram, aliases: _Aliases
-) -> dict[Node, tuple[torch._ops.OpOverload, Node]] | None:
+) -> dict[Node, tuple[_torch.OpOverload, Node]] | None:
     """Return the functional op for every node that writes, or None where one needs more than that."""
     replacements = {}
     for graph in _graphs(program.graph_module):
@@ -216,7 +220,7 @@ def _is_invisible(node: Node, written: Node, aliases: _Aliases) -> bool:
     )
 
 
-def _functional_op(node: Node) -> torch._ops.OpOverload | None:
+def _functional_op(node: Node) -> _torch.OpOverload | None:
     """Return the op that computes what ``node`` writes, if it exists and gives the same type."""
     schema = _schema(node)
     assert schema is not None
@@ -231,7 +235,7 @@ def _functional_op(node: Node) -> torch._ops.OpOverload | None:
     return functional
 
 
-def _gives_same_type(node: Node, functional: torch._ops.OpOverload) -> bool:
+def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     """Whether ``functional`` gives the dtype, shape and strides that writing in place keeps."""
     expected = _tensor(node)
     if expected is None:
@@ -261,7 +265,8 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own LeafSpec
-            return prepared.run_decompositions({})
+            functional: ExportedProgram = prepared.run_decompositions({})
+            return functional
     except Exception as error:
         raise ConversionError(
             f"PyTorch cannot make the program functional: {type(error).__name__}: {str(error).strip().splitlines()[:1]}",
@@ -276,7 +281,8 @@ def _targets(node: Node) -> list[Node]:
 
 def _with_own_graph(program: ExportedProgram) -> ExportedProgram:
     graph = FxGraph()
-    results, output = graph.graph_copy(program.graph, {}, return_output_node=True)  # type: ignore[misc]
+    copied_output: Any = graph.graph_copy(program.graph, {}, return_output_node=True)
+    results, output = copied_output
     graph.output(results).meta.update(output.meta)
     for node, copied in zip(program.graph.nodes, graph.nodes, strict=True):
         copied.name = node.name  # the copy renames what looks like a Python builtin, such as "input"
@@ -325,10 +331,16 @@ def _separate_placeholders(
             with tensor.fake_mode:  # type: ignore[attr-defined]
                 nodes[node].meta["val"] = torch.empty_like(tensor)
             target = targets[node.name]
-            if target in prepared.state_dict:
-                prepared.state_dict[target] = torch.empty_like(prepared.state_dict[target])
-            elif target in prepared.constants:
-                prepared.constants[target] = torch.empty_like(prepared.constants[target])
+            for tensors in (prepared.state_dict, prepared.constants):
+                if target in tensors:
+                    tensors[target] = _unshared(tensors[target])
+
+
+def _unshared(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor like ``tensor``, a parameter if it is one, with memory of its own and any content."""
+    empty = torch.empty_like(tensor)
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    return torch.nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_parameter else empty
 
 
 def _expose_alias(node: Node, aliases: _Aliases, storages: set[int]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +16,8 @@ from typing import Any
 import torch
 
 from npu_ir.errors import FactoryError, UsageError
+
+_TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 
 HELP = """\
 models:
@@ -39,15 +43,21 @@ def make_model(reference: str, *, meta: bool = False, train: bool = False) -> to
     if isinstance(factory, torch.nn.Module):
         if meta:
             raise UsageError(
-                f"{reference} is a model already, with its weights", fix="--meta needs a function that makes it: def make(): return ..."
+                f"{reference} is a model already, with its weights",
+                fix="--meta needs a function that makes it: def make(): return ...",
             )
         return factory.train(train)
     if not callable(factory):
-        raise UsageError(f"{reference} is {type(factory).__name__}", fix="name a function without arguments that returns a torch.nn.Module")
+        raise UsageError(
+            f"{reference} is {type(factory).__name__}",
+            fix="name a function without arguments that returns a torch.nn.Module",
+        )
     with _user_code(reference), torch.device("meta") if meta else contextlib.nullcontext():
         model = factory()
     if not isinstance(model, torch.nn.Module):
-        raise FactoryError(f"{reference} makes {type(model).__name__}", fix="it must return a torch.nn.Module")
+        raise FactoryError(
+            f"{reference} makes {type(model).__name__}", fix="it must return a torch.nn.Module"
+        )
     return model.train(train)
 
 
@@ -60,13 +70,22 @@ def find_factory(reference: str) -> Any:
     """
     module_name, colon, path = reference.rpartition(":")
     if not (module_name and colon and path):
-        raise UsageError(f"{reference!r} does not name a model", fix="write MODULE:FACTORY, such as models/net.py:make or torchvision.models:resnet18")
+        raise UsageError(
+            f"{reference!r} does not name a model",
+            fix="write MODULE:FACTORY, such as models/net.py:make or torchvision.models:resnet18",
+        )
     is_file = module_name.endswith(".py")
-    found: Any = _run_file(Path(module_name), reference) if is_file else _import_module(module_name, reference)
+    found: Any = (
+        _run_file(Path(module_name), reference) if is_file else _import_module(module_name, reference)
+    )
     for step in path.split("."):
         if not hasattr(found, step):
-            public = [name for name, value in vars(found).items() if callable(value) and not name.startswith("_")]
-            raise UsageError(f"{module_name} has no {path}", fix=f"it has {', '.join(public[:20]) or 'nothing to call'}")
+            public = [
+                name for name, value in vars(found).items() if callable(value) and not name.startswith("_")
+            ]
+            raise UsageError(
+                f"{module_name} has no {path}", fix=f"it has {', '.join(public[:20]) or 'nothing to call'}"
+            )
         found = getattr(found, step)
     return found
 
@@ -78,8 +97,16 @@ def _import_module(name: str, reference: str) -> ModuleType:
             return importlib.import_module(name)
     except FactoryError as error:
         missing = getattr(error.__cause__, "name", None)
-        if isinstance(error.__cause__, ModuleNotFoundError) and missing and f"{name}.".startswith(f"{missing}."):
-            raise UsageError(f"there is no module {missing!r}", where=reference, fix="give an importable module, or the path of a .py file") from error
+        if (
+            isinstance(error.__cause__, ModuleNotFoundError)
+            and missing
+            and f"{name}.".startswith(f"{missing}.")
+        ):
+            raise UsageError(
+                f"there is no module {missing!r}",
+                where=reference,
+                fix="give an importable module, or the path of a .py file",
+            ) from error
         raise
 
 
@@ -90,7 +117,8 @@ def _run_file(path: Path, reference: str) -> ModuleType:
     # By its own name, for classes know their module by it; but never in place of another module.
     name = path.stem if path.stem not in sys.modules else f"{path.stem}:{path.resolve()}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None, f"{path} ends in .py"
+    assert spec is not None, f"{path} ends in .py"
+    assert spec.loader is not None, f"{path} ends in .py"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -115,5 +143,14 @@ def _user_code(reference: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         lines = str(error).strip().split("\n")
         raise FactoryError(
-            f"{reference} failed: {type(error).__name__}: {lines[0]}", fix="this is the model's own code; --debug shows where it fails"
+            f"{reference} failed: {type(error).__name__}: {lines[0]}",
+            where=_line(error),
+            fix="this is the model's own code; --debug shows how it got there",
         ) from error
+
+
+def _line(error: BaseException) -> str | None:
+    """Return the innermost ``file:line`` outside PyTorch that ``error`` passed through."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if not frame.filename.startswith((_TORCH_FOLDER, "<frozen"))]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None

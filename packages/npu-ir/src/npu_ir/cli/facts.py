@@ -87,7 +87,9 @@ def ops_text(ops: Mapping[str, int]) -> str:
 
 def files_text(sizes: Mapping[str, int | None]) -> str:
     """Return each file with its size, one per line."""
-    return "\n".join(f"{name}, {'missing' if size is None else size_text(size)}" for name, size in sizes.items())
+    return "\n".join(
+        f"{name}, {'missing' if size is None else size_text(size)}" for name, size in sizes.items()
+    )
 
 
 def _tensors_line(facts: Mapping[str, Any]) -> str:

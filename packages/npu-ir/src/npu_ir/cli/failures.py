@@ -65,7 +65,8 @@ def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int 
     run: Callable[[argparse.Namespace], int | None] | None = getattr(options, "run", None)
     if run is None:
         raise RegistryError(
-            f"the command {options.command!r} does nothing", fix="the plugin that adds it must call set_defaults(run=function)"
+            f"the command {options.command!r} does nothing",
+            fix="the plugin that adds it must call set_defaults(run=function)",
         )
     return run
 
@@ -80,7 +81,9 @@ def _report(error: Exception, *, debug: bool) -> int:
 def _explained(error: Exception) -> str:
     if isinstance(error, NpuError):
         return message(error)
-    return f"{type(error).__name__}: {error}\n  fix: this one is not expected; --debug shows where it comes from"
+    return (
+        f"{type(error).__name__}: {error}\n  fix: this one is not expected; --debug shows where it comes from"
+    )
 
 
 def _drop_output() -> None:

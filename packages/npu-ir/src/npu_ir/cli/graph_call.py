@@ -9,6 +9,7 @@ from typing import Any
 
 from npu_ir.cli.input_text import Input
 from npu_ir.cli.model_call import Fill, realize
+from npu_ir.cli.quantities import counted
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
 from npu_ir.node import Value
@@ -80,7 +81,7 @@ class _Call:
         expected = f"the graph takes {', '.join(map(repr, self._graph.inputs)) or 'no tensors'}"
         if len(self._positional) > len(args.children):
             raise UsageError(
-                f"{len(self._positional)} positional inputs are given, the graph takes {len(args.children)}",
+                f"{counted(len(self._positional), 'positional input')} given, the graph takes {len(args.children)}",
                 fix=f"give the others by name (--input NAME=VALUE); {expected}",
             )
         for name in self._named:

@@ -27,7 +27,9 @@ def read_input(reference: FileReference, name: str) -> Any:
     """
     suffix = reference.path.suffix.lower()
     if suffix not in _SUFFIXES:
-        raise UsageError(f"{reference.path} is no file of tensors", fix=f"supported are {', '.join(_SUFFIXES)}")
+        raise UsageError(
+            f"{reference.path} is no file of tensors", fix=f"supported are {', '.join(_SUFFIXES)}"
+        )
     if reference.key and suffix != ".safetensors":
         raise UsageError(f"{reference.path}#{reference.key}: only .safetensors files hold tensors by name")
     if not reference.path.is_file():
@@ -56,7 +58,9 @@ def _read_numpy(path: Path) -> torch.Tensor:
 
 def _choose(tensors: dict[str, torch.Tensor], reference: FileReference, name: str) -> torch.Tensor:
     if reference.key and reference.key not in tensors:
-        raise UsageError(f"{reference.path} has no tensor {reference.key!r}", fix=f"it has {', '.join(tensors)}")
+        raise UsageError(
+            f"{reference.path} has no tensor {reference.key!r}", fix=f"it has {', '.join(tensors)}"
+        )
     key = reference.key or (name if name in tensors else "")
     if key:
         return tensors[key]

@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 
-from npu_ir.errors import NpuError, UsageError
+from npu_ir.errors import NpuError, ParseError, UsageError
 from npu_ir.literals import Literal
 from npu_ir.structure import LEAF_STRUCTURE, Structure
 from npu_ir.text.parser import _Parser
+from npu_ir.types import TensorType
 
-_NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z_]\w*)\s*=\s*(.*)", re.DOTALL)
+_MOST_BYTES = 2**63 - 1  # PyTorch counts in int64
 _LOWER_CASE = {"true": True, "false": False, "none": None}
 
 HELP = """\
@@ -93,7 +95,10 @@ def parse_input(text: str) -> Input:
         structure, leaves = parser.tree()
         parser.expect("end")
     except NpuError as error:
-        raise UsageError(f"--input {text}: {error.message}", where=error.where, fix=error.fix or "see --help") from error
+        raise UsageError(
+            f"--input {text}: {error.message}",
+            fix=error.fix or "--help of the command lists what an input may be",
+        ) from error
     return Input(text, name, structure, tuple(leaves))
 
 
@@ -105,11 +110,26 @@ class _InputParser(_Parser):
         if start.kind != "word":
             return super().literal()
         if self._text[start.offset + len(start.text) :].lstrip().startswith("["):
-            return self.type()
+            return self.tensor_type()
         if start.text in _LOWER_CASE:
             self.advance()
             return _LOWER_CASE[start.text]
-        literal = super().literal()
+        return self.python_value(start.text)
+
+    def tensor_type(self) -> TensorType:
+        found = self.value_type()
+        assert isinstance(found, TensorType), "a type with a shape is one of a tensor"
+        if min(found.shape, default=0) < 0 or found.nbytes > _MOST_BYTES:
+            raise self.fail(f"there are no tensors of shape {list(found.shape)}")
+        return found
+
+    def python_value(self, word: str) -> Literal:
+        try:
+            literal = super().literal()
+        except ParseError as error:
+            raise self.fail(
+                f"{word!r} is no value", fix=f"a string stands in quotes: '\"{word}\"'"
+            ) from error
         if isinstance(literal, torch.dtype):
-            raise self.fail(f"{start.text} has no shape", fix=f"write {start.text}[2, 3], or {start.text}[] for a 0-d tensor")
+            raise self.fail(f"{word} has no shape", fix=f"write {word}[2, 3], or {word}[] for a 0-d tensor")
         return literal

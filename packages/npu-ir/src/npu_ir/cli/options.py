@@ -16,23 +16,35 @@ def add_file(parser: argparse._ActionsContainer, *names: str, help: str) -> None
 
 
 def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add ``--input``, which `npu_ir.cli.input_text` reads."""
     parser.add_argument("-i", "--input", action="append", default=[], metavar="[NAME=]VALUE", help=help)
 
 
 def add_factory(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("factory", metavar="MODULE:FACTORY", help="what makes the model: models/net.py:make, package.module:Class")
-    parser.add_argument("--train", action="store_true", help="take the model in train mode (default: eval mode)")
+    """Add what `npu_ir.cli.factory` makes the model from."""
+    parser.add_argument(
+        "factory",
+        metavar="MODULE:FACTORY",
+        help="what makes the model: models/net.py:make, package.module:Class",
+    )
+    parser.add_argument(
+        "--train", action="store_true", help="take the model in train mode (default: eval mode)"
+    )
 
 
 def add_random_data(parser: argparse.ArgumentParser) -> None:
+    """Add what `npu_ir.cli.tensors` makes the inputs from that are not given."""
     parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")
     parser.add_argument(
-        "--int-high", type=_positive, default=2, metavar="N", help="random integers are below this (default: 2, valid as any index)"
+        "--int-high",
+        type=_positive,
+        default=2,
+        metavar="N",
+        help="random integers are below this (default: 2, valid as any index)",
     )
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     _SubParsersAction = argparse._SubParsersAction
 
-COMMANDS = ("extract", "info", "run", "verify", "plugins", "completions")
+COMMANDS = ("extract", "info", "show", "run", "verify", "plugins", "completions")
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,7 +68,9 @@ class Commands(_SubParsersAction):
         options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options}
         parser = super().add_parser(name, **options)
         self._origins.update(dict.fromkeys(words, self._origin))
-        parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
+        parser.add_argument(
+            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+        )
         return parser
 
 
@@ -80,10 +82,14 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=f"npu COMMAND --help shows what a command takes, with an example.\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    versions = f"npu-ir {npu_ir.__version__} (PyTorch {torch.__version__}, Python {platform.python_version()})"
+    versions = (
+        f"npu-ir {npu_ir.__version__} (PyTorch {torch.__version__}, Python {platform.python_version()})"
+    )
     parser.add_argument("--version", action="version", version=versions, help="show the versions")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    commands = parser.add_subparsers(action=Commands, dest="command", metavar="COMMAND", required=True, title="commands")
+    commands = parser.add_subparsers(
+        action=Commands, dest="command", metavar="COMMAND", required=True, title="commands"
+    )
     for name in COMMANDS:
         import_module(f"npu_ir.cli.commands.{name}").add_to(commands)
     _add_plugin_commands(commands)
@@ -99,4 +105,6 @@ def _add_plugin_commands(commands: Any) -> None:
         if report.refused is not None and plugins.DISABLE_VARIABLE not in report.refused:
             warn(f"plugin {report.name!r} ({report.distribution}) was refused: {report.refused}")
         if report.commands_refused is not None:
-            warn(f"the commands of plugin {report.name!r} ({report.distribution}) were refused: {report.commands_refused}")
+            warn(
+                f"the commands of plugin {report.name!r} ({report.distribution}) were refused: {report.commands_refused}"
+            )

@@ -24,7 +24,10 @@ def require_supported(path: Path) -> None:
         UsageError: Its suffix is not supported.
     """
     if path.suffix.lower() not in (_SAFETENSORS, *_TORCH_SUFFIXES):
-        raise UsageError(f"results cannot be saved as {path.name!r}", fix="use .safetensors, or .pt for results that are no tensors")
+        raise UsageError(
+            f"results cannot be saved as {path.name!r}",
+            fix="use .safetensors, or .pt for results that are no tensors",
+        )
 
 
 def save_results(results: Mapping[str, Any], path: Path) -> list[str]:
@@ -43,7 +46,9 @@ def save_results(results: Mapping[str, Any], path: Path) -> list[str]:
             write_weights(file, tensors)
         else:
             # Clones: torch.save would write the whole memory that a view is part of.
-            torch.save({name: value.clone() if name in tensors else value for name, value in results.items()}, file)
+            torch.save(
+                {name: value.clone() if name in tensors else value for name, value in results.items()}, file
+            )
         return path.name
 
     if is_safetensors:
@@ -54,6 +59,8 @@ def save_results(results: Mapping[str, Any], path: Path) -> list[str]:
             staging.write(content)
     except OSError as error:
         raise SerializationError(
-            f"cannot write the results: {error.strerror or error}", where=str(path), fix="check that the folder exists and may be written to"
+            f"cannot write the results: {error.strerror or error}",
+            where=str(path),
+            fix="check that the folder exists and may be written to",
         ) from error
     return [name for name in results if is_safetensors and name not in tensors]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -9,14 +10,19 @@ import torch
 
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
-from npu_ir.types import TensorType, dtype_name
+from npu_ir.types import TensorType
 
 
 def empty_tensor(type: TensorType) -> torch.Tensor:
-    """Return a tensor of ``type`` without data, on ``meta``."""
-    if type.strides is None:
-        return torch.empty(type.shape, dtype=type.dtype, device="meta")
-    return torch.empty_strided(type.shape, type.strides, dtype=type.dtype, device="meta")
+    """Return a tensor of ``type`` without data, on ``meta``.
+
+    Raises:
+        UsageError: PyTorch makes no tensors of this type.
+    """
+    with _explained(type):
+        if type.strides is None:
+            return torch.empty(type.shape, dtype=type.dtype, device="meta")
+        return torch.empty_strided(type.shape, type.strides, dtype=type.dtype, device="meta")
 
 
 def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
@@ -25,17 +31,26 @@ def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -
     Floats are normal with deviation 1, integers uniform from 0 to ``int_high - 1``, bools fair.
 
     Raises:
-        UsageError: PyTorch cannot fill tensors of this dtype.
+        UsageError: PyTorch cannot fill tensors of this dtype, or there is no memory.
     """
-    try:
+    with _explained(type):
         tensor = _random(type, generator, int_high).to(type.dtype)
-    except (RuntimeError, NotImplementedError) as error:
+        if type.strides is None or 0 in type.strides:
+            return tensor
+        return torch.empty_strided(type.shape, type.strides, dtype=type.dtype).copy_(tensor)
+
+
+@contextlib.contextmanager
+def _explained(type: TensorType) -> Iterator[None]:
+    """Name the type that PyTorch cannot make a tensor of."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).split("\n", maxsplit=1)[0]
         raise UsageError(
-            f"PyTorch cannot make random data of dtype {dtype_name(type.dtype)}", fix="take it from a file: --input NAME=@file.pt"
+            f"PyTorch cannot make data of type {type}: {reason}",
+            fix="take it from a file: --input NAME=@file.pt",
         ) from error
-    if type.strides is None or 0 in type.strides:
-        return tensor
-    return torch.empty_strided(type.shape, type.strides, dtype=type.dtype).copy_(tensor)
 
 
 def _random(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
@@ -72,7 +87,8 @@ def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
 def _random_weight(type: TensorType, generator: torch.Generator) -> torch.Tensor:
     if not type.dtype.is_floating_point:
         return random_tensor(type, generator, int_high=2)
-    tensor = torch.rand(type.shape, generator=generator)
-    if type.rank >= 2:
-        tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.shape[1:]), 1))
-    return tensor.to(type.dtype)
+    with _explained(type):
+        tensor = torch.rand(type.shape, generator=generator)
+        if type.rank >= 2:
+            tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.shape[1:]), 1))
+        return tensor.to(type.dtype)

@@ -49,5 +49,9 @@ def _statistics(tensor: torch.Tensor) -> str:
 
 
 def _not_finite(wide: torch.Tensor) -> list[str]:
-    counts = {"nan": int(wide.isnan().sum()), "inf": int((wide == torch.inf).sum()), "-inf": int((wide == -torch.inf).sum())}
+    counts = {
+        "nan": int(wide.isnan().sum()),
+        "inf": int((wide == torch.inf).sum()),
+        "-inf": int((wide == -torch.inf).sum()),
+    }
     return [f"{count:,} {name}" for name, count in counts.items() if count]

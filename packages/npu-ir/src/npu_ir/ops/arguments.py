@@ -73,7 +73,7 @@ def flatten_arguments(
             if arg.kind is ArgKind.TENSOR_LIST:
                 sizes.append(None if value is None else len(elements))
             else:
-                masks.append([item is None for item in value])
+                masks.append([item is None for item in value or ()])
         elif not (value is None and arg.kind is ArgKind.OPTIONAL_TENSOR):
             attrs[arg.name] = value
     if sizes:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from npu_ir import plugins
+from npu_ir._torch import OpOverload
 from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.node import OpNode
 from npu_ir.ops.arguments import Binding, bind_arguments
 from npu_ir.ops.schema import resolve, schema_of
-from npu_ir.types import ScalarType, TensorType, type_of
+from npu_ir.types import TensorType, Type, type_of
 
 
 def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
@@ -30,7 +31,7 @@ def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> l
     entry = plugins.registry().table("execution").get(node.op_type)
     try:
         if entry is not None:
-            results = entry.function(inputs, node.attrs)
+            results: list[Any] = entry.function(inputs, node.attrs)
         else:
             results = _aten_fallback(node, inputs, device)
     except NpuError as error:
@@ -57,7 +58,7 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
     return _flat(op(*args, **kwargs))
 
 
-def binding_of(node: OpNode, op: torch._ops.OpOverload) -> Binding:
+def binding_of(node: OpNode, op: OpOverload) -> Binding:
     """Return how ``node`` calls ``op``: computed at the first call, kept until the node is edited."""
     if node._binding is None:
         node._binding = bind_arguments(schema_of(op), len(node.inputs), node.operands, node.attrs)
@@ -97,11 +98,11 @@ def _require_types(node: OpNode, results: Sequence[Any]) -> None:
             )
 
 
-def is_of_type(result: Any, type: TensorType | ScalarType) -> bool:
-    """Return whether a tensor has the shape and dtype, or a number the kind, of ``type``."""
-    if isinstance(type, TensorType):
-        return isinstance(result, torch.Tensor) and result.dtype == type.dtype and tuple(result.shape) == type.shape
-    return not isinstance(result, torch.Tensor) and isinstance(result, (int, float, type(None))) and type_of(result) == type
+def is_of_type(result: Any, wanted: Type) -> bool:
+    """Return whether a tensor has the shape and dtype, or a number the kind, that is wanted."""
+    if isinstance(wanted, TensorType):
+        return isinstance(result, torch.Tensor) and result.dtype == wanted.dtype and tuple(result.shape) == wanted.shape
+    return (result is None or isinstance(result, (bool, int, float))) and type_of(result) == wanted
 
 
 def _described(value: Any) -> str:

@@ -7,7 +7,8 @@ import functools
 from dataclasses import dataclass
 
 import torch
-from torch._ops import OpOverload
+
+from npu_ir._torch import OpOverload
 
 
 class ArgKind(enum.Enum):

@@ -49,7 +49,7 @@ class Beside:
     data: Mapping[Value, StoredData]
 
 
-def document_lines(graph: Graph, beside: Beside) -> Iterator[str]:
+def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
     """Yield the text of the document that describes ``graph``, in pieces.
 
     Raises:

@@ -22,20 +22,26 @@ def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
         WeightError: The weights do not fit; lists every problem.
         SerializationError: A tensor is of a kind that cannot be stored.
     """
+    for name, tensor in weights.items():
+        if isinstance(tensor, torch.Tensor):
+            require_storable(tensor, name)
     left_out = {
         target: torch.empty(buffer.type.shape, dtype=buffer.type.dtype, device="meta")
         for target, buffer in graph.buffers.items()
-        if isinstance(buffer.type, TensorType) and not _argument(buffer).persistent and target not in weights
+        if isinstance(buffer.type, TensorType) and _may_be_left_out(_argument(buffer), weights)
     }
-    bound = bind_weights(graph, weights, left_out)
     fitting = {}
-    for value, tensor in bound.items():
+    for value, tensor in bind_weights(graph, weights, left_out).items():
         argument = _argument(value)
-        needed = argument.kind is not InputKind.CONSTANT and argument.data is None
-        if needed and argument.target not in left_out:
-            require_storable(tensor, argument.target)
+        from_weights = argument.kind is not InputKind.CONSTANT and argument.data is None
+        if from_weights and argument.target not in left_out:
             fitting[argument.target] = tensor
     return fitting
+
+
+def _may_be_left_out(buffer: Argument, weights: Mapping[str, torch.Tensor]) -> bool:
+    given = any(key in weights for key in (buffer.target, *buffer.aliases))
+    return not buffer.persistent and buffer.data is None and not given
 
 
 def _argument(value: Value) -> Argument:

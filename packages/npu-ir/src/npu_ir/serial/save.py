@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +17,7 @@ import torch
 from npu_ir.errors import SerializationError
 from npu_ir.graph import Graph
 from npu_ir.node import Value
-from npu_ir.serial.document import Beside, StoredData, document_lines
+from npu_ir.serial.document import Beside, StoredData, document_pieces
 from npu_ir.serial.fitting import fitting_weights
 from npu_ir.serial.staging import staged_files
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
@@ -47,14 +49,12 @@ def save_ir(
         WeightError: The weights do not fit the graph.
     """
     graph.check()
-    path = Path(path)
+    path = _possible(Path(path))
     data = _data(graph)
     fitting = None if weights is None else fitting_weights(graph, weights)
     before = _tensor_file_of(path)
     try:
-        after = _write(graph, path, data, fitting)
-        if before is not None and before != after:
-            path.with_name(before).unlink(missing_ok=True)
+        after = _Writer(graph, path, data, fitting).write()
     except OSError as error:
         raise SerializationError(
             f"cannot write the graph: {error.strerror or error}",
@@ -63,6 +63,19 @@ def save_ir(
         ) from error
     except SerializationError as error:
         raise SerializationError(error.message, where=error.where or str(path), fix=error.fix) from error
+    if before is not None and before != after:
+        with contextlib.suppress(OSError):  # the graph is saved: a file left over is only in the way
+            path.with_name(before).unlink()
+
+
+def _possible(path: Path) -> Path:
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise SerializationError(f"{str(path)!r} cannot be the name of a file", fix="give another path") from error
+    if b"\0" in name or not path.name:
+        raise SerializationError(f"{str(path)!r} cannot be the name of a file", fix="give another path")
+    return path
 
 
 def _data(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
@@ -76,54 +89,61 @@ def _data(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
     return data
 
 
-def _write(
-    graph: Graph,
-    path: Path,
-    data: dict[Value, tuple[torch.Tensor, TensorType]],
-    weights: dict[str, torch.Tensor] | None,
-) -> str | None:
-    """Write all files and return the name of the one with the data."""
-    stem = path.name.removesuffix(".json")
-    tensors_name = weights_name = None
-    stored: dict[Value, StoredData] = {}
-    with staged_files(path.parent) as staging:
-        if data:
+class _Writer:
+    """Writes the files of one graph: the document last, because it names the others."""
 
-            def tensors_file(file: BinaryIO) -> str:
-                numbered = {str(index): value for index, value in enumerate(data)}
-                digests = write_tensors(file, {key: data[value] for key, value in numbered.items()})
-                stored.update({value: StoredData(key, digests[key]) for key, value in numbered.items()})
-                return f"{stem}-{_content_name(path, stored)}.safetensors"
+    def __init__(
+        self,
+        graph: Graph,
+        path: Path,
+        data: dict[Value, tuple[torch.Tensor, TensorType]],
+        weights: dict[str, torch.Tensor] | None,
+    ) -> None:
+        self._graph = graph
+        self._path = path
+        self._stem = path.name.removesuffix(".json")
+        self._data = data
+        self._weights = weights or {}
+        self._has_weights = weights is not None
+        self._beside = Beside(None, None, {})
 
-            tensors_name = staging.write(tensors_file)
-        if weights is not None:
+    def write(self) -> str | None:
+        """Write them, and return the name of the one with the data."""
+        with staged_files(self._path.parent) as staging:
+            if self._data:
+                staging.write(self._write_tensors)
+            if self._has_weights:
+                staging.write(self._write_weights)
+            staging.write(self._write_document)
+        return self._beside.tensors
 
-            def weights_file(file: BinaryIO) -> str:
-                write_weights(file, weights)
-                return f"{stem}.weights.safetensors"
+    def _write_tensors(self, file: BinaryIO) -> str:
+        keys = {value: str(index) for index, value in enumerate(self._data)}
+        digests = write_tensors(file, {keys[value]: item for value, item in self._data.items()})
+        stored = {value: StoredData(key, digests[key]) for value, key in keys.items()}
+        name = f"{self._stem}-{_content_name(self._path, stored)}.safetensors"
+        self._beside = replace(self._beside, tensors=name, data=stored)
+        return name
 
-            weights_name = staging.write(weights_file)
-        beside = Beside(tensors_name, weights_name, stored)
+    def _write_weights(self, file: BinaryIO) -> str:
+        name = f"{self._stem}.weights.safetensors"
+        write_weights(file, self._weights)
+        self._beside = replace(self._beside, weights=name)
+        return name
 
-        def document(file: BinaryIO) -> str:
-            file.writelines(line.encode("ascii") for line in document_lines(graph, beside))
-            if file.tell() > MAX_DOCUMENT_BYTES:
-                raise SerializationError(
-                    f"the document is larger than {MAX_DOCUMENT_BYTES} bytes", fix="save subgraphs of it"
-                )
-            return path.name
-
-        staging.write(document)
-    return tensors_name
+    def _write_document(self, file: BinaryIO) -> str:
+        file.writelines(piece.encode("ascii") for piece in document_pieces(self._graph, self._beside))
+        if file.tell() > MAX_DOCUMENT_BYTES:
+            raise SerializationError(
+                f"the document is larger than {MAX_DOCUMENT_BYTES} bytes", fix="save parts of it"
+            )
+        return self._path.name
 
 
 def _content_name(path: Path, stored: dict[Value, StoredData]) -> str:
     """Return 16 hex digits that tell tensor files apart: by content, and by whose they are."""
-    content = [
-        os.fsencode(path.name).hex(),
-        *((value.name, str(value.type), data.sha256) for value, data in stored.items()),
-    ]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    content = [(value.name, str(value.type), data.sha256) for value, data in stored.items()]
+    return hashlib.sha256(json.dumps([os.fsencode(path.name).hex(), *content]).encode()).hexdigest()[:16]
 
 
 def _tensor_file_of(path: Path) -> str | None:

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO
 
 import torch
 
+from npu_ir.content import content_buffer
 from npu_ir.errors import SerializationError
 from npu_ir.serial.place import Place, RecordKeys, read_items, read_record, read_text, shown
 from npu_ir.serial.strict_json import open_regular, parse_json
-from npu_ir.serial.tensor_layout import StoredForm, content_buffer, pack, stored_form, unpack
+from npu_ir.serial.tensor_layout import StoredForm, pack, stored_form, unpack
 from npu_ir.types import TensorType
 
 METADATA = "__metadata__"

@@ -7,12 +7,11 @@ A dtype that every version of safetensors knows is stored as such, any other as 
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 
 import torch
 
-from npu_ir.equality import BITS_OF_SIZE, tensor_bytes
+from npu_ir.content import BITS_OF_SIZE, tensor_bytes
 from npu_ir.errors import SerializationError
 from npu_ir.types import TensorType, dtype_name
 
@@ -124,13 +123,6 @@ def unpack(content: torch.Tensor, type: TensorType) -> torch.Tensor:
     """
     flat = content.view(type.dtype)
     return flat.view(type.shape) if type.strides is None else flat.as_strided(type.shape, type.strides)
-
-
-def content_buffer(content: torch.Tensor) -> memoryview:
-    """Return the memory of a 1-D uint8 CPU tensor, without NumPy; valid while the tensor lives."""
-    if not content.numel():
-        return memoryview(b"")
-    return memoryview((ctypes.c_ubyte * content.numel()).from_address(content.data_ptr())).cast("B")
 
 
 def unstorable_reason(type: TensorType) -> str | None:

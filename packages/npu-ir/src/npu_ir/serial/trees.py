@@ -76,17 +76,12 @@ def read_literal(data: Any, place: Place, *steps: str | int) -> Literal:
 
 def _context_problem(kind: str, context: Literal, count: int) -> str | None:
     """Return why a container of this kind cannot have this context and ``count`` items, or None."""
-    if kind in _CONTEXTS:
-        return _CONTEXTS[kind](context, count)
-    return None
-
-
-def _no_context(context: Literal, count: int) -> str | None:
-    return None if context is None else "this kind has no context"
-
-
-def _no_container(context: Literal, count: int) -> str | None:
-    return "a leaf is no container"
+    if kind == LEAF:
+        return "a leaf is no container"
+    if kind in ("tuple", "list"):
+        return None if context is None else f"a {kind} has no context"
+    problem = _CONTEXT_PROBLEMS.get(kind)
+    return None if problem is None else problem(context, count)
 
 
 def _keys(keys: Literal, count: int) -> str | None:
@@ -114,10 +109,7 @@ def _type_and_fields(context: Literal, count: int) -> str | None:
     return problem
 
 
-_CONTEXTS: dict[str, Callable[[Literal, int], str | None]] = {
-    LEAF: _no_container,
-    "tuple": _no_context,
-    "list": _no_context,
+_CONTEXT_PROBLEMS: dict[str, Callable[[Literal, int], str | None]] = {
     "dict": _keys,
     "defaultdict": _default_and_keys,
     "namedtuple": _type_and_fields,

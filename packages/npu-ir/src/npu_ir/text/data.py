@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from npu_ir.equality import same_data, tensor_bytes
+from npu_ir.content import content_buffer, tensor_bytes
+from npu_ir.equality import same_data
 from npu_ir.literals import format_literal
 from npu_ir.types import TensorType, Type
 
@@ -27,13 +28,17 @@ def format_data(data: torch.Tensor) -> str:
         exact = same_data(_from_items(items, TensorType.of(data)), data)
     except (RuntimeError, TypeError, NotImplementedError):
         exact = False  # sub-byte dtypes have no Python numbers
-    return format_literal(items) if exact else f'bytes("{tensor_bytes(data).numpy().tobytes().hex()}")'
+    if exact:
+        return format_literal(items)
+    content = tensor_bytes(data)  # kept while its memory is read
+    return f'bytes("{content_buffer(content).hex()}")'
 
 
 def content_hash(data: torch.Tensor) -> str:
     """Return the first 16 hex digits of the SHA-256 of a tensor's dtype, shape and bytes."""
     digest = hashlib.sha256(f"{TensorType(tuple(data.shape), data.dtype)}:".encode())
-    digest.update(memoryview(tensor_bytes(data).numpy()))
+    content = tensor_bytes(data)  # kept while its memory is read
+    digest.update(content_buffer(content))
     return digest.hexdigest()[:16]
 
 

@@ -50,7 +50,7 @@ def parse_type(text: str) -> Type:
         ParseError: It is none.
     """
     parser = _Parser(text, {})
-    type = parser.type()
+    type = parser.value_type()
     parser.expect("end")
     return type
 
@@ -126,7 +126,7 @@ class _Parser:
 
     # Types and literals
 
-    def type(self) -> Type:
+    def value_type(self) -> Type:
         word = self.expect("word").text
         if not self.accept("["):
             if word not in SCALAR_KINDS:
@@ -197,7 +197,7 @@ class _Parser:
         if self.token.kind == "value":
             return LEAF_STRUCTURE, [self.value()]
         if self.accept("("):
-            return self.nested(self.tuple)  # type: ignore[no-any-return]
+            return self.nested(self.tuple_tree)  # type: ignore[no-any-return]
         if self.accept("["):
             return self._container("list", None, self.nested(lambda: self.sequence("]", self.tree)))
         if self.accept("{"):
@@ -207,7 +207,7 @@ class _Parser:
             return self.nested(self.other_container)  # type: ignore[no-any-return]
         return LEAF_STRUCTURE, [self.literal()]
 
-    def tuple(self) -> tuple[Structure, list[Any]]:
+    def tuple_tree(self) -> tuple[Structure, list[Any]]:
         return self._container("tuple", None, self.sequence(")", self.tree))
 
     def pair(self) -> tuple[Literal, tuple[Structure, list[Any]]]:
@@ -219,7 +219,8 @@ class _Parser:
         kind = self.string()
         self.expect("(")
         context = self.literal()
-        children = self.sequence(")", self.tree) if self.accept(",") else self.sequence(")", self.tree)
+        self.accept(",")
+        children = self.sequence(")", self.tree)
         return self._container(kind, context, children)
 
     def _container(self, kind: str, context: Literal, parts: list[tuple[Structure, list[Any]]]) -> tuple[Structure, list[Any]]:
@@ -252,7 +253,7 @@ class _Parser:
     def argument(self, kind: InputKind) -> None:
         name = self.name()
         self.expect(":")
-        type = self.type()
+        type = self.value_type()
         target = self.string() if self.accept("target") else name
         aliases = self.literal() if self.accept("aliases") else []
         persistent = not self.accept("non_persistent")
@@ -311,7 +312,7 @@ class _Parser:
         while self.token.kind == "value":
             name = self.name()
             self.expect(":")
-            outputs.append((name, self.type()))
+            outputs.append((name, self.value_type()))
             self.expect("=" if not self.at(",") else ",")
         op_type = self.word()
         self.expect("(")

@@ -96,13 +96,13 @@ class NodeBoxes:
         weights = _weights([node])
         path = _relative(self._outline.paths[part.start], around)
         names = ", ".join(f"%{value.name}" for value in node.outputs) or node.name
-        details = [printable(names), printable(path)]
+        details = [printable(f"{path}: {names}" if path else names)]
         if weights and not self._name_weights:
             details.append(weights_caption(weights))
         if part.count > 1:
-            details.append(f"× {part.count}")
+            details.append(f"x{part.count}")
         kind = BoxKind.WEIGHTED if weights else BoxKind.OP
-        return Box(id, kind, op_caption(node.op_type), tuple(filter(None, details)), _tooltip(node))
+        return Box(id, kind, op_caption(node.op_type), tuple(details), _tooltip(node))
 
     def _module_box(self, id: str, nodes: Sequence[OpNode], part: Part, around: tuple[str, ...]) -> Box:
         title, ops = self._module_title(part, around), ops_caption(nodes)
@@ -119,7 +119,7 @@ class NodeBoxes:
         if part.count == 1:
             return title
         last = self._outline.paths[part.start + (part.count - 1) * part.length][len(part.path) - 1]
-        return f"{title} … {printable(last)}  × {part.count}"
+        return f"{title} ... {printable(last)} (x{part.count})"
 
 
 def _relative(path: tuple[str, ...], around: tuple[str, ...]) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from npu_ir.node import Value
 from npu_ir.viz.boxes import NodeBoxes
 from npu_ir.viz.captions import count_caption, parameters_caption, printable, values_caption
-from npu_ir.viz.diagram import Diagram, Edge
+from npu_ir.viz.diagram import Box, Diagram, Edge, Frame
 from npu_ir.viz.outline import Outline
 from npu_ir.viz.repeats import is_weight
 from npu_ir.viz.selection import Selection, select
-from npu_ir.viz.signature import ArgumentBoxes, ResultBox, input_boxes, output_boxes, update_boxes, weight_boxes
+from npu_ir.viz.signature import ArgumentBox, input_boxes, output_boxes, update_boxes, weight_boxes
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
@@ -37,19 +37,53 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
     selection = select(outline, max_nodes, depth)
     nodes = NodeBoxes(outline, selection, name_weights=weights)
     inputs = input_boxes(graph)
-    named = weight_boxes(_readers(nodes)) if weights else ArgumentBoxes()
-    results = [*output_boxes(graph), *update_boxes(graph)]
-    arguments, position = {**inputs.box_of, **named.box_of}, outline.program.position
+    named = weight_boxes(_readers(nodes)) if weights else []
+    arguments = {value: group.box.id for group in (*inputs, *named) for value in group.values}
 
     def source_of(value: Value) -> str | None:
-        return arguments.get(value) if value.producer is None else nodes.box_of[position[value.producer]]
+        if value.producer is None:
+            return arguments.get(value)
+        return nodes.box_of[outline.program.position[value.producer]]
 
+    outputs, updates = output_boxes(graph), update_boxes(graph, source_of)
     return Diagram(
         printable(graph.name),
         _summary(graph, outline, selection),
-        (*inputs.boxes, *named.boxes, *nodes.items, *(result.box for result in results)),
-        tuple(_edges(nodes, results, source_of)),
+        (
+            *(group.box for group in inputs),
+            *_arranged(nodes.items, named, updates),
+            *(group.box for group in outputs),
+        ),
+        tuple(_edges(nodes, [*outputs, *updates], source_of)),
     )
+
+
+def _arranged(
+    items: Sequence[Box | Frame], weights: Sequence[ArgumentBox], updates: Sequence[ArgumentBox]
+) -> Iterator[Box | Frame]:
+    """Yield the items with weights in front of what reads them and updates behind what makes them.
+
+    What belongs to one box alone stands in its frames.
+    """
+    before: defaultdict[str, list[Box]] = defaultdict(list)
+    after: defaultdict[str, list[Box]] = defaultdict(list)
+    for group in weights:
+        before[group.near[0] if len(group.near) == 1 else ""].append(group.box)
+    for group in updates:
+        after[group.near[0] if group.near else ""].append(group.box)
+    yield from before[""]
+    yield from _inserted(items, before, after)
+    yield from after[""]
+
+
+def _inserted(
+    items: Sequence[Box | Frame], before: Mapping[str, Sequence[Box]], after: Mapping[str, Sequence[Box]]
+) -> Iterator[Box | Frame]:
+    for item in items:
+        if isinstance(item, Frame):
+            yield Frame(item.id, item.title, tuple(_inserted(item.items, before, after)))
+        else:
+            yield from (*before.get(item.id, ()), item, *after.get(item.id, ()))
 
 
 def _readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
@@ -62,7 +96,7 @@ def _readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
 
 
 def _edges(
-    nodes: NodeBoxes, results: Sequence[ResultBox], source_of: Callable[[Value], str | None]
+    nodes: NodeBoxes, results: Sequence[ArgumentBox], source_of: Callable[[Value], str | None]
 ) -> Iterator[Edge]:
     carried: defaultdict[tuple[str, str], dict[Value, None]] = defaultdict(dict)
     reads = [(box, node.inputs) for box, node in nodes.drawn()]

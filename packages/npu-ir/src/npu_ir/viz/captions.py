@@ -61,17 +61,20 @@ def weights_caption(weights: Sequence[Value]) -> str:
     return _listed([f"{_last_name(value)} {_shape(value.type)}" for value in weights[:2]], len(weights))
 
 
+def target_of(value: Value) -> str:
+    """Return what an argument is called outside the graph: its ``state_dict`` key, the input's name."""
+    return value.name if value.argument is None else value.argument.target
+
+
 def names_caption(values: Sequence[Value]) -> str:
     """Return the names of several arguments: ``x, mask, ...``."""
-    return _listed([printable(_target(value), 24) for value in values[:3]], len(values))
+    return _listed([printable(target_of(value), 24) for value in values[:3]], len(values))
 
 
 def parameters_caption(weights: Iterable[Value]) -> str:
     """Return how many numbers the parameters among ``weights`` hold; "" for none."""
     count = sum(
-        value.type.numel
-        for value in weights
-        if isinstance(value.type, TensorType) and _is_parameter(value)
+        value.type.numel for value in weights if isinstance(value.type, TensorType) and _is_parameter(value)
     )
     return count_caption(count, "parameter") if count else ""
 
@@ -80,16 +83,14 @@ def _is_parameter(value: Value) -> bool:
     return value.argument is not None and value.argument.kind is InputKind.PARAMETER
 
 
-def _target(value: Value) -> str:
-    return value.name if value.argument is None else value.argument.target
-
-
 def _last_name(value: Value) -> str:
-    return printable(_target(value).rpartition(".")[2], 20)
+    return printable(target_of(value).rpartition(".")[2], 20)
 
 
 def _shape(type: Type) -> str:
-    return "x".join(map(str, type.shape)) if isinstance(type, TensorType) and type.shape else type_caption(type)
+    return (
+        "x".join(map(str, type.shape)) if isinstance(type, TensorType) and type.shape else type_caption(type)
+    )
 
 
 def _listed(shown: list[str], total: int) -> str:

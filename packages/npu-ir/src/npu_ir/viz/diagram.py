@@ -22,6 +22,9 @@ class BoxKind(str, enum.Enum):
     MORE = "not shown"
 
 
+NODE_KINDS = frozenset({BoxKind.OP, BoxKind.WEIGHTED, BoxKind.MODULE, BoxKind.MORE})
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
     """One thing to draw.
@@ -55,10 +58,6 @@ class Frame:
     title: str
     items: tuple[Box | Frame, ...]
 
-    def boxes(self) -> Iterator[Box]:
-        """Yield the boxes inside, also those in frames inside."""
-        return boxes_of(self.items)
-
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -82,7 +81,7 @@ class Diagram:
     Attributes:
         title: The name of the graph.
         summary: Its size, and what of it is shown.
-        items: Inputs and weights first, outputs last.
+        items: Nothing reads what comes behind it.
         edges: In the order of what reads them.
     """
 
@@ -93,7 +92,12 @@ class Diagram:
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        return tuple(boxes_of(self.items))
+        return tuple(item for item in _everything(self.items) if isinstance(item, Box))
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        """Every frame before those in it."""
+        return tuple(item for item in _everything(self.items) if isinstance(item, Frame))
 
     @property
     def kinds(self) -> tuple[BoxKind, ...]:
@@ -102,10 +106,8 @@ class Diagram:
         return tuple(kind for kind in BoxKind if kind in present)
 
 
-def boxes_of(items: tuple[Box | Frame, ...]) -> Iterator[Box]:
-    """Yield the boxes among ``items``, in order, also those in frames."""
+def _everything(items: tuple[Box | Frame, ...]) -> Iterator[Box | Frame]:
     for item in items:
-        if isinstance(item, Box):
-            yield item
-        else:
-            yield from item.boxes()
+        yield item
+        if isinstance(item, Frame):
+            yield from _everything(item.items)

@@ -108,7 +108,11 @@ def _content(diagram: Diagram, format: str) -> bytes:
 def _run_graphviz(program: str, source: str, format: str) -> bytes:
     try:
         done = subprocess.run(
-            [program, f"-T{format}"], input=source.encode(), capture_output=True, timeout=_TIMEOUT_S, check=True
+            [program, f"-T{format}"],
+            input=source.encode(),
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=True,
         )
     except subprocess.TimeoutExpired as error:
         raise VisualizationError(
@@ -118,5 +122,7 @@ def _run_graphviz(program: str, source: str, format: str) -> bytes:
         problem = error.stderr.decode(errors="replace").strip()[:500]
         raise VisualizationError(f"graphviz failed: {problem}", where=program, fix=_INSTALL) from error
     except OSError as error:
-        raise VisualizationError(f"graphviz cannot be run: {error.strerror}", where=program, fix=_INSTALL) from error
+        raise VisualizationError(
+            f"graphviz cannot be run: {error.strerror}", where=program, fix=_INSTALL
+        ) from error
     return done.stdout

@@ -10,7 +10,7 @@ from npu_ir.viz.style import Style
 TITLE_SIZE, DETAIL_SIZE = 14.0, 12.0
 LINE_HEIGHT = 17.0
 _NARROW = frozenset("iljtfrI.,:;|!'()[]/ ")
-_WIDE = frozenset("mwMW@%…×")
+_WIDE = frozenset("mwMW@%…")
 
 
 def text_width(text: str, size: float) -> float:
@@ -28,7 +28,10 @@ def _char_width(char: str) -> float:
 
 def box_size(box: Box) -> tuple[float, float]:
     """Return the width and height that the text of ``box`` needs."""
-    widths = [text_width(box.title, TITLE_SIZE) * 1.06, *(text_width(line, DETAIL_SIZE) for line in box.details)]
+    widths = [
+        text_width(box.title, TITLE_SIZE) * 1.06,
+        *(text_width(line, DETAIL_SIZE) for line in box.details),
+    ]
     return max(80.0, max(widths) + 30), LINE_HEIGHT * (1 + len(box.details)) + 15
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from npu_ir.viz.placement import Spot, order_layers, place_layers
 
@@ -20,11 +20,19 @@ FRAME_TOP, FRAME_BOTTOM = 24.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the layout has to know of a box: pixels, and the frames around it, outermost first."""
+    """What the layout has to know of a box.
+
+    Attributes:
+        width: Pixels.
+        height: Pixels.
+        frames: The frames around it, outermost first.
+        step: Its place in the order of execution; None for what goes into the graph or comes out.
+    """
 
     width: float
     height: float
     frames: tuple[str, ...] = ()
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +61,11 @@ def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> La
     """
     index = {id: number for number, id in enumerate(shapes)}
     downward = [(a, b) if index[a] < index[b] else (b, a) for a, b in edges]
-    spots = {id: Spot(shape.width, shape.height, shape.frames) for id, shape in shapes.items()}
+    spots = {id: Spot(shape.width, shape.height, shape.frames, shape.step) for id, shape in shapes.items()}
     _assign_layers(spots, downward)
-    layers: list[list[Spot]] = [[] for _ in range(1 + max((spot.layer for spot in spots.values()), default=0))]
+    layers: list[list[Spot]] = [
+        [] for _ in range(1 + max((spot.layer for spot in spots.values()), default=0))
+    ]
     for spot in spots.values():
         layers[spot.layer].append(spot)
     routes = _route(spots, downward, layers)
@@ -66,17 +76,25 @@ def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> La
 
 
 def _assign_layers(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]]) -> None:
-    """Put boxes as high as what they read allows, and what reads nothing right above what reads it."""
+    """Put boxes as high as what they read allows.
+
+    What reads nothing stands right above what reads it if it comes from outside, and next to what ran
+    before it otherwise.
+    """
     readers: defaultdict[str, list[Spot]] = defaultdict(list)
     reading: set[str] = set()
     for source, target in edges:
         readers[source].append(spots[target])
         reading.add(target)
+    previous = 0
     for id, spot in spots.items():
+        if spot.step is not None:
+            spot.layer = spot.layer if id in reading else previous
+            previous = spot.layer
         for reader in readers[id]:
             reader.layer = max(reader.layer, spot.layer + 1)
     for id, spot in spots.items():
-        if id not in reading and readers[id]:
+        if spot.step is None and id not in reading and readers[id]:
             spot.layer = min(reader.layer for reader in readers[id]) - 1
 
 

@@ -49,19 +49,11 @@ def _styles(diagram: Diagram) -> Iterator[str]:
         style = STYLES[kind]
         dashes = ",stroke-dasharray:4" if style.dashed else ""
         yield f"  classDef {_class(kind)} fill:{style.fill},stroke:{style.stroke},color:{TEXT}{dashes}"
-    frames = list(_frames(diagram.items))
-    if frames:
+    if diagram.frames:
         yield f"  classDef frame fill:{FRAME_FILL},stroke:{FRAME},color:{TEXT}"
-        yield f"  class {','.join(frames)} frame"
+        yield f"  class {','.join(frame.id for frame in diagram.frames)} frame"
     if diagram.edges:
         yield f"  linkStyle default stroke:{LINE}"
-
-
-def _frames(items: tuple[Box | Frame, ...]) -> Iterator[str]:
-    for item in items:
-        if isinstance(item, Frame):
-            yield item.id
-            yield from _frames(item.items)
 
 
 def _class(kind: BoxKind) -> str:

@@ -109,7 +109,9 @@ class Outline:
 
 
 def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
+    return sum(
+        1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False))
+    )
 
 
 def _siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:

@@ -6,6 +6,8 @@ frame together, and then moved towards these neighbours as far as the order allo
 
 from __future__ import annotations
 
+import itertools
+import math
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,8 +16,9 @@ from dataclasses import dataclass, field
 _SWEEPS = 10
 _GAP = 26.0
 FRAME_PAD = 12.0
-# A bend is pulled harder than a box: long edges become straight.
-_BEND_WEIGHT = 4.0
+# How hard a neighbour pulls: the only box right above or below, another bend of an edge, anything else,
+# and what hangs on this spot alone.
+_ONLY, _BEND, _OTHER, _ALONE = 12.0, 6.0, 1.0, 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +29,7 @@ class Spot:
         width: Pixels; 0 for a bend.
         height: Pixels; 0 for a bend.
         frames: The frames it stands in, outermost first.
+        step: Of a box of nodes its place in the order of execution.
         layer: Counted from the top.
         x: Middle.
         y: Top.
@@ -38,6 +42,7 @@ class Spot:
     width: float = 0.0
     height: float = 0.0
     frames: tuple[str, ...] = ()
+    step: int | None = None
     layer: int = 0
     x: float = 0.0
     y: float = 0.0
@@ -103,15 +108,69 @@ def place_layers(layers: Sequence[Sequence[Spot]]) -> None:
         down = sweep % 2 == 0
         for layer in layers if down else reversed(layers):
             _fit(layer, [_pull(spot, both=sweep >= _SWEEPS // 2, down=down) for spot in layer])
+    _straighten(layers)
     left = min((spot.x - spot.width / 2 for layer in layers for spot in layer), default=0.0)
     for layer in layers:
         for spot in layer:
             spot.x -= left
 
 
+def _straighten(layers: Sequence[Sequence[Spot]]) -> None:
+    """Put the bends of each edge below each other, as far as their neighbours leave room for that."""
+    left_of = {right: left for layer in layers for left, right in itertools.pairwise(layer)}
+    right_of = {left: right for right, left in left_of.items()}
+
+    def align(bends: Sequence[Spot]) -> None:
+        lows = [left_of[bend].x + _distance(left_of[bend], bend) for bend in bends if bend in left_of]
+        highs = [right_of[bend].x - _distance(bend, right_of[bend]) for bend in bends if bend in right_of]
+        low, high = max(lows, default=-math.inf), min(highs, default=math.inf)
+        if low <= high:
+            middle = sorted(bend.x for bend in bends)[len(bends) // 2]
+            for bend in bends:
+                bend.x = min(max(middle, low), high)
+        elif len(bends) > 1:
+            align(bends[: len(bends) // 2])
+            align(bends[len(bends) // 2 :])
+
+    for spot in (spot for layer in layers for spot in layer):
+        if spot.is_bend and not spot.above[0].is_bend:
+            align(_bends_from(spot))
+
+
+def _bends_from(bend: Spot | None) -> list[Spot]:
+    bends = []
+    while bend is not None:
+        bends.append(bend)
+        bend = next((spot for spot in bend.below if spot.is_bend), None)
+    return bends
+
+
 def _pull(spot: Spot, *, both: bool, down: bool) -> float:
     near = spot.above + spot.below if both else spot.above if down else spot.below
-    return _mean([other.x for other in near]) if near else spot.x
+    if not near:
+        return spot.x
+    weights = [_weight(spot, other) for other in near]
+    return sum(weight * other.x for weight, other in zip(weights, near, strict=True)) / sum(weights)
+
+
+def _weight(spot: Spot, other: Spot) -> float:
+    if spot.is_bend and other.is_bend:
+        return _BEND
+    if spot.is_bend or other.is_bend:
+        return _OTHER
+    if _hangs(other):
+        return _ALONE
+    upper, lower = (spot, other) if spot.layer < other.layer else (other, spot)
+    only = len(_strong(upper.below)) == 1 == len(_strong(lower.above))
+    return _ONLY if only else _OTHER
+
+
+def _hangs(spot: Spot) -> bool:
+    return len(spot.above) + len(spot.below) == 1
+
+
+def _strong(spots: Sequence[Spot]) -> list[Spot]:
+    return [spot for spot in spots if not spot.is_bend and not _hangs(spot)]
 
 
 def _fit(layer: Sequence[Spot], wanted: Sequence[float]) -> None:
@@ -120,18 +179,25 @@ def _fit(layer: Sequence[Spot], wanted: Sequence[float]) -> None:
     Source: the pool-adjacent-violators algorithm for isotonic regression.
     """
     offsets = [0.0]
-    for left, right in zip(layer, layer[1:], strict=False):
+    for left, right in itertools.pairwise(layer):
         offsets.append(offsets[-1] + _distance(left, right))
-    pools: list[tuple[float, float, int]] = []
+    pools: list[tuple[float, float, float]] = []
     for spot, target, offset in zip(layer, wanted, offsets, strict=False):
-        weight, count = _BEND_WEIGHT if spot.is_bend else 1.0, 1
+        weight, count = _firmness(spot), 1.0
         total = weight * (target - offset)
         while pools and pools[-1][0] / pools[-1][1] > total / weight:
             total, weight, count = (a + b for a, b in zip(pools.pop(), (total, weight, count), strict=True))
         pools.append((total, weight, count))
-    places = [total / weight for total, weight, count in pools for _ in range(count)]
+    places = [total / weight for total, weight, count in pools for _ in range(int(count))]
     for spot, place, offset in zip(layer, places, offsets, strict=False):
         spot.x = place + offset
+
+
+def _firmness(spot: Spot) -> float:
+    """Return how much less than others a spot gives way to its neighbours in the layer."""
+    if spot.is_bend:
+        return _BEND
+    return _ALONE if _hangs(spot) else _ONLY
 
 
 def _distance(left: Spot, right: Spot) -> float:

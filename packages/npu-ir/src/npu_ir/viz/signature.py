@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from npu_ir.node import InputKind, Value
-from npu_ir.viz.captions import names_caption, printable, type_caption
+from npu_ir.viz.captions import names_caption, printable, target_of, type_caption
 from npu_ir.viz.diagram import Box, BoxKind
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 # With more of a kind than this, they share a box.
 _MAX_OF_A_KIND = 8
+_MAX_LINES = 4
 _WEIGHT_KINDS = {
     InputKind.PARAMETER: BoxKind.PARAMETER,
     InputKind.BUFFER: BoxKind.BUFFER,
@@ -24,64 +24,68 @@ _WEIGHT_KINDS = {
 }
 
 
-@dataclass(slots=True)
-class ArgumentBoxes:
-    """Boxes, and the box each of their values is in."""
-
-    boxes: list[Box] = field(default_factory=list)
-    box_of: dict[Value, str] = field(default_factory=dict)
-
-    def add(self, box: Box, values: Sequence[Value]) -> None:
-        self.boxes.append(box)
-        self.box_of.update(dict.fromkeys(values, box.id))
-
-
 @dataclass(frozen=True, slots=True)
-class ResultBox:
-    """A box that nothing reads, and the values that go into it."""
+class ArgumentBox:
+    """A box, the values it stands for, and the boxes that are connected to it.
+
+    Attributes:
+        box: The box.
+        values: What comes out of it, or goes into it.
+        near: Ids of the boxes of nodes that read these values, or make them.
+    """
 
     box: Box
     values: tuple[Value, ...]
+    near: tuple[str, ...] = ()
 
 
-def input_boxes(graph: Graph) -> ArgumentBoxes:
+def input_boxes(graph: Graph) -> list[ArgumentBox]:
     """Return a box for each input of ``graph``, or one for all of many."""
-    found = ArgumentBoxes()
     if len(graph.inputs) > _MAX_OF_A_KIND:
         box = Box("i0", BoxKind.INPUT, f"{len(graph.inputs)} inputs", (names_caption(graph.inputs),))
-        found.add(box, graph.inputs)
-        return found
-    for index, value in enumerate(graph.inputs):
-        found.add(Box(f"i{index}", BoxKind.INPUT, printable(value.name), (type_caption(value.type),)), [value])
-    return found
+        return [ArgumentBox(box, graph.inputs)]
+    return [
+        ArgumentBox(
+            Box(f"i{index}", BoxKind.INPUT, printable(target_of(value)), (type_caption(value.type),)),
+            (value,),
+        )
+        for index, value in enumerate(graph.inputs)
+    ]
 
 
-def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> ArgumentBoxes:
+def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
     """Return boxes for weights; those of a kind that the same boxes read share one.
 
     Args:
         readers: For each weight the ids of the boxes that read it.
     """
-    found = ArgumentBoxes()
     together: defaultdict[tuple[BoxKind, tuple[str, ...]], list[Value]] = defaultdict(list)
-    for value, boxes in readers.items():
+    for value, ids in readers.items():
         assert value.argument is not None
-        together[_WEIGHT_KINDS[value.argument.kind], tuple(boxes)].append(value)
-    for number, ((kind, _), values) in zip(count(), together.items(), strict=False):
-        found.add(_weight_box(f"w{number}", kind, values), values)
+        together[_WEIGHT_KINDS[value.argument.kind], tuple(ids)].append(value)
+    found = []
+    for index, ((kind, ids), values) in enumerate(together.items()):
+        named = [(target_of(value), value) for value in values]
+        found.append(ArgumentBox(_listing(f"w{index}", kind, named), tuple(values), ids))
     return found
 
 
-def _weight_box(id: str, kind: BoxKind, values: Sequence[Value]) -> Box:
-    if len(values) == 1:
-        return Box(id, kind, _target(values[0]), (type_caption(values[0].type),))
-    details = [f"{_target(value)}  {type_caption(value.type)}" for value in values[:4]]
-    if len(values) > len(details):
-        details.append("...")
-    return Box(id, kind, f"{len(values)} {kind.value}s", tuple(details))
+def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list[ArgumentBox]:
+    """Return boxes for what ``graph`` updates; what one box makes shares one."""
+    together: defaultdict[str | None, list[tuple[str, Value]]] = defaultdict(list)
+    for target, value in graph.updates.items():
+        together[source_of(value)].append((target_of(target), value))
+    return [
+        ArgumentBox(
+            _listing(f"u{index}", BoxKind.UPDATE, named),
+            tuple(value for _, value in named),
+            () if source is None else (source,),
+        )
+        for index, (source, named) in enumerate(together.items())
+    ]
 
 
-def output_boxes(graph: Graph) -> list[ResultBox]:
+def output_boxes(graph: Graph) -> list[ArgumentBox]:
     """Return a box for each value that ``graph`` returns, or one for all of many."""
     structure, leaves = graph.results
     named = [
@@ -89,28 +93,32 @@ def output_boxes(graph: Graph) -> list[ResultBox]:
         for path, leaf in zip(structure.leaf_paths(), leaves, strict=True)
         if isinstance(leaf, Value)
     ]
-    return _result_boxes("o", BoxKind.OUTPUT, named)
-
-
-def update_boxes(graph: Graph) -> list[ResultBox]:
-    """Return a box for each input or buffer that ``graph`` updates, or one for all of many."""
-    named = [(f"new {_target(target)}", value) for target, value in graph.updates.items()]
-    return _result_boxes("u", BoxKind.UPDATE, named)
-
-
-def _result_boxes(letter: str, kind: BoxKind, named: Sequence[tuple[str, Value]]) -> list[ResultBox]:
     if len(named) > _MAX_OF_A_KIND:
-        details = [printable(name) for name, _ in named[:2]] + ["..."]
-        box = Box(f"{letter}0", kind, f"{len(named)} {kind.value}s", tuple(details))
-        return [ResultBox(box, tuple(value for _, value in named))]
-    found = []
-    for index, (name, value) in enumerate(named):
-        details = [type_caption(value.type)]
-        if value.argument is not None:
-            details.append(f"is {_target(value)}")
-        found.append(ResultBox(Box(f"{letter}{index}", kind, printable(name), tuple(details)), (value,)))
-    return found
+        return [ArgumentBox(_listing("o0", BoxKind.OUTPUT, named), graph.outputs)]
+    return [
+        ArgumentBox(Box(f"o{index}", BoxKind.OUTPUT, printable(name), _what(value)), (value,))
+        for index, (name, value) in enumerate(named)
+    ]
 
 
-def _target(value: Value) -> str:
-    return printable(value.name if value.argument is None else value.argument.target)
+def _what(value: Value) -> tuple[str, ...]:
+    """Return the type of a result, and which argument it is if it is one."""
+    if value.argument is None:
+        return (type_caption(value.type),)
+    return type_caption(value.type), f"is {printable(target_of(value))}"
+
+
+def _listing(id: str, kind: BoxKind, named: Sequence[tuple[str, Value]]) -> Box:
+    """Return a box for several values: their module if it is one, then names and types that fit."""
+    if len(named) == 1:
+        name, value = named[0]
+        return Box(id, kind, printable(name), (type_caption(value.type),))
+    modules = {name.rpartition(".")[0] for name, _ in named}
+    module = modules.pop() if len(modules) == 1 else ""
+    lines = [
+        f"{printable(name[len(module) :].removeprefix('.'))}: {type_caption(value.type)}"
+        for name, value in named[:_MAX_LINES]
+    ]
+    if len(named) > len(lines):
+        lines.append("...")
+    return Box(id, kind, printable(module) or f"{len(named)} {kind.value}s", tuple(lines))

@@ -48,6 +48,6 @@ STYLES = {
     BoxKind.BUFFER: Style("#ffe4d6", "#9a3412", "note", "note", ("[(", ")]")),
     BoxKind.CONSTANT: Style("#e5e7eb", "#374151", "note", "note", ("[/", "/]")),
     BoxKind.OUTPUT: Style("#cffafe", "#155e75", "pill", "oval", ("([", "])")),
-    BoxKind.UPDATE: Style("#fce7f3", "#9d174d", "hexagon", "hexagon", ("{{", "}}")),
+    BoxKind.UPDATE: Style("#fce7f3", "#9d174d", "hexagon", "octagon", ("{{", "}}")),
     BoxKind.MORE: Style("#ffffff", "#57606a", "rounded", "box", ("(", ")"), dashed=True),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping, Sequence
 
-from npu_ir.viz.diagram import Box, BoxKind, Diagram, Edge, Frame
+from npu_ir.viz.diagram import NODE_KINDS, Box, BoxKind, Diagram, Edge, Frame
 from npu_ir.viz.frames import Row, frame_rows
 from npu_ir.viz.glyphs import DETAIL_SIZE, LINE_HEIGHT, TITLE_SIZE, box_size, outline, text_width
 from npu_ir.viz.layout import Layout, Shape, lay_out
@@ -22,28 +22,36 @@ _PORT_GAP = 16.0
 def format_svg(diagram: Diagram) -> str:
     """Return ``diagram`` as an SVG image."""
     boxes = {box.id: box for box in diagram.boxes}
-    around = dict(_frames_around(diagram.items, ()))
-    shapes = {id: Shape(*box_size(box), around[id]) for id, box in boxes.items()}
-    layout = lay_out(shapes, [(edge.source, edge.target) for edge in diagram.edges])
+    layout = lay_out(_shapes(diagram), [(edge.source, edge.target) for edge in diagram.edges])
     frames = frame_rows(layout.layers)
     left, right = _sides(layout, frames)
     width = max(right - left, _header_width(diagram)) + 2 * _MARGIN
     height = layout.height + _HEADER + 2 * _MARGIN
     shift = (width - (right - left)) / 2 - left
-    lines = [
+    head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{html.escape(diagram.title)}" '
-        f'font-family="{FONTS}" fill="{TEXT}">',
+        f'font-family="{FONTS}" fill="{TEXT}">'
+    )
+    lines = [
+        head,
         '<rect width="100%" height="100%" fill="#ffffff"/>',
         *_header(diagram),
         f'<g transform="translate({shift:.1f} {_HEADER + _MARGIN:.1f})">',
-        *_frames(diagram.items, frames),
+        *(_frame(frames[frame.id]) for frame in diagram.frames),
         *_edges(diagram.edges, layout),
+        *(_frame_title(frame.title, frames[frame.id][0]) for frame in diagram.frames),
         *(line for id, box in boxes.items() for line in _box(box, layout.spots[id])),
         "</g>",
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _shapes(diagram: Diagram) -> dict[str, Shape]:
+    around = dict(_frames_around(diagram.items, ()))
+    steps = {box.id: step for step, box in enumerate(box for box in diagram.boxes if box.kind in NODE_KINDS)}
+    return {box.id: Shape(*box_size(box), around[box.id], steps.get(box.id)) for box in diagram.boxes}
 
 
 def _frames_around(
@@ -83,33 +91,34 @@ def _header(diagram: Diagram) -> Iterator[str]:
         x += _chip_width(kind)
 
 
-def _frames(items: tuple[Box | Frame, ...], rows_of: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    for item in items:
-        if isinstance(item, Box):
-            continue
-        rows = rows_of[item.id]
-        down = [point for row in rows for point in ((row.right, row.top), (row.right, row.bottom))]
-        up = [point for row in reversed(rows) for point in ((row.left, row.bottom), (row.left, row.top))]
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in down + up)
-        yield (
-            f'<polygon points="{points}" fill="{FRAME_FILL}" stroke="{FRAME}" stroke-width="1.2" '
-            f'stroke-linejoin="round"/>'
-        )
-        yield _text(item.title, rows[0].left + 8, rows[0].top + 16, DETAIL_SIZE, f'fill="{MUTED}" font-weight="bold"')
-        yield from _frames(item.items, rows_of)
+def _frame(rows: Sequence[Row]) -> str:
+    down = [point for row in rows for point in ((row.right, row.top), (row.right, row.bottom))]
+    up = [point for row in reversed(rows) for point in ((row.left, row.bottom), (row.left, row.top))]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in down + up)
+    looks = f'fill="{FRAME_FILL}" stroke="{FRAME}" stroke-width="1.2" stroke-linejoin="round"'
+    return f'<polygon points="{points}" {looks}/>'
+
+
+def _frame_title(title: str, row: Row) -> str:
+    looks = f'fill="{MUTED}" font-weight="bold" {_halo(FRAME_FILL)}'
+    return _text(title, row.left + 8, row.top + 16, DETAIL_SIZE, looks)
 
 
 def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
     ports = _ports(layout)
-    labels: dict[tuple[str, str], str] = {}
+    labels: list[str] = []
+    told: set[tuple[str, str, str]] = set()
     for edge, route in zip(edges, layout.routes, strict=True):
         port = ports[route[-2], route[-1]]
         upward = route[0] is not layout.spots[edge.source]
         yield _curve(route, port)
         yield _arrow(route[0].x, route[0].y + route[0].height, -1) if upward else _arrow(port, route[-1].y, 1)
-        if edge.label and (edge.source, edge.label) not in labels:
-            labels[edge.source, edge.label] = _label(edge.label, route, port)
-    yield from labels.values()
+        # Once per box is enough where the same value, or the same type, goes many ways.
+        ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
+        if edge.label and told.isdisjoint(ends):
+            labels.append(_label(edge.label, route, port))
+            told |= ends
+    yield from labels
 
 
 def _ports(layout: Layout) -> dict[tuple[Spot, Spot], float]:
@@ -143,8 +152,11 @@ def _arrow(x: float, y: float, direction: int) -> str:
 def _label(label: str, route: Sequence[Spot], port: float) -> str:
     end = port if len(route) == 2 else route[1].x
     x, y = (route[0].x + end) / 2, (route[0].row_bottom + route[1].row_top) / 2
-    halo = 'stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
-    return _text(label, x + 6, y + 4, DETAIL_SIZE, f'fill="{MUTED}" {halo}')
+    return _text(label, x + 6, y + 4, DETAIL_SIZE, f'fill="{MUTED}" {_halo("#ffffff")}')
+
+
+def _halo(colour: str) -> str:
+    return f'stroke="{colour}" stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
 
 
 def _box(box: Box, spot: Spot) -> Iterator[str]:
@@ -153,7 +165,9 @@ def _box(box: Box, spot: Spot) -> Iterator[str]:
     y = spot.y + spot.height / 2 - LINE_HEIGHT * len(box.details) / 2 + 5
     yield _text(box.title, spot.x, y, TITLE_SIZE, 'font-weight="bold" text-anchor="middle"')
     for number, line in enumerate(box.details, 1):
-        yield _text(line, spot.x, y + number * LINE_HEIGHT, DETAIL_SIZE, f'text-anchor="middle" fill="{MUTED}"')
+        yield _text(
+            line, spot.x, y + number * LINE_HEIGHT, DETAIL_SIZE, f'text-anchor="middle" fill="{MUTED}"'
+        )
     yield "</g>"
 
 

@@ -18,7 +18,10 @@ example:
 def add_to(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "completions", help="print completions for a shell", description="Print the script that completes npu in a shell.", epilog=_EPILOG
+        "completions",
+        help="print completions for a shell",
+        description="Print the script that completes npu in a shell.",
+        epilog=_EPILOG,
     )
     parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     parser.set_defaults(run=run)
@@ -29,7 +32,9 @@ def run(options: argparse.Namespace) -> None:
     try:
         import shtab
     except ImportError as error:
-        raise UsageError("completions need shtab, which is not installed", fix='python -m pip install "npu-ir[cli]"') from error
+        raise UsageError(
+            "completions need shtab, which is not installed", fix='python -m pip install "npu-ir[cli]"'
+        ) from error
     from npu_ir.cli.parser import build_parser
 
     print(shtab.complete(build_parser(), shell=options.shell))

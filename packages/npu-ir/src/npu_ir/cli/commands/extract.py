@@ -31,13 +31,25 @@ example:
 def add_to(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "extract", help="take the graph of a model", description="Take the graph of a model and save it.", epilog=_EPILOG
+        "extract",
+        help="take the graph of a model",
+        description="Take the graph of a model and save it.",
+        epilog=_EPILOG,
     )
     add_factory(parser)
     add_inputs(parser, "an argument of the model; only shapes, dtypes and Python values count")
-    add_file(parser, "-o", "--output", help="where to save the graph, as JSON; its constants go to a file beside it")
-    parser.add_argument("--meta", action="store_true", help="make the model without weights, on the meta device")
-    parser.add_argument("--save-weights", action="store_true", help="save the model's weights too, beside the graph")
+    add_file(
+        parser,
+        "-o",
+        "--output",
+        help="where to save the graph, as JSON; its constants go to a file beside it",
+    )
+    parser.add_argument(
+        "--meta", action="store_true", help="make the model without weights, on the meta device"
+    )
+    parser.add_argument(
+        "--save-weights", action="store_true", help="save the model's weights too, beside the graph"
+    )
     parser.add_argument("--name", help="name of the graph (default: the class of the model)")
     parser.set_defaults(run=run)
 
@@ -71,7 +83,11 @@ def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: boo
 
 def _weights_of(graph: Graph, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights that the graph has a place for; the model may have more."""
-    wanted = {name for value in (*graph.parameters.values(), *graph.buffers.values()) for name in _names(value.argument)}
+    wanted = {
+        name
+        for value in (*graph.parameters.values(), *graph.buffers.values())
+        for name in _names(value.argument)
+    }
     return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}
 
 

@@ -21,7 +21,10 @@ example:
 def add_to(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "info", help="say what is in a saved graph", description="Say what is in a saved graph: types, sizes, ops.", epilog=_EPILOG
+        "info",
+        help="say what is in a saved graph",
+        description="Say what is in a saved graph: types, sizes, ops.",
+        epilog=_EPILOG,
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
     parser.add_argument("--json", action="store_true", help="print JSON, with every op")
@@ -36,4 +39,11 @@ def run(options: argparse.Namespace) -> None:
         print(json.dumps({**graph, **file}, indent=2))
         return
     made_with = f"PyTorch {file['torch']}, format {file['format']}"
-    print_facts({**graph_lines(graph), "ops": ops_text(graph["ops"]), "files": files_text(file["files"]), "made with": made_with})
+    print_facts(
+        {
+            **graph_lines(graph),
+            "ops": ops_text(graph["ops"]),
+            "files": files_text(file["files"]),
+            "made with": made_with,
+        }
+    )

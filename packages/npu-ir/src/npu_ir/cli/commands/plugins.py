@@ -22,7 +22,10 @@ example:
 def add_to(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "plugins", help="list the plugins", description="List the plugins: what each offers, or why it was refused.", epilog=_EPILOG
+        "plugins",
+        help="list the plugins",
+        description="List the plugins: what each offers, or why it was refused.",
+        epilog=_EPILOG,
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -34,7 +37,10 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
     elif reports:
-        print_table(("plugin", "from", "state"), [(report.name, report.distribution, _state(report)) for report in reports])
+        print_table(
+            ("plugin", "from", "state"),
+            [(report.name, report.distribution, _state(report)) for report in reports],
+        )
     else:
         print(f'no plugins: no installed distribution has an entry point in the group "{plugins.GROUP}"')
 
@@ -43,7 +49,9 @@ def _state(report: plugins.PluginReport) -> str:
     if report.refused is not None:
         return f"refused: {_one_line(report.refused)}"
     offers = [f"{kind}: {', '.join(names)}" for kind, names in report.offers.items()]
-    refused = [] if report.commands_refused is None else [f"commands refused: {_one_line(report.commands_refused)}"]
+    refused = (
+        [] if report.commands_refused is None else [f"commands refused: {_one_line(report.commands_refused)}"]
+    )
     return "; ".join([*offers, *refused]) or "offers nothing"
 
 

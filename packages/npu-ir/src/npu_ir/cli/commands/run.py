@@ -33,12 +33,21 @@ example:
 def add_to(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "run", help="run a saved graph", description="Run a saved graph and say what it returns.", epilog=_EPILOG
+        "run",
+        help="run a saved graph",
+        description="Run a saved graph and say what it returns.",
+        epilog=_EPILOG,
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
     weights = parser.add_mutually_exclusive_group()
-    add_file(weights, "--weights", help=".safetensors, .pt, .pth or .bin, a sharded index, or a folder (default: those saved with the graph)")
-    weights.add_argument("--random-weights", type=int, metavar="SEED", help="make up weights: to see it run, or to time it")
+    add_file(
+        weights,
+        "--weights",
+        help=".safetensors, .pt, .pth or .bin, a sharded index, or a folder (default: those saved with the graph)",
+    )
+    weights.add_argument(
+        "--random-weights", type=int, metavar="SEED", help="make up weights: to see it run, or to time it"
+    )
     add_inputs(parser, "an argument of the graph")
     add_random_data(parser)
     add_file(parser, "--output", help="save the results by path: .safetensors or .pt")
@@ -67,7 +76,9 @@ def run(options: argparse.Namespace) -> None:
         lines["random"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
     if options.output is not None:
         left_out = save_results(results, options.output)
-        lines["saved"] = f"{options.output}" + (f", without {', '.join(left_out)}: no tensors" if left_out else "")
+        lines["saved"] = f"{options.output}" + (
+            f", without {', '.join(left_out)}: no tensors" if left_out else ""
+        )
     print()
     print_facts(lines)
 

@@ -31,7 +31,10 @@ example:
 def add_to(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "verify", help="compare a saved graph with its model", description="Compare what a saved graph and its model compute.", epilog=_EPILOG
+        "verify",
+        help="compare a saved graph with its model",
+        description="Compare what a saved graph and its model compute.",
+        epilog=_EPILOG,
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
     add_factory(parser)
@@ -52,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
     torch.manual_seed(options.seed)
     model = factory.make_model(options.factory, train=options.train)
     weights = None if options.weights is None else load_weights(options.weights, graph)
-    report = verify_ir(graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol)
+    report = verify_ir(
+        graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol
+    )
     print(report)
     if call.invented:
         print(f"random inputs, seed {options.seed}: {', '.join(map(repr, call.invented))}")

@@ -1,0 +1,75 @@
+"""``npu show``: a saved graph as text or as a drawing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from npu_ir.cli.options import add_file
+from npu_ir.errors import UsageError
+from npu_ir.serial import load_ir
+from npu_ir.text import format_ir
+from npu_ir.viz import draw, to_dot, to_mermaid
+
+_DRAWING_OPTIONS = ("depth", "max_nodes", "weights")
+_EPILOG = """\
+The text holds the whole graph, and parse_ir reads it back. A drawing gathers the nodes of a large graph by
+module, so that it stays readable: --depth and --max-nodes say how far.
+
+example:
+  npu show net.json --provenance | less
+  npu show net.json -o net.svg --depth 2
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "show",
+        help="print or draw a saved graph",
+        description="Print a saved graph, as text if nothing else is said, or draw it.",
+        epilog=_EPILOG,
+    )
+    add_file(parser, "file", help="a graph saved by npu extract or save_ir")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--text", action="store_true", help="print the text form (the default)")
+    form.add_argument("--mermaid", action="store_true", help="print a mermaid flowchart, for Markdown pages")
+    form.add_argument("--dot", action="store_true", help="print it in the language of graphviz")
+    add_file(form, "-o", "--output", help="draw it: .svg, .mmd, .dot; .png and .pdf need graphviz")
+    parser.add_argument("--provenance", action="store_true", help="text: module and source line of each node")
+    parser.add_argument("--depth", type=int, metavar="N", help="drawing: open modules to this depth")
+    parser.add_argument(
+        "--max-nodes", type=int, metavar="N", help="drawing: the most boxes for nodes (default: 60)"
+    )
+    parser.add_argument(
+        "--weights",
+        action="store_true",
+        default=None,
+        help="drawing: boxes for parameters, buffers and constants",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print or draw the graph."""
+    drawing = {
+        name: getattr(options, name) for name in _DRAWING_OPTIONS if getattr(options, name) is not None
+    }
+    is_drawing = options.mermaid or options.dot or options.output is not None
+    _require_consistent(options, drawing, is_drawing=is_drawing)
+    graph = load_ir(options.file)
+    if options.output is not None:
+        print(f"wrote {draw(graph, options.output, **drawing)}")
+    elif is_drawing:
+        sys.stdout.write((to_mermaid if options.mermaid else to_dot)(graph, **drawing))
+    else:
+        sys.stdout.write(format_ir(graph, provenance=options.provenance))
+
+
+def _require_consistent(options: argparse.Namespace, drawing: dict[str, Any], *, is_drawing: bool) -> None:
+    if drawing and not is_drawing:
+        option = "--" + next(iter(drawing)).replace("_", "-")
+        raise UsageError(f"{option} is for drawings", fix="add --mermaid, --dot or -o FILE")
+    if options.provenance and is_drawing:
+        raise UsageError("--provenance is for the text form", fix="leave it out, or leave out the drawing")

@@ -1,0 +1,26 @@
+"""The content of a tensor as bytes."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+
+# By size in bytes, a dtype whose elements move unchanged: some dtypes (int1, ..., uint7) cannot be copied.
+BITS_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+
+
+def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the elements of ``tensor`` as a 1-D uint8 tensor on the CPU, in row-major order."""
+    resolved = tensor.detach().resolve_conj().resolve_neg().cpu()
+    if not resolved.numel():
+        return torch.empty(0, dtype=torch.uint8)
+    return resolved.view(BITS_OF_SIZE[tensor.itemsize]).contiguous().reshape(-1).view(torch.uint8)
+
+
+def content_buffer(content: torch.Tensor) -> memoryview:
+    """Return the memory of a 1-D uint8 CPU tensor, without NumPy; valid while the tensor lives."""
+    if not content.numel():
+        return memoryview(b"")
+    return memoryview((ctypes.c_ubyte * content.numel()).from_address(content.data_ptr())).cast("B")
