@@ -70,7 +70,7 @@ def resnet(small: bool) -> Architecture:
     sizes = {"embedding_size": 8, "hidden_sizes": [16, 16, 32, 32], "depths": [1, 2, 1, 1]}
     config = ResNetConfig(num_labels=1000, **(sizes if small else {}))
     size = 32 if small else 224
-    return Architecture(ResNetForImageClassification, config, (1, 3, size, size))
+    return Architecture(ResNetForImageClassification, config, (4, 3, size, size))
 
 
 def llama(small: bool) -> Architecture:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -103,12 +104,32 @@ def load() -> Digits:
 
 
 def train(model: nn.Module, digits: Digits, epochs: int, on_epoch: Callable[[Epoch], None]) -> Training:
-    """Train ``model`` in place with AdamW on a one-cycle schedule; it ends up in eval mode."""
-    start = time.perf_counter()
+    """Train ``model`` in place with AdamW on a one-cycle schedule."""
+    with single_thread():
+        start = time.perf_counter()
+        history = []
+        for epoch in run_epochs(model, digits, epochs):
+            history.append(epoch)
+            on_epoch(epoch)
+        return Training(tuple(history), time.perf_counter() - start)
+
+
+@contextlib.contextmanager
+def single_thread() -> Iterator[None]:
+    """Let PyTorch use one thread: for images this small, a second one costs more than it gives."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def run_epochs(model: nn.Module, digits: Digits, epochs: int) -> Iterator[Epoch]:
+    """Train, and yield after each epoch how training stands."""
     batches = -(-len(digits.train_images) // BATCH)
     optimizer = torch.optim.AdamW(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=max(epochs, 1) * batches)
-    history = []
     for _ in range(epochs):
         model.train()
         total = 0.0
@@ -121,11 +142,7 @@ def train(model: nn.Module, digits: Digits, epochs: int, on_epoch: Callable[[Epo
             schedule.step()
             total += loss.item() * len(indices)
         logits = logits_in_batches(model, digits.test_images, BATCH)
-        epoch = Epoch(total / len(digits.train_images), accuracy(logits, digits.test_labels))
-        history.append(epoch)
-        on_epoch(epoch)
-    model.eval()
-    return Training(tuple(history), time.perf_counter() - start)
+        yield Epoch(total / len(digits.train_images), accuracy(logits, digits.test_labels))
 
 
 def logits_in_batches(model: nn.Module, images: Tensor, batch: int) -> Tensor:

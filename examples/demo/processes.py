@@ -36,10 +36,10 @@ class NewProcess:
     measured: dict[str, Any]
 
 
-def run_graph(graph: Path, weights: Path, inputs: dict[str, Tensor]) -> NewProcess:
-    """Run a saved graph in a new process, on any number of rows."""
-    inputs_file = graph.with_suffix(".inputs.safetensors")
-    outputs_file = graph.with_suffix(".outputs.safetensors")
+def run_graph(graph: Path, weights: Path, inputs: dict[str, Tensor], folder: Path) -> NewProcess:
+    """Run a saved graph in a new process, on any number of rows; they are exchanged in ``folder``."""
+    inputs_file = folder / f"{graph.stem}.inputs.safetensors"
+    outputs_file = folder / f"{graph.stem}.outputs.safetensors"
     save_file(inputs, inputs_file)
     start = time.perf_counter()
     measured = run_script("run_graph.py", graph, weights, inputs_file, outputs_file)

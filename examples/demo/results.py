@@ -73,6 +73,7 @@ class UntrainedResult:
 
     Attributes:
         name: What the demo calls it.
+        title: Its heading.
         weight_free: What `weight_free.py` measured.
         graph: The graph it saved.
         graph_file: Where.
@@ -82,6 +83,7 @@ class UntrainedResult:
     """
 
     name: str
+    title: str
     weight_free: dict[str, Any]
     graph: Graph
     graph_file: Path

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import trained
         import untrained
         from capturing import warm_up
-        from report.page import write_report
+        from rendering.page import write_report
 
         warm_up()
     options.output.mkdir(parents=True, exist_ok=True)

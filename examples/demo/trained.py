@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import digits
 import torch
-from capturing import capture, compared, run_claims, verification_claim
+from capturing import capture, compared, run_claims, timed, verification_claim
 from claims import Claim
 from processes import run_graph
 from results import (
@@ -36,7 +35,7 @@ def run_chapter(terminal: Terminal, output: Path, epochs: int) -> TrainedResult:
     eager, eager_seconds = eager_logits(terminal, model, images)
 
     batch = images.test_images[: digits.BATCH]
-    with terminal.work("extract its graph"):
+    with terminal.work("extract its graph, beside torch.export alone, twice each"):
         captured = capture(model, batch)
     graph = captured.graph
     text = format_ir(graph)
@@ -47,7 +46,7 @@ def run_chapter(terminal: Terminal, output: Path, epochs: int) -> TrainedResult:
         save_ir(graph, graph_file, weights=model.state_dict())
         (output / "digits.txt").write_text(text, encoding="utf-8")
     with terminal.work(f"load both in a new process and run all {len(images.test_images)} test images"):
-        process = run_graph(graph_file, weights_file, {"images": images.test_images})
+        process = run_graph(graph_file, weights_file, {"images": images.test_images}, output)
     run = compared(eager, eager_seconds, process)
     with terminal.work("verify the graph against the model"):
         report = verify_ir(graph, model, (batch,))
@@ -87,9 +86,7 @@ def eager_logits(
 ) -> tuple[torch.Tensor, float]:
     """Return eager PyTorch's logits of the test images, and the seconds they took."""
     with terminal.work(f"run the {len(images.test_images)} test images in eager PyTorch"):
-        start = time.perf_counter()
-        logits = digits.logits_in_batches(model, images.test_images, digits.BATCH)
-        return logits, time.perf_counter() - start
+        return timed(lambda: digits.logits_in_batches(model, images.test_images, digits.BATCH))
 
 
 def verify_damaged_copy(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 from architectures import Architecture, architecture
-from capturing import capture, compared, run_claims, verification_claim
+from capturing import capture, compared, run_claims, timed, verification_claim
 from claims import Claim
 from processes import extract_without_weights, run_graph
 from results import (
@@ -32,6 +31,11 @@ TITLES = {
     "resnet50": "ResNet-50, random weights",
     "llama-70b": "A Llama of 70 billion parameters, no weights at all",
 }
+BLOCKS = {
+    "gpt2": "transformer.h.0",
+    "resnet50": "resnet.encoder.stages.0.layers.1",
+    "llama-70b": "model.layers.0",
+}
 WITHOUT_WEIGHTS = ("llama-70b",)
 MEMORY_LIMIT = 3_000_000_000
 FILE_LIMIT = 30_000_000
@@ -39,7 +43,8 @@ FILE_LIMIT = 30_000_000
 
 def run_chapter(terminal: Terminal, output: Path, name: str, *, small: bool) -> UntrainedResult:
     """Run the chapter of one architecture; leaves its graph in ``output``."""
-    terminal.title(TITLES[name])
+    title = TITLES[name] + (", shrunk" if small else "")
+    terminal.title(title)
     graph_file = output / f"{name}.json"
     with terminal.work("build on meta, extract and save the graph, in a process without weights"):
         weight_free = extract_without_weights(name, graph_file, small=small)
@@ -49,7 +54,7 @@ def run_chapter(terminal: Terminal, output: Path, name: str, *, small: bool) -> 
         claims = size_claims(name, weight_free["peak_memory_bytes"], graph_file)
     else:
         captured, run, claims = with_weights(terminal, name, architecture(name, small=small), graph, graph_file)
-    result = UntrainedResult(name, weight_free, graph, graph_file, captured, run, tuple(claims))
+    result = UntrainedResult(name, title, weight_free, graph, graph_file, captured, run, tuple(claims))
     terminal.table(summary(result))
     for claim in claims:
         terminal.claim(claim)
@@ -64,12 +69,10 @@ def with_weights(
         torch.manual_seed(0)
         model = recipe.build()
     example = recipe.example()
-    with terminal.work("extract its graph"):
+    with terminal.work("extract its graph, beside torch.export alone, twice each"):
         captured = capture(model, example)
-    start = time.perf_counter()
     with torch.no_grad():
-        eager = model(example).logits
-    eager_seconds = time.perf_counter() - start
+        eager, eager_seconds = timed(lambda: model(example).logits)
     run = run_elsewhere(terminal, model, graph, graph_file, example, eager, eager_seconds)
     with terminal.work("verify the graph against the model"):
         report = verify_ir(graph, model, (example,))
@@ -105,7 +108,7 @@ def run_elsewhere(
             model.save_pretrained(folder)
             advance(shown_bytes(sum(file.stat().st_size for file in Path(folder).glob("*.safetensors"))))
         with terminal.work("load the weight-free graph and the weights in a new process and run them"):
-            process = run_graph(graph_file, Path(folder), {graph.inputs[0].name: example})
+            process = run_graph(graph_file, Path(folder, "model.safetensors"), {graph.inputs[0].name: example}, Path(folder))
     return compared(eager, eager_seconds, process)
 
 
@@ -135,7 +138,7 @@ def summary(result: UntrainedResult) -> list[tuple[str, str]]:
         ("parameters", shown_count(parameter_count(graph))),
         ("weights, if there were any" if result.run is None else "weights", shown_bytes(weight_bytes(graph))),
         ("graph file", shown_bytes(result.graph_file.stat().st_size)),
-        ("build and extract without weights", shown_seconds(seconds)),
+        ("built and extracted without weights in", shown_seconds(seconds)),
         *memory_rows(result),
     ]
     if result.capture is not None and result.run is not None:
@@ -156,4 +159,7 @@ def memory_rows(result: UntrainedResult) -> list[tuple[str, str]]:
     peak, imports = result.weight_free["peak_memory_bytes"], result.weight_free["imports_memory_bytes"]
     if peak is None or imports is None:
         return []
-    return [("peak memory without weights", f"{shown_bytes(peak)}, {shown_bytes(peak - imports)} of it for the model")]
+    return [
+        ("peak memory, without weights", shown_bytes(peak)),
+        ("of that, PyTorch and transformers", shown_bytes(imports)),
+    ]

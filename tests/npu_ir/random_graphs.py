@@ -16,7 +16,7 @@ from npu_ir.types import SCALAR_KINDS
 DTYPES = sorted(
     {item for item in vars(torch).values() if isinstance(item, torch.dtype) and not str(item).startswith("torch.q")}, key=str
 )
-Point = collections.namedtuple("Point", ["x", "y"])  # noqa: PYI024
+Point = collections.namedtuple("Point", ["x", "y"])
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=8)
 dtypes = st.sampled_from(DTYPES)

@@ -6,8 +6,6 @@ import errno
 import itertools
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from importlib import resources
@@ -192,7 +190,7 @@ def test_the_document_holds_one_node_per_line(tmp_path: Path) -> None:
         '  {"name": "relu#1", "op": "aten.relu.default", "inputs": ["relu"], "operands": ["self"], "attrs": {}, '
         '"outputs": [["relu#1", ["f32", [2]]]]},'
     ) in lines
-    assert len(lines) == 3 + 18
+    assert sum('"op": ' in line for line in lines) == 3
 
 
 def test_the_tensor_file_is_plain_safetensors(tmp_path: Path) -> None:
@@ -240,10 +238,8 @@ def test_a_moved_pair_of_files_loads(tmp_path: Path) -> None:
     saved(graph, tmp_path)
     moved = tmp_path / "elsewhere"
     moved.mkdir()
-    for name, content in files_in(tmp_path).items() if False else [
-        (path.name, path.read_bytes()) for path in tmp_path.iterdir() if path.is_file()
-    ]:
-        (moved / name).write_bytes(content)
+    for path in tmp_path.glob("graph*"):
+        path.rename(moved / path.name)
 
     assert load_ir(moved / "graph.json") == graph
 
@@ -275,24 +271,6 @@ def test_time_and_size_grow_with_the_number_of_nodes(tmp_path: Path) -> None:
 
     assert load_ir(path) == graph
     assert path.stat().st_size < 1_000_000
-
-
-def test_tensors_are_saved_and_loaded_without_numpy(tmp_path: Path) -> None:
-    program = """
-import sys
-sys.modules["numpy"] = None
-import torch
-from npu_ir import Graph, load_ir, save_ir
-graph = Graph()
-graph.set_outputs([graph.add_constant("a", torch.arange(6.0).view(2, 3).t()), graph.add_constant("b", torch.ones(3))])
-save_ir(graph, sys.argv[1])
-assert load_ir(sys.argv[1]) == graph
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "g.json")], capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stderr
 
 
 # Weights

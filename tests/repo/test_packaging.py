@@ -48,6 +48,24 @@ def test_importing_npu_ir_after_torch_loads_little_else() -> None:
     assert "torch._inductor" not in loaded.stdout
 
 
+def test_a_graph_is_saved_loaded_and_run_without_numpy(tmp_path: Path) -> None:
+    script = """
+import sys
+sys.modules["numpy"] = None  # importing it now fails
+import torch, npu_ir
+model, x = torch.nn.Linear(3, 2), torch.ones(1, 3)
+npu_ir.save_ir(npu_ir.extract_ir(model, (x,)), "graph.json", weights=model.state_dict())
+result = npu_ir.execute_ir(npu_ir.load_ir("graph.json"), (x,), weights="graph.weights.safetensors")
+assert torch.equal(result, model(x))
+"""
+
+    finished = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert finished.returncode == 0, finished.stderr
+
+
 def test_the_changelog_has_a_section_for_work_to_come() -> None:
     assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 

@@ -11,10 +11,17 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from npu_ir import Graph, Value, execute_ir, extract_ir, parse_ir
+from npu_ir import Graph, Value, execute_ir, extract_ir, load_ir, parse_ir, save_ir
 from tests.npu_ir.corpus.case import Call, Case
 from tests.npu_ir.corpus.comparison import assert_same
-from tests.npu_ir.corpus.observation import appearance, changed, copies, input_tensors, process_state, tensors_of
+from tests.npu_ir.corpus.observation import (
+    appearance,
+    changed,
+    copies,
+    input_tensors,
+    process_state,
+    tensors_of,
+)
 
 _RUN_SEED = 3
 
@@ -36,12 +43,16 @@ class Eager:
     changes: set[Any]
 
 
-def run_eagerly(case: Case) -> Eager:
-    """Return what the model of ``case`` does."""
-    model, given = case.make_model(), case.make_call()
+def run_eagerly(case: Case, model: nn.Module | None = None) -> Eager:
+    """Return what ``model`` does; a new one of ``case`` if None.
+
+    Without gradients, which a graph does not record: matmul folds its operands otherwise where one of
+    them requires gradients, and LSTM runs another kernel where they are recorded (torch 2.13).
+    """
+    model, given = (model or case.make_model()).requires_grad_(False), case.make_call()
     state, inputs = copies(tensors_of(model)), copies(input_tensors(given))
     torch.manual_seed(_RUN_SEED)
-    with case.under():
+    with case.under(), torch.no_grad():
         result = model(*given.args, **given.kwargs)
     changes = {*changed(state, tensors_of(model)), *changed(inputs, input_tensors(given))}
     return Eager(result, tensors_of(model), input_tensors(given), changes)
@@ -63,11 +74,14 @@ def _is_on_meta(model: nn.Module) -> bool:
     return any(tensor.is_meta for tensor in tensors_of(model).values())
 
 
-def capture_with_weights(case: Case) -> Graph:
-    """Return the graph of the real model; fail if the inputs are not as before."""
-    given = case.make_call()
-    graph = capture(case, case.make_model(), given)
+def capture_with_weights(case: Case, expected: Eager) -> Graph:
+    """Return the graph of the real model; fail if inputs or model do not serve as before."""
+    model, given = case.make_model(), case.make_call()
+    graph = capture(case, model, given)
     assert not changed(input_tensors(case.make_call()), input_tensors(given)), "extraction changed an input"
+    again = run_eagerly(case, model)
+    assert_same(again.result, expected.result, "the result of the model after extraction")
+    assert_same(again.state, expected.state, "the state of the model after extraction")
     return graph
 
 
@@ -108,7 +122,12 @@ def _through_text(graph: Graph, folder: Path) -> Graph:
     return parse_ir(str(graph), constants=data)
 
 
-WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_text]
+def _through_file(graph: Graph, folder: Path) -> Graph:
+    save_ir(graph, folder / "graph.json")
+    return load_ir(folder / "graph.json")
+
+
+WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_text, _through_file]
 
 
 def check_execution(case: Case, graphs: list[Graph], expected: Eager) -> None:

@@ -48,8 +48,8 @@ def _seen(name: str, module: nn.Module) -> Iterator[Any]:
     yield [(hooks, len(getattr(module, hooks))) for hooks in _HOOKS]
     for key, tensor in (*module._parameters.items(), *module._buffers.items(), *vars(module).items()):
         if isinstance(tensor, torch.Tensor):
-            yield key, id(tensor), tensor.device, tensor.dtype, tensor.requires_grad, tensor.is_leaf, tensor._version
-            yield tensor.grad is None if tensor.is_leaf else None
+            yield key, id(tensor), tensor.device, tensor.dtype, tensor.requires_grad, tensor.is_leaf
+            yield None if tensor.is_inference() else tensor._version, tensor.is_leaf and tensor.grad is None
 
 
 def process_state() -> list[Any]:

@@ -126,7 +126,7 @@ function("narrow_slices", lambda x: x.narrow(2, 1, 2) + x[..., -2:], one)
 
 function("eq", lambda x, y: (x == y, torch.eq(x, 1.0)), two, op="aten.eq.Tensor")
 function("ne", lambda x, y: x != y, two, op="aten.ne.Tensor")
-function("lt", lambda x: 0 < x, one, op="aten.gt.Scalar")
+function("lt", lambda x: x > 0, one, op="aten.gt.Scalar")
 function("gt", lambda x, y: (x > y, x < y, x >= 0, x <= 0), two, op="aten.lt.Tensor")
 function("where", lambda x, y: torch.where(x > 0, x, y), two, op="aten.where.self")
 function("where_scalars", lambda x: torch.where(x > 0, 1.0, x) + torch.where(x > 0, 1, 0), one, op="aten.where.ScalarSelf")

@@ -101,6 +101,17 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def can_be_functionalized(op: OpOverload) -> bool:
+    """Return whether PyTorch has a kernel that replaces ``op``, which writes, by a functional op."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Functionalize"))
+
+
+def overloads(namespace: str, name: str) -> list[OpOverload]:
+    """Return every overload of the op ``namespace.name``; none where there is no such op."""
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    return [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
+
+
 def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
     """Put what a composite op consists of in place of one call of it, in an FX graph of fakes."""
     from torch._C import DispatchKey

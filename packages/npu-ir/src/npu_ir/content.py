@@ -6,7 +6,6 @@ import ctypes
 
 import torch
 
-
 # By size in bytes, a dtype whose elements move unchanged: some dtypes (int1, ..., uint7) cannot be copied.
 BITS_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
@@ -16,11 +15,12 @@ def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
     resolved = tensor.detach().resolve_conj().resolve_neg().cpu()
     if not resolved.numel():
         return torch.empty(0, dtype=torch.uint8)
-    return resolved.view(BITS_OF_SIZE[tensor.itemsize]).contiguous().reshape(-1).view(torch.uint8)
+    packed = resolved.view(BITS_OF_SIZE[tensor.itemsize]).contiguous()
+    return packed.as_strided((packed.numel(),), (1,)).view(torch.uint8)  # a dimension of size 1 may have any stride
 
 
 def content_buffer(content: torch.Tensor) -> memoryview:
     """Return the memory of a 1-D uint8 CPU tensor, without NumPy; valid while the tensor lives."""
     if not content.numel():
-        return memoryview(b"")
+        return memoryview(bytearray())
     return memoryview((ctypes.c_ubyte * content.numel()).from_address(content.data_ptr())).cast("B")

@@ -97,8 +97,10 @@ class Graph:
 
     @property
     def call(self) -> tuple[Structure, tuple[Any, ...]]:
-        """How the graph is called: the structure of ``(args, kwargs)``, and at its leaves the
-        inputs or the literals that the graph was made for."""
+        """How the graph is called: the structure of ``(args, kwargs)``, and what its leaves are.
+
+        A leaf is an input, or a literal that the graph was made for.
+        """
         if self._call is not None:
             return self._call
         leaves, structure = flatten((self.inputs, {}))

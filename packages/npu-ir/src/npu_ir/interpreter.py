@@ -129,6 +129,7 @@ def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]
 @contextlib.contextmanager
 def _no_outside_influence(device: torch.device) -> Iterator[None]:
     """Shut out what would change the meaning of an op: autograd, autocast, the default device."""
-    with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False):
-        with torch.autocast(device.type, enabled=False) if device.type not in ("cpu", "meta") else contextlib.nullcontext():
-            yield
+    accelerated = device.type not in ("cpu", "meta")
+    autocast = torch.autocast(device.type, enabled=False) if accelerated else contextlib.nullcontext()
+    with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False), autocast:
+        yield

@@ -187,20 +187,20 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure.kind in _SEQUENCES:
         return _SEQUENCES[structure.kind](parts)
     if structure.kind == "dict":
-        return dict(zip(_keys(structure.context), parts, strict=True))
+        return dict(zip(dict_keys(structure.context), parts, strict=True))
     if structure.kind == "namedtuple":
         return _namedtuple_type(*structure.context)(*parts)
     if structure.kind == "defaultdict":
         factory, keys = structure.context
-        return collections.defaultdict(_FACTORIES[factory], zip(_keys(keys), parts, strict=True))
+        return collections.defaultdict(_FACTORIES[factory], zip(dict_keys(keys), parts, strict=True))
     if structure.kind == "collections.OrderedDict":
-        return collections.OrderedDict(zip(_keys(structure.context), parts, strict=True))
+        return collections.OrderedDict(zip(dict_keys(structure.context), parts, strict=True))
     return _registered(structure.kind).unflatten(parts, structure.context)
 
 
-def _keys(context: Literal) -> list[Any]:
+def dict_keys(context: Literal) -> list[Any]:
     """Return the keys of a dict: a literal has lists for tuples, and no list can be a key."""
-    return [tuple(_keys(key)) if isinstance(key, list) else key for key in context]
+    return [tuple(dict_keys(key)) if isinstance(key, list) else key for key in context]
 
 
 def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
@@ -234,7 +234,7 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     kind, context, parts = _open(tree) or (LEAF, None, [])
     wanted = "tuple" if structure.kind == "torch.Size" else structure.kind  # either may stand for the other
     if isinstance(tree, dict) and kind == "dict" == structure.kind:
-        keys = _keys(structure.context)
+        keys = dict_keys(structure.context)
         if set(tree) != set(keys):
             raise ExecutionError(f"expected keys {keys}, got {list(tree)}", where=path, fix="pass what the model was captured with")
         context, parts = structure.context, [tree[key] for key in keys]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
 from npu_ir.node import InputKind, OpNode, Value
-from npu_ir.ops.arguments import flatten_arguments
+from npu_ir.ops.arguments import FlatArguments, flatten_arguments
 from npu_ir.ops.schema import OpSchema, op_type_of, schema_of
 from npu_ir.structure import from_torch_spec
 from npu_ir.types import ScalarType, TensorType, Type, type_of
@@ -277,7 +278,7 @@ def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload)
         flat = flatten_arguments(schema, converter.value(node.args), converter.value(node.kwargs), _is_value)
     except GraphError as error:
         raise ConversionError(error.message, where=place(node), fix=error.fix) from error
-    types = converter.types(node)
+    types = _with_kept_dtypes(schema, flat, converter.types(node))
     name = _node_name(node, schema)
     inserted = converter.insert(
         node,
@@ -290,6 +291,21 @@ def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload)
         output_names=_output_names(name, schema, len(types)),
     )
     return converter._nested(node, inserted.outputs)
+
+
+def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) -> list[Type]:
+    """Give the new content of an argument (``running_mean_out``) the argument's dtype.
+
+    The FakeTensors of half-precision running statistics are float32, the op's results are not (torch 2.13).
+    """
+    if len(schema.return_names) != len(types):
+        return types
+    given = {f"{name}_out": value.type for name, value in zip(flat.operands, flat.inputs, strict=True)}
+    kept = [given.get(name) for name in schema.return_names]
+    return [
+        dataclasses.replace(type, dtype=old.dtype) if isinstance(old, TensorType) and isinstance(type, TensorType) else type
+        for old, type in zip(kept, types, strict=True)
+    ]
 
 
 def _is_value(argument: Any) -> bool:

@@ -127,8 +127,8 @@ def _dress(tensor: torch.Tensor, mode: Any, dressed: dict[int, torch.Tensor]) ->
         with mode:
             fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         if isinstance(tensor, torch.nn.Parameter):
-            fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
-        dressed[id(tensor)] = fake
+            fake = torch.nn.Parameter(fake)
+        dressed[id(tensor)] = fake.requires_grad_(tensor.requires_grad)
     return dressed[id(tensor)]
 
 

@@ -21,13 +21,15 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
+from npu_ir.capture.writes import hides_a_write, schema_of_node, spell_out_write, tensor_of, written
 from npu_ir.errors import ConversionError
-from npu_ir.ops.schema import OpSchema, op_type_of, resolve, schema_of
+from npu_ir.ops.schema import op_type_of, resolve, schema_of
 
 GRAD_REGION = "wrap_with_set_grad_enabled"
 AUTOCAST_REGION = "wrap_with_autocast"
@@ -52,53 +54,17 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
     """Return ``program`` in a form whose conversion is functional.
 
     Raises:
-        ConversionError: Partly overlapping parameters, buffers or inputs are changed in place, or
-            PyTorch's functionalization fails.
+        ConversionError: Partly overlapping parameters, buffers or inputs are changed in place, the
+            shape of one is, or PyTorch's functionalization fails.
     """
     aliases = _Aliases(program.graph)
+    _require_same_shapes(program)
     replacements = None
     if not _has_region(program, AUTOCAST_REGION) and not torch.is_autocast_enabled("cpu"):
         replacements = _direct_replacements(program, aliases)
     if replacements is not None:
         return FunctionalProgram(program, replacements, aliases.ties)
     return FunctionalProgram(_traced_again(program, aliases), ties=aliases.ties)
-
-
-def _tensor(node: Node) -> torch.Tensor | None:
-    value = node.meta.get("val")
-    return value if isinstance(value, torch.Tensor) and value.layout is torch.strided else None
-
-
-def _schema(node: Node) -> OpSchema | None:
-    return schema_of(node.target) if isinstance(node.target, _torch.OpOverload) else None
-
-
-def _written(node: Node) -> list[Node]:
-    """Return the nodes whose tensors ``node`` changes in place."""
-    schema = _schema(node)
-    if schema is None or not schema.writes:
-        return []
-    given = dict(zip((arg.name for arg in schema.args), node.args, strict=False)) | node.kwargs
-    written = []
-    for arg in schema.args:
-        if arg.writes:
-            value = given.get(arg.name)
-            written += [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, Node)]
-    return written
-
-
-def _hides_a_write(node: Node) -> bool:
-    """Whether a composite op updates running statistics that its schema declares read-only.
-
-    ``batch_norm`` and ``instance_norm`` in training mode do. PyTorch's functionalization knows the
-    first; the second is taken apart before it runs.
-    """
-    schema = _schema(node)
-    if schema is None or "running_mean" not in schema.by_name or schema.writes:
-        return False
-    given = dict(zip((arg.name for arg in schema.args), node.args, strict=False)) | node.kwargs
-    is_training = any(given.get(name) for name in ("training", "train", "use_input_stats"))
-    return is_training and isinstance(given.get("running_mean"), Node)
 
 
 class _Aliases:
@@ -118,10 +84,10 @@ class _Aliases:
         self.ties: dict[str, str] = {}
         self._same: dict[int, int] = {}
         for node in graph.nodes:
-            tensor = _tensor(node)
+            tensor = tensor_of(node)
             if tensor is None:
                 continue
-            source = _eval_dropout_input(node)
+            source = _idle_dropout_input(node)
             if source is not None:
                 self._same[_torch.storage_id(tensor)] = self.storage(source)
             storage = self.storage(tensor)
@@ -143,11 +109,11 @@ class _Aliases:
 
     def of(self, node: Node) -> list[Node]:
         """Return every node that shares memory with ``node``, itself included."""
-        tensor = _tensor(node)
+        tensor = tensor_of(node)
         return [node] if tensor is None else self.members[self.storage(tensor)]
 
     def is_from_outside(self, node: Node) -> bool:
-        tensor = _tensor(node)
+        tensor = tensor_of(node)
         return tensor is None or self.storage(tensor) in self.outside
 
 
@@ -157,11 +123,12 @@ _DROPOUTS = frozenset(
 )
 
 
-def _eval_dropout_input(node: Node) -> torch.Tensor | None:
-    """Return what a dropout in eval mode gets: eager returns it itself, the FakeTensor is a copy (torch 2.13)."""
-    if node.target in _DROPOUTS and len(node.args) == 3 and node.args[2] is False and isinstance(node.args[0], Node):
-        return _tensor(node.args[0])
-    return None
+def _idle_dropout_input(node: Node) -> torch.Tensor | None:
+    """Return what a dropout gets that drops nothing: eager returns it itself, the FakeTensor is a copy (torch 2.13)."""
+    if node.target not in _DROPOUTS or len(node.args) != 3 or not isinstance(node.args[0], Node):
+        return None
+    _, probability, is_training = node.args
+    return tensor_of(node.args[0]) if probability == 0 or is_training is False else None
 
 
 def _same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -171,6 +138,21 @@ def _same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
         and left.stride() == right.stride()
         and left.storage_offset() == right.storage_offset()
     )
+
+
+def _require_same_shapes(program: ExportedProgram) -> None:
+    """Refuse ops such as ``t_`` that give an input or buffer itself, not a view of it, another shape."""
+    for node in program.graph.nodes:
+        if isinstance(node.target, _torch.OpOverload) and torch.Tag.inplace_view in node.target.tags:
+            root = node
+            while root.op != "placeholder" and written(root):
+                root = written(root)[0]
+            if root.op == "placeholder" and not _same_view(root.meta["val"], node.meta["val"]):
+                raise ConversionError(
+                    f"{node.target} changes the shape or strides of {root.name!r}, which comes from outside",
+                    where=place(node),
+                    fix="take a view of it: y = x.t() in place of x.t_()",
+                )
 
 
 def _has_region(program: ExportedProgram, name: str) -> bool:
@@ -195,15 +177,15 @@ def _direct_replacements(
     replacements = {}
     for graph in _graphs(program.graph_module):
         for node in graph.nodes:
-            if _hides_a_write(node):
+            if hides_a_write(node):
                 return None
-            written = _written(node)
-            if not written:
+            targets = written(node)
+            if not targets:
                 continue
-            functional = _functional_op(node) if graph is program.graph and len(written) == 1 else None
-            if functional is None or not _is_invisible(node, written[0], aliases):
+            functional = _functional_op(node) if graph is program.graph and len(targets) == 1 else None
+            if functional is None or not _is_invisible(node, targets[0], aliases):
                 return None
-            replacements[node] = functional, written[0]
+            replacements[node] = functional, targets[0]
     return replacements
 
 
@@ -222,7 +204,7 @@ def _is_invisible(node: Node, written: Node, aliases: _Aliases) -> bool:
 
 def _functional_op(node: Node) -> _torch.OpOverload | None:
     """Return the op that computes what ``node`` writes, if it exists and gives the same type."""
-    schema = _schema(node)
+    schema = schema_of_node(node)
     assert schema is not None
     namespace, name, overload = op_type_of(schema.op).split(".")
     functional = resolve(f"{namespace}.{name.removesuffix('_')}.{overload}") if name.endswith("_") else None
@@ -237,7 +219,7 @@ def _functional_op(node: Node) -> _torch.OpOverload | None:
 
 def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     """Whether ``functional`` gives the dtype, shape and strides that writing in place keeps."""
-    expected = _tensor(node)
+    expected = tensor_of(node)
     if expected is None:
         return False
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
@@ -254,29 +236,48 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
     """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed."""
     prepared = _with_own_graph(program)
     nodes = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
-    changed = {node for node in program.graph.nodes if _written(node) or _hides_a_write(node)}
-    storages = {aliases.storage(tensor) for node in changed for item in _targets(node) if (tensor := _tensor(item)) is not None}
+    changed = {node for node in program.graph.nodes if written(node) or hides_a_write(node)}
+    storages = {aliases.storage(tensor) for node in changed for item in _targets(node) if (tensor := tensor_of(item)) is not None}
     _separate_placeholders(program, prepared, nodes, aliases, storages)
     for node in list(prepared.graph.nodes):
         _expose_alias(node, aliases, storages)
-        if _hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
+    for node in list(prepared.graph.nodes):
+        if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
             _torch.inline_decomposition(prepared.graph_module, node)
+        else:
+            spell_out_write(node)
     prepared.graph_module.recompile()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own LeafSpec
             functional: ExportedProgram = prepared.run_decompositions({})
-            return functional
     except Exception as error:
         raise ConversionError(
             f"PyTorch cannot make the program functional: {type(error).__name__}: {str(error).strip().splitlines()[:1]}",
             fix="the exception above is PyTorch's own; write without in-place updates of aliased tensors",
         ) from error
+    _require_writes(program, functional, aliases)
+    return functional
+
+
+def _require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: _Aliases) -> None:
+    """Refuse a functional program that lost a write to what comes from outside."""
+    kept = {spec.target for spec in functional.graph_signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT}
+    names = {spec.arg.name: {spec.arg.name, spec.target} for spec in program.graph_signature.input_specs}
+    for node in program.graph.nodes:
+        for target in written(node):
+            sources = [other.name for other in aliases.of(target) if other.op == "placeholder"]
+            if sources and torch.Tag.inplace_view not in node.target.tags and not any(names[name] & kept for name in sources):
+                raise ConversionError(
+                    f"PyTorch's functionalization loses what {node.target} writes into {sources[0]!r}",
+                    where=place(node),
+                    fix="assign the result of the op, then copy it: x.copy_(result)",
+                )
 
 
 def _targets(node: Node) -> list[Node]:
     """Return the nodes that ``node`` may change, hidden writes included."""
-    return _written(node) or [item for item in node.all_input_nodes if item.op == "placeholder"]
+    return written(node) or [item for item in node.all_input_nodes if item.op == "placeholder"]
 
 
 def _with_own_graph(program: ExportedProgram) -> ExportedProgram:
@@ -311,7 +312,7 @@ def _separate_placeholders(
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
     by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for node in by_name.values():
-        tensor = _tensor(node)
+        tensor = tensor_of(node)
         if tensor is None or aliases.storage(tensor) not in storages:
             continue
         group = [other for other in aliases.of(node) if other.op == "placeholder"]
@@ -345,17 +346,20 @@ def _unshared(tensor: torch.Tensor) -> torch.Tensor:
 
 def _expose_alias(node: Node, aliases: _Aliases, storages: set[int]) -> None:
     """Put an explicit view in place of an op that hides that its result is memory of an argument."""
-    tensor = _tensor(node)
+    tensor = tensor_of(node)
     if tensor is None or node.op != "call_function" or aliases.storage(tensor) not in storages:
+        return
+    if _idle_dropout_input(node) is not None:
+        node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
         return
     root = node
     while root.target is _torch.GETITEM:
         root = root.args[0]  # type: ignore[assignment]
-    schema = _schema(root)
+    schema = schema_of_node(root)
     if schema is None or schema.writes or any(item.alias_info is not None for item in schema.op._schema.returns):
         return
     for item in root.all_input_nodes:
-        source = _tensor(item)
+        source = tensor_of(item)
         if source is not None and aliases.storage(source) == aliases.storage(tensor):
             with node.graph.inserting_after(node):
                 view = node.graph.call_function(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
@@ -29,6 +30,8 @@ exit codes:
 def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[str] | None) -> int:
     """Parse ``argv``, run the command it names, and return an exit code whatever happens."""
     debug = False
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no error
     try:
         options = build_parser().parse_args(argv)
         debug = options.debug

@@ -17,7 +17,7 @@ def add_file(parser: argparse._ActionsContainer, *names: str, help: str) -> None
 
 def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
     """Add ``--input``, which `npu_ir.cli.input_text` reads."""
-    parser.add_argument("-i", "--input", action="append", default=[], metavar="[NAME=]VALUE", help=help)
+    parser.add_argument("-i", "--input", action="append", default=[], metavar="NAME=VALUE", help=help)
 
 
 def add_factory(parser: argparse.ArgumentParser) -> None:

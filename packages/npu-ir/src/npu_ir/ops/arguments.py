@@ -201,7 +201,7 @@ class _Taker:
             given = arg.name in self._recorded
         else:
             given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
-        return given, self._slot(arg, arg.name) if given else None
+        return given, self._slot(arg.name) if given else None
 
     def _unsized(self, arg: SchemaArg) -> int:
         """Return how many inputs a list takes whose size no attr tells."""
@@ -210,9 +210,9 @@ class _Taker:
         return sum(name.partition("[")[0] == arg.name for name in self._recorded)
 
     def _list(self, arg: SchemaArg, mask: list[bool]) -> list[Slot | None]:
-        return [None if is_none else self._slot(arg, list_operand(arg.name, index)) for index, is_none in enumerate(mask)]
+        return [None if is_none else self._slot(list_operand(arg.name, index)) for index, is_none in enumerate(mask)]
 
-    def _slot(self, arg: SchemaArg, operand: str) -> Slot:
+    def _slot(self, operand: str) -> Slot:
         if self._recorded is not None:
             index = self._recorded.get(operand)
         else:

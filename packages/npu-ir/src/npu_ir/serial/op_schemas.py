@@ -45,4 +45,4 @@ def _is_plausible(schema: str) -> bool:
     for char in schema:
         depth += (char in "([") - (char in ")]")
         deepest = max(deepest, depth)
-    return len(schema) <= _MAX_LENGTH and deepest <= _MAX_NESTING
+    return schema.isascii() and len(schema) <= _MAX_LENGTH and deepest <= _MAX_NESTING

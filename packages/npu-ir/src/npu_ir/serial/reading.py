@@ -135,7 +135,7 @@ class GraphReader:
         except GraphError as error:
             raise place.error(error.message) from error
         if node.name != name:
-            raise place.at("name").error(f"{shown(name)} is the name of another node, or no name")
+            raise place.at("name").error(f"{shown(name)} is the name of another node")
         for index, value in enumerate(node.outputs):
             self._values[self._new_name(names[index], place, "outputs", index, 0)] = value
 

@@ -13,7 +13,7 @@ from npu_ir.errors import ParseError
 from npu_ir.literals import Literal, literal_from_json, literal_to_json
 from npu_ir.node import Value
 from npu_ir.serial.place import Place, RecordKeys, read_items, read_record, read_text, shown
-from npu_ir.structure import LEAF, LEAF_STRUCTURE, Structure
+from npu_ir.structure import LEAF, LEAF_STRUCTURE, Structure, dict_keys
 
 _MAX_DEPTH = 200
 _CONTAINER_KEYS = RecordKeys(frozenset({"kind", "items"}), frozenset({"context"}))
@@ -87,11 +87,7 @@ def _context_problem(kind: str, context: Literal, count: int) -> str | None:
 def _keys(keys: Literal, count: int) -> str | None:
     if not isinstance(keys, list) or len(keys) != count:
         return f"expected a list of {count} keys"
-    try:
-        distinct = len(set(keys))
-    except TypeError:
-        return "a key of a dict is no list"
-    return None if distinct == count else "two keys of a dict are equal"
+    return None if len(set(dict_keys(keys))) == count else "two keys of a dict are equal"
 
 
 def _default_and_keys(context: Literal, count: int) -> str | None:
@@ -111,6 +107,7 @@ def _type_and_fields(context: Literal, count: int) -> str | None:
 
 _CONTEXT_PROBLEMS: dict[str, Callable[[Literal, int], str | None]] = {
     "dict": _keys,
+    "collections.OrderedDict": _keys,
     "defaultdict": _default_and_keys,
     "namedtuple": _type_and_fields,
 }

@@ -17,7 +17,15 @@ from npu_ir.text.data import read_data
 from npu_ir.text.lexer import Token, position, tokens
 from npu_ir.text.operands import Operand, ungroup
 from npu_ir.text.printer import implied_node_name
-from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, Type, is_dtype_name, memory_format_strides, parse_dtype
+from npu_ir.types import (
+    SCALAR_KINDS,
+    ScalarType,
+    TensorType,
+    Type,
+    is_dtype_name,
+    memory_format_strides,
+    parse_dtype,
+)
 
 _WORDS: dict[str, Literal] = {"None": None, "True": True, "False": False, **LAYOUTS, **MEMORY_FORMATS}
 _MAX_DEPTH = 200

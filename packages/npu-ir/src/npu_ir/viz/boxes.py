@@ -95,7 +95,9 @@ class NodeBoxes:
     def _op_box(self, id: str, node: OpNode, part: Part, around: tuple[str, ...]) -> Box:
         weights = _weights([node])
         path = _relative(self._outline.paths[part.start], around)
-        names = ", ".join(f"%{value.name}" for value in node.outputs) or node.name
+        names = f"%{node.outputs[0].name}" if node.outputs else node.name
+        if len(node.outputs) > 1:
+            names += ", ..."
         details = [printable(f"{path}: {names}" if path else names)]
         if weights and not self._name_weights:
             details.append(weights_caption(weights))

@@ -46,16 +46,13 @@ def _items(items: tuple[Box | Frame, ...], level: int) -> Iterator[str]:
 
 def _box(box: Box) -> str:
     style = STYLES[box.kind]
-    looks = ["filled"]
-    if style.dot == "box":
-        looks.append("rounded")
-    if style.dashed:
-        looks.append("dashed")
+    shape, *looks = style.dot
+    looks += ["filled", "dashed"] if style.dashed else ["filled"]
     text = f"<B>{html.escape(box.title)}</B>" + "".join(
         f'<BR/><FONT POINT-SIZE="10" COLOR="{MUTED}">{html.escape(line)}</FONT>' for line in box.details
     )
     return (
-        f'label=<{text}>, shape={style.dot}, style="{",".join(looks)}", fillcolor="{style.fill}", '
+        f'label=<{text}>, shape={shape}, style="{",".join(looks)}", fillcolor="{style.fill}", '
         f'color="{style.stroke}", tooltip={_quoted(box.tooltip or box.title)}'
         f"{', peripheries=2' if style.svg == 'double' else ''}"
     )

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from npu_ir.viz.columns import FRAME_PAD
 from npu_ir.viz.layout import FRAME_BOTTOM, FRAME_TOP
-from npu_ir.viz.placement import FRAME_PAD, Spot
+from npu_ir.viz.spots import Spot
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_ir.viz.placement import Spot, order_layers, place_layers
+from npu_ir.viz.columns import place_columns
+from npu_ir.viz.ordering import order_layers
+from npu_ir.viz.spots import Spot
 
 _ROW_GAP = 40.0
 # Above a frame's first layer, where its title stands, and below its last one.
@@ -70,7 +72,7 @@ def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> La
         layers[spot.layer].append(spot)
     routes = _route(spots, downward, layers)
     order_layers(layers)
-    place_layers(layers)
+    place_columns(layers)
     height = _stack(layers)
     return Layout(spots, layers, routes, height)
 

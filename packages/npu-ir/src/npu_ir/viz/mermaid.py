@@ -9,17 +9,22 @@ from collections.abc import Iterator
 from npu_ir.viz.diagram import Box, BoxKind, Diagram, Frame
 from npu_ir.viz.style import FRAME, FRAME_FILL, LINE, STYLES, TEXT
 
-# What means something to mermaid, to Markdown (an underscore inside a word does not) or to HTML.
-_SPECIAL = re.compile(r"[^\w ,.=+/()-]|(?<![^\W_])_|_(?![^\W_])")
+# What means something to mermaid, to Markdown (an underscore or a colon inside a word or before a space
+# does not) or to HTML.
+_SPECIAL = re.compile(r"[^\w ,.=+/():_-]|(?<![^\W_])_|_(?![^\W_])|:(?=\S)")
+# Mermaid reads line breaks, formulas and icons even out of coded characters, unless something invisible follows.
+_STILL_SPECIAL = frozenset("\\$:")
+# What no code can bring into a title.
+_TITLE = str.maketrans({"<": "\uff1c", ">": "\uff1e", "&": "\uff06"})
 # A label that starts like a list is taken for one.
-_LIST = re.compile(r"^(\s*\d*)([-+.)])")
+_LIST = re.compile(r"^(\s*\d*)([-+.)])(?=\s)")
 
 
 def format_mermaid(diagram: Diagram) -> str:
     """Return ``diagram`` as a mermaid flowchart."""
     lines = [
         "---",
-        f"title: {json.dumps(f'{diagram.title}: {diagram.summary}', ensure_ascii=False)}",
+        f"title: {_title(diagram)}",
         "---",
         "flowchart TD",
         *_items(diagram.items, 1),
@@ -64,7 +69,16 @@ def _quoted(text: str) -> str:
     return f'"{_escaped(text)}"'
 
 
+def _title(diagram: Diagram) -> str:
+    text = f"{diagram.title}: {diagram.summary}".translate(_TITLE)
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _escaped(text: str) -> str:
     """Return ``text`` with mermaid's entity codes for whatever is special anywhere."""
-    coded = _SPECIAL.sub(lambda match: f"#{ord(match[0])};", text)
-    return _LIST.sub(lambda match: f"{match[1]}#{ord(match[2])};", coded)
+    coded = _SPECIAL.sub(lambda match: _code(match[0]), text)
+    return _LIST.sub(lambda match: match[1] + _code(match[2]), coded)
+
+
+def _code(char: str) -> str:
+    return f"#{ord(char)};#8203;" if char in _STILL_SPECIAL else f"#{ord(char)};"

@@ -26,7 +26,7 @@ class Style:
         fill: Colour inside.
         stroke: Colour of the border.
         svg: Shape in our own drawings, see `npu_ir.viz.svg`.
-        dot: Shape of a graphviz node.
+        dot: Shape of a graphviz node, and its style besides filled.
         mermaid: What stands around the text of a mermaid node.
         dashed: Whether the border is.
     """
@@ -34,20 +34,20 @@ class Style:
     fill: str
     stroke: str
     svg: str
-    dot: str
+    dot: tuple[str, ...]
     mermaid: tuple[str, str]
     dashed: bool = False
 
 
 STYLES = {
-    BoxKind.INPUT: Style("#d8f3dc", "#2d6a4f", "pill", "oval", ("([", "])")),
-    BoxKind.OP: Style("#ffffff", "#57606a", "rounded", "box", ("(", ")")),
-    BoxKind.WEIGHTED: Style("#dbeafe", "#1d4ed8", "rounded", "box", ("(", ")")),
-    BoxKind.MODULE: Style("#ede9fe", "#5b21b6", "double", "box", ("[[", "]]")),
-    BoxKind.PARAMETER: Style("#fef3c7", "#92400e", "note", "note", ("[(", ")]")),
-    BoxKind.BUFFER: Style("#ffe4d6", "#9a3412", "note", "note", ("[(", ")]")),
-    BoxKind.CONSTANT: Style("#e5e7eb", "#374151", "note", "note", ("[/", "/]")),
-    BoxKind.OUTPUT: Style("#cffafe", "#155e75", "pill", "oval", ("([", "])")),
-    BoxKind.UPDATE: Style("#fce7f3", "#9d174d", "hexagon", "octagon", ("{{", "}}")),
-    BoxKind.MORE: Style("#ffffff", "#57606a", "rounded", "box", ("(", ")"), dashed=True),
+    BoxKind.INPUT: Style("#d8f3dc", "#2d6a4f", "pill", ("oval",), ("([", "])")),
+    BoxKind.OP: Style("#ffffff", "#57606a", "rounded", ("box", "rounded"), ("(", ")")),
+    BoxKind.WEIGHTED: Style("#dbeafe", "#1d4ed8", "rounded", ("box", "rounded"), ("(", ")")),
+    BoxKind.MODULE: Style("#ede9fe", "#5b21b6", "double", ("box", "rounded"), ("[[", "]]")),
+    BoxKind.PARAMETER: Style("#fef3c7", "#92400e", "note", ("note",), ("[(", ")]")),
+    BoxKind.BUFFER: Style("#ffe4d6", "#9a3412", "note", ("note",), ("[(", ")]")),
+    BoxKind.CONSTANT: Style("#e5e7eb", "#374151", "note", ("note",), ("[/", "/]")),
+    BoxKind.OUTPUT: Style("#cffafe", "#155e75", "pill", ("oval",), ("([", "])")),
+    BoxKind.UPDATE: Style("#fce7f3", "#9d174d", "hexagon", ("box", "diagonals"), ("{{", "}}")),
+    BoxKind.MORE: Style("#ffffff", "#57606a", "rounded", ("box", "rounded"), ("(", ")"), dashed=True),
 }

@@ -9,7 +9,7 @@ from npu_ir.viz.diagram import NODE_KINDS, Box, BoxKind, Diagram, Edge, Frame
 from npu_ir.viz.frames import Row, frame_rows
 from npu_ir.viz.glyphs import DETAIL_SIZE, LINE_HEIGHT, TITLE_SIZE, box_size, outline, text_width
 from npu_ir.viz.layout import Layout, Shape, lay_out
-from npu_ir.viz.placement import Spot
+from npu_ir.viz.spots import Spot
 from npu_ir.viz.style import FONTS, FRAME, FRAME_FILL, LINE, MUTED, STYLES, TEXT
 
 _MARGIN = 24.0

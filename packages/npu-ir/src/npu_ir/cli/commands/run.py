@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
     print_table(("result", "value"), [(path, value_line(value)) for path, value in results.items()])
     lines = {"weights": origin, "time": f"{seconds:.3f} s for {len(graph):,} nodes"}
     if call.invented:
-        lines["random"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
+        lines["random data"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
     if options.output is not None:
         left_out = save_results(results, options.output)
         lines["saved"] = f"{options.output}" + (

@@ -1,0 +1,152 @@
+"""What an FX node changes in place; and writes spelled out that PyTorch's functionalization gets wrong.
+
+Functionalization replaces an op that writes by a functional one through a kernel made for that op.
+Where there is none (``polygamma_``, ``out=`` of most composite ops, torch 2.13) it fails, or loses the
+write without a word. Such an op is taken apart before: its functional form, then a copy into what it
+writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from npu_ir import _torch
+from npu_ir.ops.schema import OpSchema, schema_of
+
+
+def tensor_of(node: Node) -> torch.Tensor | None:
+    """Return the FakeTensor of what ``node`` returns; None where that is no strided tensor."""
+    value = node.meta.get("val")
+    return value if isinstance(value, torch.Tensor) and value.layout is torch.strided else None
+
+
+def schema_of_node(node: Node) -> OpSchema | None:
+    """Return the schema of the op that ``node`` calls; None where it calls no op."""
+    return schema_of(node.target) if isinstance(node.target, _torch.OpOverload) else None
+
+
+def written(node: Node) -> list[Node]:
+    """Return the nodes whose tensors ``node`` changes in place."""
+    schema = schema_of_node(node)
+    if schema is None or not schema.writes:
+        return []
+    given = _arguments(node, schema)
+    targets = []
+    for arg in schema.args:
+        if arg.writes:
+            value = given.get(arg.name)
+            targets += [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, Node)]
+    return targets
+
+
+def hides_a_write(node: Node) -> bool:
+    """Whether an op updates running statistics that its schema declares read-only.
+
+    ``batch_norm``, ``native_batch_norm`` and ``instance_norm`` in training mode do. PyTorch's
+    functionalization knows the first two; the last is taken apart before it runs.
+    """
+    schema = schema_of_node(node)
+    if schema is None or "running_mean" not in schema.by_name or schema.by_name["running_mean"].writes:
+        return False
+    given = _arguments(node, schema)
+    is_training = any(given.get(name) for name in ("training", "train", "use_input_stats"))
+    return is_training and isinstance(given.get("running_mean"), Node)
+
+
+def _arguments(node: Node, schema: OpSchema) -> dict[str, Any]:
+    return dict(zip((arg.name for arg in schema.args), node.args, strict=False)) | node.kwargs
+
+
+def spell_out_write(node: Node) -> None:
+    """Put the functional form and copies in place of ``node`` where functionalization needs that.
+
+    Left as it is: an op that PyTorch functionalizes by itself, or without a functional form that
+    gives results of the type it writes.
+    """
+    schema = schema_of_node(node)
+    if schema is None or not schema.writes or not _is_misread(schema):
+        return
+    given = _arguments(node, schema)
+    names = _destinations(schema) or [arg.name for arg in schema.args if arg.writes]
+    targets = [given.pop(name) if name in _destinations(schema) else given[name] for name in names]
+    for functional in _functional_forms(schema):
+        args, kwargs = _ordered(functional, given)
+        results = _results(node, functional, args, kwargs)
+        if [_type(result) for result in results] == [_type(target.meta["val"]) for target in targets]:
+            _replace(node, (functional, args, kwargs), results, targets)
+            return
+
+
+def _is_misread(schema: OpSchema) -> bool:
+    """Whether functionalization has no kernel for an op, or one that mixes up what is written where.
+
+    The latter is so of batch norms with ``out=``: their running statistics come out as results.
+    """
+    mixes_up = "running_mean" in schema.by_name and bool(_destinations(schema))
+    return mixes_up or not _torch.can_be_functionalized(schema.op)
+
+
+def _destinations(schema: OpSchema) -> list[str]:
+    """Return the names of the arguments that are written but not read: ``out=``."""
+    return [arg.name for arg in schema.args if arg.writes and arg.kwarg_only]
+
+
+def _functional_forms(schema: OpSchema) -> Iterator[_torch.OpOverload]:
+    """Yield the ops that take the same arguments, but return what this one writes."""
+    destinations = _destinations(schema)
+    wanted = {arg.name: arg.kind for arg in schema.args if arg.name not in destinations}
+    name = schema.op._opname if destinations else schema.op._opname.removesuffix("_")
+    for op in _torch.overloads(schema.op.namespace, name):
+        candidate = schema_of(op)
+        if op is not schema.op and (destinations or not candidate.writes):
+            if {arg.name: arg.kind for arg in candidate.args} == wanted:
+                yield op
+
+
+def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments by name as ``op`` takes them: positional ones as far as they are given."""
+    args: list[Any] = []
+    rest = dict(given)
+    for arg in schema_of(op).args:
+        if arg.kwarg_only or arg.name not in rest:
+            break
+        args.append(rest.pop(arg.name))
+    return tuple(args), rest
+
+
+def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the FakeTensors that ``op`` returns where ``node`` stands."""
+    args, kwargs = torch.fx.map_arg((args, kwargs), lambda item: item.meta["val"])
+    with _torch.fake_mode_of([item.meta["val"] for item in node.all_input_nodes]):
+        results = op(*args, **kwargs)
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _type(tensor: Any) -> Any:
+    return (tuple(tensor.shape), tensor.dtype) if isinstance(tensor, torch.Tensor) else None
+
+
+def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:
+    """Put ``call`` in place of ``node``, and copies of its results into ``targets``."""
+    graph = node.graph
+    with graph.inserting_before(node):
+        called = graph.call_function(*call)
+        called.meta = {**node.meta, "val": results[0] if len(results) == 1 else tuple(results)}
+        if len(results) == 1:
+            parts = [called]
+        else:
+            parts = [graph.call_function(_torch.GETITEM, (called, index)) for index in range(len(results))]
+        copies = [graph.call_function(torch.ops.aten.copy_.default, pair) for pair in zip(targets, parts, strict=True)]
+    for part, copy, target, result in zip(parts, copies, targets, results, strict=True):
+        part.meta = {**node.meta, "val": result}
+        copy.meta = {**node.meta, "val": target.meta["val"]}
+    if len(results) == 1:
+        node.replace_all_uses_with(copies[0])
+    for user in list(node.users):
+        user.replace_all_uses_with(copies[user.args[1]])  # type: ignore[index]
+        graph.erase_node(user)
+    graph.erase_node(node)

@@ -1,0 +1,145 @@
+"""How far to the right the spots of each layer stand.
+
+Spots that follow each other stand in one column: the boxes on the longest way down, and the bends of
+an edge. As links that cross are left out, any two columns stand in the same order wherever they meet,
+so all columns are packed to the left first and then moved towards what they are connected to.
+Source: Brandes, Koepf (2001), Fast and simple horizontal coordinate assignment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from npu_ir.viz.spots import Spot
+
+FRAME_PAD = 12.0
+_GAP = 26.0
+_SWEEPS = 12
+# How much less than others a column is pulled by what hangs on it alone.
+_HANGING = 0.1
+
+
+@dataclass(slots=True, eq=False)
+class _Column:
+    """Spots with the same x, one per layer, and how far its neighbours are away at least."""
+
+    spots: list[Spot]
+    x: float = 0.0
+    left: dict[_Column, float] = field(default_factory=dict)
+    right: dict[_Column, float] = field(default_factory=dict)
+
+
+def place_columns(layers: Sequence[Sequence[Spot]]) -> None:
+    """Give every spot its x, the leftmost at 0."""
+    columns = _columns(layers)
+    order = _from_left(columns)
+    for column in order:
+        column.x = max((other.x + distance for other, distance in column.left.items()), default=0.0)
+    place = {spot: column for column in order for spot in column.spots}
+    for sweep in range(_SWEEPS):
+        for column in order if sweep % 2 else reversed(order):
+            low = max((other.x + distance for other, distance in column.left.items()), default=-math.inf)
+            high = min((other.x - distance for other, distance in column.right.items()), default=math.inf)
+            column.x = min(max(_wanted(column, place), low), high)
+    left = min((column.x - spot.width / 2 for column in order for spot in column.spots), default=0.0)
+    for spot, column in place.items():
+        spot.x = column.x - left
+
+
+def _columns(layers: Sequence[Sequence[Spot]]) -> list[_Column]:
+    links = _links(layers)
+    column_of: dict[Spot, _Column] = {}
+    columns = []
+    for spot in (spot for layer in layers for spot in layer):
+        if spot not in column_of:
+            columns.append(_Column([]))
+            column_of[spot] = columns[-1]
+        column_of[spot].spots.append(spot)
+        if spot in links:
+            column_of[links[spot]] = column_of[spot]
+    for layer in layers:
+        for left, right in itertools.pairwise(layer):
+            one, other, distance = column_of[left], column_of[right], _distance(left, right)
+            one.right[other] = other.left[one] = max(distance, one.right.get(other, 0.0))
+    return columns
+
+
+def _links(layers: Sequence[Sequence[Spot]]) -> dict[Spot, Spot]:
+    """Return which spot of the layer below stands in the same column, links of boxes first."""
+    boxes_below = _boxes_below(layers)
+    links: dict[Spot, Spot] = {}
+    for upper, lower in itertools.pairwise(layers):
+        rank = {spot: index for index, spot in enumerate(lower)}
+        chosen: list[tuple[int, int]] = []
+        candidates = [*_box_links(upper, boxes_below), *_bend_links(upper)]
+        for index, spot in candidates:
+            pair = index, rank[spot]
+            at = bisect_left(chosen, pair)
+            if (at == 0 or chosen[at - 1][1] < pair[1]) and (at == len(chosen) or pair[1] < chosen[at][1]):
+                chosen.insert(at, pair)
+                links[upper[index]] = spot
+    return links
+
+
+def _box_links(layer: Sequence[Spot], boxes_below: Mapping[Spot, int]) -> Iterator[tuple[int, Spot]]:
+    """Yield boxes by index with the one box they lead to on the longest way down."""
+    for index, spot in enumerate(layer):
+        below = _boxes(spot.below)
+        longest = max((boxes_below[other] for other in below), default=0)
+        best = [other for other in below if boxes_below[other] == longest]
+        if not spot.is_bend and len(best) == 1 == len(_boxes(best[0].above)):
+            yield index, best[0]
+
+
+def _bend_links(layer: Sequence[Spot]) -> Iterator[tuple[int, Spot]]:
+    for index, spot in enumerate(layer):
+        if spot.is_bend:
+            yield from ((index, other) for other in spot.below if other.is_bend)
+
+
+def _boxes_below(layers: Sequence[Sequence[Spot]]) -> dict[Spot, int]:
+    """Return how many boxes the longest way down from each spot passes, itself included."""
+    count: dict[Spot, int] = {}
+    for layer in reversed(layers):
+        for spot in layer:
+            count[spot] = max((count[other] for other in spot.below), default=0) + (not spot.is_bend)
+    return count
+
+
+def _boxes(spots: Sequence[Spot]) -> list[Spot]:
+    return [spot for spot in spots if not spot.is_bend and not spot.hangs]
+
+
+def _from_left(columns: Sequence[_Column]) -> list[_Column]:
+    """Return the columns so that each comes behind those to the left of it."""
+    waiting = {column: len(column.left) for column in columns}
+    order = [column for column in columns if not column.left]
+    for column in order:
+        for other in column.right:
+            waiting[other] -= 1
+            if not waiting[other]:
+                order.append(other)
+    assert len(order) == len(columns), "columns whose links do not cross have one order"
+    return order
+
+
+def _wanted(column: _Column, place: Mapping[Spot, _Column]) -> float:
+    """Return the mean x of what the spots of a column are connected to."""
+    total = weights = 0.0
+    for spot in column.spots:
+        for other in (*spot.above, *spot.below):
+            if place[other] is not column:
+                weight = _HANGING if other.hangs else 1.0
+                total += weight * place[other].x
+                weights += weight
+    return total / weights if weights else column.x
+
+
+def _distance(left: Spot, right: Spot) -> float:
+    """Return how far apart the middles of two neighbours are at least."""
+    apart = len(set(left.frames) ^ set(right.frames))
+    return (left.width + right.width) / 2 + _GAP + FRAME_PAD * apart

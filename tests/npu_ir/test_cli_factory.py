@@ -1,0 +1,174 @@
+"""How ``MODULE:FACTORY`` becomes a model, and what is said when it does not."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from npu_ir.cli import main
+from npu_ir.cli.factory import make_model
+from npu_ir.errors import FactoryError, UsageError
+
+MODULE = """
+import sibling_of_zoo
+import torch
+
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+
+    @staticmethod
+    def make():
+        return Net()
+
+def make():
+    return Net()
+
+net = Net()
+number = 3
+
+def raises():
+    raise ValueError("no such config\\nmore about it")
+
+def exits():
+    raise SystemExit("bye")
+
+def fails_inside_torch():
+    return torch.nn.Linear(-1, 2)
+
+def returns_a_number():
+    return 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "zoo.py").write_text(MODULE)
+    (tmp_path / "sibling_of_zoo.py").write_text("")
+    (tmp_path / "needy.py").write_text("import not_there_at_all")
+    (tmp_path / "bad_syntax.py").write_text("def :")
+    (tmp_path / "json.py").write_text("import torch\nmake = torch.nn.ReLU\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = set(sys.modules)
+    yield
+    for name in {"zoo", "sibling_of_zoo", "needy", "bad_syntax"} - known:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    "reference", ["zoo:make", "zoo:Net", "zoo:Net.make", "zoo:net", "zoo.py:make", "./zoo.py:net"]
+)
+def test_a_model_is_made_in_eval_mode(reference: str) -> None:
+    model = make_model(reference)
+
+    assert type(model).__name__ == "Net"
+    assert not model.training
+
+
+def test_a_model_is_made_in_train_mode_if_asked() -> None:
+    assert make_model("zoo:make", train=True).training
+
+
+def test_a_model_made_on_meta_has_no_weights() -> None:
+    model = make_model("zoo:make", meta=True)
+
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_the_classes_of_a_file_know_their_module() -> None:
+    assert type(make_model("zoo.py:make")).__module__ == "zoo"
+
+
+def test_a_file_takes_no_module_s_place() -> None:
+    import json
+
+    assert isinstance(make_model("json.py:make"), torch.nn.ReLU)
+    assert sys.modules["json"] is json
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        pytest.param("zoo", "'zoo' does not name a model\n  fix: write MODULE:FACTORY", id="no factory"),
+        pytest.param("zoo:", "'zoo:' does not name a model", id="empty factory"),
+        pytest.param(":make", "':make' does not name a model", id="empty module"),
+        pytest.param("no_zoo:make", "there is no module 'no_zoo'\n  at: no_zoo:make", id="no module"),
+        pytest.param("zoo.inner:make", "there is no module 'zoo.inner'", id="no submodule"),
+        pytest.param("no_zoo.py:make", "there is no file no_zoo.py", id="no file"),
+        pytest.param(
+            "zoo:missing",
+            "zoo has no missing\n  fix: it has Net, make, net, raises, exits",
+            id="no such name",
+        ),
+        pytest.param(
+            "zoo:number", "zoo:number is int\n  fix: name a function without arguments", id="nothing to call"
+        ),
+    ],
+)
+def test_a_reference_that_names_nothing_is_wrong_usage(reference: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_model(reference)
+
+
+def test_a_model_that_exists_already_cannot_be_made_on_meta() -> None:
+    with pytest.raises(
+        UsageError, match="zoo:net is a model already, with its weights\n  fix: --meta needs a function"
+    ):
+        make_model("zoo:net", meta=True)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        pytest.param(
+            "zoo:raises",
+            r"zoo:raises failed: ValueError: no such config\n  at: .*zoo.py:20\n  fix: this is",
+            id="raises",
+        ),
+        pytest.param("zoo:exits", "zoo:exits failed: SystemExit: bye", id="exits"),
+        pytest.param(
+            "zoo:fails_inside_torch", r"failed: RuntimeError: .*\n  at: .*zoo.py:26\n", id="in torch"
+        ),
+        pytest.param(
+            "zoo:returns_a_number",
+            "zoo:returns_a_number makes int\n  fix: it must return a torch.nn.Module",
+            id="number",
+        ),
+        pytest.param(
+            "needy:make",
+            r"needy:make failed: ModuleNotFoundError: .*'not_there_at_all'",
+            id="missing dependency",
+        ),
+        pytest.param(
+            "needy.py:make",
+            r"failed: ModuleNotFoundError: .*\n  at: .*needy.py:1\n",
+            id="missing dependency of a file",
+        ),
+        pytest.param("bad_syntax.py:make", "bad_syntax.py:make failed: SyntaxError: ", id="syntax"),
+    ],
+)
+def test_what_the_code_of_the_user_raises_is_reported_by_its_name(reference: str, message: str) -> None:
+    with pytest.raises(FactoryError, match=message):
+        make_model(reference)
+
+
+def test_a_module_that_cannot_be_imported_is_not_left_behind() -> None:
+    with pytest.raises(FactoryError, match=r"needy\.py:make failed"):
+        make_model("needy.py:make")
+
+    assert "needy" not in sys.modules
+
+
+def test_the_traceback_is_shown_on_demand_only(capsys: pytest.CaptureFixture[str]) -> None:
+    codes = [main(["extract", "zoo:raises"]), main(["extract", "zoo:raises", "--debug"])]
+
+    first, *others = capsys.readouterr().err.split("npu: error: ")
+    assert codes == [1, 1]
+    assert first == ""
+    assert [text.count("Traceback") for text in others] == [2, 0]
+    assert 'raise ValueError("no such config' in others[0]

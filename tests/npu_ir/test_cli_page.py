@@ -1,0 +1,86 @@
+"""The page on the command line is true: its examples run, and it names every command and option."""
+
+from __future__ import annotations
+
+import argparse
+import doctest
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from npu_ir.cli import main
+from npu_ir.cli.failures import EXIT_CODES
+from npu_ir.cli.parser import COMMANDS, build_parser
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+ALWAYS_THERE = {"--help", "--debug"}
+
+
+def blocks(language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(TEXT) if kind == language]
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Yield each command of the page and what it prints there."""
+    for block in blocks("console"):
+        yield from COMMAND.findall(block)
+
+
+@pytest.fixture
+def _plain_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "net.py").write_text(blocks("python")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = set(sys.modules)
+    yield
+    for name in [name for name in sys.modules if name.partition(":")[0] == "net" and name not in known]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("_plain_run")
+def test_every_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    checker = doctest.OutputChecker()
+
+    for command, wanted in examples():
+        program, *arguments = shlex.split(command.partition(" > ")[0])
+        code = main(arguments)
+
+        printed = capsys.readouterr()
+        got = printed.out + printed.err
+        assert program == "npu"
+        assert (code == 0) == ("npu: error" not in wanted), f"{command}\n{got}"
+        same = not wanted or checker.check_output(
+            wanted, got, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert same, f"$ {command}\n{got}\ninstead of\n{wanted}"
+
+
+def test_every_command_is_shown() -> None:
+    assert {shlex.split(command)[1] for command, _ in examples()} == set(COMMANDS)
+
+
+def test_every_option_is_named() -> None:
+    (commands,) = [item for item in build_parser()._actions if isinstance(item, argparse._SubParsersAction)]
+
+    options = {
+        option
+        for name in COMMANDS
+        for action in commands.choices[name]._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+
+    assert options - ALWAYS_THERE - set(re.findall(r"--[a-z-]+", TEXT)) == set()
+
+
+def test_every_exit_code_is_named() -> None:
+    assert re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE) == re.findall(
+        r"^  (\d+) ", EXIT_CODES, re.MULTILINE
+    )

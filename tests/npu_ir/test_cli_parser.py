@@ -1,0 +1,363 @@
+"""The frame of the command line: help, exit codes, plugin commands, completions."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import torch
+
+import npu_ir
+from npu_ir import plugins
+from npu_ir.cli import main
+from npu_ir.cli.console import print_facts, print_table
+from npu_ir.cli.parser import COMMANDS
+from npu_ir.cli.quantities import counted, size_text
+
+Capture = pytest.CaptureFixture[str]
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs plugins, given as source code by name, in place of those of this environment."""
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+
+    def install(disabled: str = "", **sources: str) -> None:
+        modules = {name: f"plugin_{tmp_path.name}_{name}" for name in sources}
+        for name, source in sources.items():
+            (tmp_path / f"{modules[name]}.py").write_text(f"from npu_ir.hookspecs import hookimpl\n{source}")
+        points = [EntryPoint(name, modules[name], plugins.GROUP) for name in sources]
+        load = functools.cache(lambda: plugins.load(points, {disabled}))
+        monkeypatch.setattr(plugins, "_load_installed", load)
+
+    return install
+
+
+def adding(*commands: str, then: str = "") -> str:
+    """Return a plugin that adds commands which print their name and their argument."""
+    lines = ["@hookimpl", "def npu_add_commands(commands):"]
+    for command in commands:
+        lines += [
+            f"    parser = commands.add_parser({command!r}, help='from a plugin')",
+            "    parser.add_argument('number', type=int, nargs='?')",
+            "    parser.set_defaults(run=run)",
+        ]
+    lines += [
+        f"    {then or 'pass'}",
+        "def run(options):",
+        "    print(options.command, options.number)",
+        "    return options.number",
+    ]
+    return "\n".join(lines)
+
+
+def test_help_lists_every_command_and_exit_code(capsys: Capture) -> None:
+    code = main(["--help"])
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert all(re.search(rf"^    {command}\s", printed, re.MULTILINE) for command in COMMANDS)
+    assert all(f"  {code:<3}  " in printed for code in (0, 1, 2, 130, 141))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_an_example(command: str, capsys: Capture) -> None:
+    code = main([command, "--help"])
+
+    assert code == 0
+    assert f"\nexample:\n  npu {command}" in capsys.readouterr().out
+
+
+def test_the_version_names_what_it_runs_on(capsys: Capture) -> None:
+    code = main(["--version"])
+
+    assert code == 0
+    assert capsys.readouterr().out.startswith(
+        f"npu-ir {npu_ir.__version__} (PyTorch {torch.__version__}, Python 3."
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            [],
+            "npu: error: the following arguments are required: COMMAND\n  fix: see npu --help\n",
+            id="nothing",
+        ),
+        pytest.param(["bogus"], "npu: error: argument COMMAND: invalid choice: 'bogus'", id="command"),
+        pytest.param(
+            ["info"],
+            "npu info: error: the following arguments are required: FILE\n  fix: see npu info --help\n",
+            id="argument",
+        ),
+        pytest.param(
+            ["info", "a", "--jso"], "npu: error: unrecognized arguments: --jso\n", id="abbreviated option"
+        ),
+        pytest.param(
+            ["run", "a", "--int-high", "0"],
+            "npu run: error: argument --int-high: '0' is no number from 1 on\n",
+            id="bound",
+        ),
+        pytest.param(
+            ["run", "a", "--weights", "w", "--random-weights", "1"],
+            "npu run: error: argument --random-weights: not allowed with",
+            id="both",
+        ),
+        pytest.param(
+            ["show", "a", "--dot", "--mermaid"],
+            "npu show: error: argument --mermaid: not allowed with argument --dot\n",
+            id="forms",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line_and_where_to_read_more(
+    arguments: list[str], message: str, capsys: Capture
+) -> None:
+    code = main(arguments)
+
+    printed = capsys.readouterr()
+    assert code == 2
+    assert printed.err.startswith(message)
+    assert printed.err.count("\n") == 2
+    assert printed.out == ""
+
+
+def test_a_plugin_s_command_runs_and_gives_the_exit_code(install: Install, capsys: Capture) -> None:
+    install(friend=adding("greet"))
+
+    codes = [main(["greet"]), main(["greet", "7"])]
+
+    assert codes == [0, 7]
+    assert capsys.readouterr().out == "greet None\ngreet 7\n"
+
+
+def test_what_a_plugin_s_command_raises_is_one_line(install: Install, capsys: Capture) -> None:
+    install(friend=adding("greet").replace("print(", "raise KeyError("))
+
+    code = main(["greet"])
+
+    assert code == 1
+    assert capsys.readouterr().err == (
+        "npu: error: KeyError: ('greet', None)\n  fix: this one is not expected; --debug shows where it comes from\n"
+    )
+
+
+def test_a_plugin_s_command_takes_debug(install: Install, capsys: Capture) -> None:
+    install(friend=adding("greet").replace("print(", "raise KeyError("))
+
+    codes = [main(["greet", "--debug"]), main(["--debug", "greet"])]
+
+    assert codes == [1, 1]
+    assert capsys.readouterr().err.count("Traceback") == 2
+
+
+def test_a_command_that_does_nothing_is_reported(install: Install, capsys: Capture) -> None:
+    install(friend="@hookimpl\ndef npu_add_commands(commands):\n    commands.add_parser('idle')")
+
+    code = main(["idle"])
+
+    assert code == 1
+    assert capsys.readouterr().err == (
+        "npu: error: the command 'idle' does nothing\n  fix: the plugin that adds it must call set_defaults(run=function)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("taken", "origin"),
+    [("info", "npu-ir"), ("greet", "friend (unknown distribution)")],
+    ids=["of npu-ir", "of a plugin"],
+)
+def test_a_command_that_is_there_already_is_refused(
+    taken: str, origin: str, install: Install, capsys: Capture
+) -> None:
+    install(friend=adding("greet"), rival=adding("salute", taken))
+
+    code = main(["greet", "0"])
+
+    printed = capsys.readouterr()
+    assert code == 0
+    assert printed.out == "greet 0\n"
+    assert printed.err.startswith(
+        "npu: warning: the commands of plugin 'rival' (unknown distribution) were refused: RegistryError: "
+        f"the command {taken!r} is already there: from {origin}, and now from rival (unknown distribution)\n"
+    )
+
+
+def test_a_plugin_that_fails_adds_no_command_and_stops_no_other(install: Install, capsys: Capture) -> None:
+    install(broken=adding("greet", then="raise ValueError('no luck')"), friend=adding("greet"))
+
+    codes = [main(["--help"]), main(["greet", "0"])]
+
+    printed = capsys.readouterr()
+    assert codes == [0, 0]
+    assert printed.out.count("    greet ") == 1
+    assert printed.out.endswith("greet 0\n")
+    assert (
+        printed.err.count(
+            "the commands of plugin 'broken' (unknown distribution) were refused: ValueError: no luck\n"
+        )
+        == 2
+    )
+
+
+def test_a_plugin_that_cannot_be_loaded_is_reported_once_per_command(
+    install: Install, capsys: Capture, recwarn: pytest.WarningsRecorder
+) -> None:
+    install(broken="import not_there_at_all")
+
+    main(["plugins"])
+
+    error = capsys.readouterr().err
+    assert error == (
+        "npu: warning: plugin 'broken' (unknown distribution) was refused: "
+        "ModuleNotFoundError: No module named 'not_there_at_all'\n"
+    )
+    assert not [warning for warning in recwarn if warning.category is plugins.PluginWarning]
+
+
+def test_plugins_tells_what_each_offers_or_why_it_was_refused(install: Install, capsys: Capture) -> None:
+    install(
+        disabled="off",
+        friend=adding("greet"),
+        half="@hookimpl\ndef npu_passes():\n    return [type('P', (), {'name': 'fold'})]\n" + adding("info"),
+        idle="",
+        off="",
+        broken="raise ValueError('no luck')",
+    )
+
+    main(["plugins"])
+
+    taken = (
+        "RegistryError: the command 'info' is already there: from npu-ir, "
+        "and now from half (unknown distribution); fix: disable one of the plugins (NPU_DISABLE_PLUGINS)"
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.split(r"  +", line) for line in lines] == [
+        ["plugin", "from", "state"],
+        ["friend", "unknown distribution", "commands: greet"],
+        [
+            "half",
+            "unknown distribution",
+            f"passes: fold; commands refused: {taken}",
+        ],
+        ["idle", "unknown distribution", "offers nothing"],
+        ["off", "unknown distribution", "refused: disabled by NPU_DISABLE_PLUGINS"],
+        ["broken", "unknown distribution", "refused: ValueError: no luck"],
+    ]
+
+
+def test_plugins_prints_json(install: Install, capsys: Capture) -> None:
+    install(friend=adding("greet"), broken="raise ValueError('no luck')")
+
+    main(["plugins", "--json"])
+
+    friend, broken = json.loads(capsys.readouterr().out)
+    assert friend["offers"] == {"commands": ["greet"]}
+    assert (broken["name"], broken["refused"]) == ("broken", "ValueError: no luck")
+
+
+def test_no_plugins_is_said(install: Install, capsys: Capture) -> None:
+    install()
+
+    main(["plugins"])
+
+    assert capsys.readouterr().out.startswith("no plugins: no installed distribution has an entry point")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completions_are_a_script_that_the_shell_reads(shell: str, tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("shtab")
+
+    code = main(["completions", shell])
+
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    assert code == 0
+    assert all(word in script.read_text() for word in (*COMMANDS, "random-weights"))
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", str(script)], check=True)
+
+
+def test_completions_without_shtab_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+
+    code = main(["completions", "bash"])
+
+    assert code == 2
+    assert capsys.readouterr().err == (
+        'npu: error: completions need shtab, which is not installed\n  fix: python -m pip install "npu-ir[cli]"\n'
+    )
+
+
+def test_an_interrupted_command_ends_with_130(install: Install, capsys: Capture) -> None:
+    install(friend=adding("greet").replace("print(", "raise KeyboardInterrupt("))
+
+    code = main(["greet"])
+
+    assert code == 130
+    assert capsys.readouterr().err == "npu: interrupted\n"
+
+
+FACTS = {"inputs": "x: f32[1]\ny: f32[2]", "nodes": "3"}
+
+
+def test_facts_are_aligned_plain_text_where_stdout_is_no_terminal(capsys: Capture) -> None:
+    print_facts(FACTS)
+    print_table(("name", "n"), [("a", "1"), ("long name", "22")])
+
+    assert capsys.readouterr().out == (
+        "inputs  x: f32[1]\n        y: f32[2]\nnodes   3\n"
+        "name       n\na          1\nlong name  22\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("has_rich", [True, False])
+def test_a_terminal_gets_rich_output_where_rich_is_installed(
+    has_rich: bool, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    if not has_rich:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+
+    print_facts(FACTS)
+    print_table(("type",), [("f32[red]",)])
+
+    printed = capsys.readouterr().out
+    assert ("\x1b[1m" in printed) == has_rich
+    assert "x: f32[1]" in printed
+    assert "f32[red]" in printed  # no markup
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 KB"),
+        (1234, "1.23 KB"),
+        (999_600, "1 MB"),
+        (97_800_000, "97.8 MB"),
+        (141 * 10**9, "141 GB"),
+        (10**16, "1e+04 TB"),
+    ],
+)
+def test_sizes_have_three_digits(count: int, text: str) -> None:
+    assert size_text(count) == text
+
+
+def test_one_of_a_kind_is_singular() -> None:
+    assert (counted(1, "node"), counted(1234, "node")) == ("1 node", "1,234 nodes")
