@@ -25,7 +25,7 @@ MODELS = ["scikit-learn", "transformers"]
 OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
 TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "sybil", *MODELS, *OPINFO]
 LINT = ["ruff"]
-TYPES = ["mypy", "import-linter"]
+TYPES = ["mypy", "import-linter", "numpy"]
 DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mermaid"]
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the demo is downloaded
 
 import torch
 import transformers
@@ -84,4 +81,6 @@ def llama(small: bool) -> Architecture:
         num_key_value_heads=2 if small else 8,
         use_cache=False,
     )
-    return Architecture(LlamaForCausalLM, config, (1, 16 if small else 128), config.vocab_size, torch.bfloat16)
+    return Architecture(
+        LlamaForCausalLM, config, (1, 16 if small else 128), config.vocab_size, torch.bfloat16
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -59,8 +58,7 @@ def run_script(script: str, *arguments: object) -> dict[str, Any]:
         ProcessError: It failed; with what it wrote to stderr.
     """
     command = [sys.executable, str(FOLDER / script), *map(str, arguments)]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         raise ProcessError(f"{script} ended with exit code {process.returncode}:\n{process.stderr}")
     result: dict[str, Any] = json.loads(process.stdout)

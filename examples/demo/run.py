@@ -8,11 +8,8 @@ parameters. The exit code is 1 if anything the demo claims turns out not to be s
 
 from __future__ import annotations
 
-import os
-
-os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is downloaded
-
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -24,9 +21,15 @@ MODELS = ("digits", "gpt2", "resnet50", "llama-70b")
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the options given on the command line."""
     summary, _, description = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(description=f"{summary}\n\n{description}", formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("build/demo"), help="where files and report go (build/demo)")
-    parser.add_argument("--only", action="append", choices=MODELS, help="leave the other models out; may be repeated")
+    parser = argparse.ArgumentParser(
+        description=f"{summary}\n\n{description}", formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("build/demo"), help="where files and report go (build/demo)"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=MODELS, help="leave the other models out; may be repeated"
+    )
     parser.add_argument("--small", action="store_true", help="shrink the untrained models, for a quick look")
     parser.add_argument("--epochs", type=int, default=12, help="passes over the training images (12)")
     return parser.parse_args(arguments)
@@ -36,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Tell the story; return the exit code."""
     options = parse(arguments)
     start = time.perf_counter()
+    os.environ["HF_HUB_OFFLINE"] = "1"  # nothing is downloaded, here and in the other processes
     from terminal import terminal
 
     screen = terminal()
@@ -50,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [name for name in MODELS if name in (options.only or MODELS)]
     digits = trained.run_chapter(screen, options.output, options.epochs) if "digits" in chosen else None
     others = [
-        untrained.run_chapter(screen, options.output, name, small=options.small) for name in chosen if name != "digits"
+        untrained.run_chapter(screen, options.output, name, small=options.small)
+        for name in chosen
+        if name != "digits"
     ]
     seconds = time.perf_counter() - start
     screen.title("Report")

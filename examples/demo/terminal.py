@@ -84,14 +84,22 @@ class RichTerminal:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         bar = [BarColumn(bar_width=24)] if steps else []
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), *bar, TimeElapsedColumn(), TextColumn("{task.fields[status]}")]
+        columns = [
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            *bar,
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[status]}"),
+        ]
         start = time.perf_counter()
         with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task(text, total=steps, status="")
             yield lambda status: progress.update(task, advance=1, status=status)
             status = progress.tasks[task].fields["status"]
         seconds = f"{time.perf_counter() - start:.1f} s"
-        self._console.print(f"  [bright_black]{seconds:>7}[/]  {text}{f'  [bright_black]{status}[/]' if status else ''}")
+        self._console.print(
+            f"  [bright_black]{seconds:>7}[/]  {text}{f'  [bright_black]{status}[/]' if status else ''}"
+        )
 
     def code(self, text: str) -> None:
         from rich.padding import Padding

@@ -160,6 +160,9 @@ def summary(result: TrainedResult) -> list[tuple[str, str]]:
         ("torch.export", shown_seconds(captured.export_seconds)),
         ("extract_ir, torch.export included", shown_seconds(captured.extract_seconds)),
         ("eager, all test images", shown_seconds(result.run.eager_seconds)),
-        ("graph, all test images", f"{shown_seconds(measured['run_seconds'])} in {measured['batches']} batches"),
+        (
+            "graph, all test images",
+            f"{shown_seconds(measured['run_seconds'])} in {measured['batches']} batches",
+        ),
         ("new process, imports included", shown_seconds(result.run.process.seconds)),
     ]

@@ -369,11 +369,15 @@ def test_a_name_that_stdout_cannot_encode_is_escaped(monkeypatch: pytest.MonkeyP
     assert written.getvalue().startswith(b"graph    gr\\xf6\\xdfe\n")
 
 
-def npu(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run_process(*command: str) -> subprocess.CompletedProcess[str]:
+    # Buffered, as a user's Python is: what is left in the buffer must not be reported when Python ends.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(command, text=True, capture_output=True, env=environment, check=False)
+
+
+def npu(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``npu`` in a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "npu_ir.cli", *arguments]
-    return subprocess.run(command, text=True, capture_output=True, env=environment, check=False, **options)  # type: ignore[call-overload, no-any-return]
+    return run_process(sys.executable, "-m", "npu_ir.cli", *arguments)
 
 
 def test_the_command_line_works_in_a_process_of_its_own() -> None:
@@ -397,7 +401,7 @@ def test_an_error_in_a_process_of_its_own_is_one_line_and_the_fix() -> None:
 def test_a_reader_that_stops_early_is_no_error() -> None:
     command = f"{sys.executable} -m npu_ir.cli show net.json; echo $? >code"
 
-    done = subprocess.run(["sh", "-c", f"({command}) | true"], text=True, capture_output=True, check=False)
+    done = run_process("sh", "-c", f"({command}) | true")
 
     assert done.stderr == ""
     assert Path("code").read_text().strip() == "141"

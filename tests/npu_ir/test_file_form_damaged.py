@@ -285,7 +285,7 @@ HOSTILE = [
     pytest.param(
         change("results", to={"kind": "namedtuple", "context": ["P", ["a b"]], "items": [1]}), "are identifiers", "results.context", id="field"
     ),
-    pytest.param(change("results", to=nested_tuples(202)), "containers nested deeper than 200", "results", id="deep-results"),
+    pytest.param(change("results", to=nested_tuples(202)), "containers nested deeper than 100", "results", id="deep-results"),
     pytest.param(change("results", to={"value": "nothing"}), "no value 'nothing' here", "results.value", id="result"),
     pytest.param(change("updates", 0, to=["count"]), "expected a list of two", r"updates\[0\]", id="update"),
     pytest.param(change("updates", 0, 0, to="c"), "%c cannot be updated", r"updates\[0\]", id="update-constant"),

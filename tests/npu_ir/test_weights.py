@@ -117,16 +117,28 @@ def test_buffers_of_the_graph_itself_are_not_read_from_the_file(tmp_path: Path) 
     assert [*load_weights(path, graph)] == ["c"]
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_weights_are_mapped_and_changing_them_leaves_the_file_alone(suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"w{suffix}"
-    (save_safetensors if suffix == ".safetensors" else save_pickle)(path)
+@pytest.mark.parametrize("save", [pytest.param(save_pickle, id="pt"), pytest.param(save_safetensors, id="safetensors")])
+def test_changing_loaded_weights_leaves_the_file_alone(save: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = save(tmp_path / ("w.pt" if save is save_pickle else "w.safetensors"))
     before = path.read_bytes()
 
     load_weights(path)["a"].zero_()
 
     assert path.read_bytes() == before
     assert torch.equal(load_weights(path)["a"], STATE["a"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+@pytest.mark.parametrize("name", ["w.pt", "w.safetensors", "graph.json"])
+def test_weights_are_mapped_from_the_file(name: str, tmp_path: Path) -> None:
+    save_pickle(tmp_path / "w.pt")
+    save_safetensors(tmp_path / "w.safetensors")
+    save_ir(graph_of("a"), tmp_path / "graph.json", weights={"a": STATE["a"]})
+
+    loaded = load_weights(tmp_path / name)
+
+    assert str(tmp_path / name).removesuffix(".json") in Path("/proc/self/maps").read_text()
+    assert "a" in loaded
 
 
 def test_a_folder_with_a_saved_graph_holds_its_weights(tmp_path: Path) -> None:

@@ -173,6 +173,8 @@ def _all_strided(sample: SampleInput) -> bool:
 
 def _destination(op: OpInfo, sample: SampleInput) -> Any:
     """Return tensors for the results, filled with ones; None where they are no tensors to write into."""
+    if not _all_strided(sample):
+        return None
     sample = copy.deepcopy(sample)
     try:
         torch.manual_seed(SEED)

@@ -22,6 +22,13 @@ from tests.ops.comparison import first_difference, same_strides
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 
 
+# Where PyTorch's functional form of an op gives other bits than the form that writes. A graph is functional.
+ROUNDED_OTHERWISE = {
+    ("addr", "in-place"): "addr_ rounds complex numbers otherwise than addr",
+    ("normal.in_place", "function"): "normal_ fills a non-contiguous tensor in another order than its functional form",
+}
+
+
 class Outcome(str, enum.Enum):
     """What became of a call.
 
@@ -30,8 +37,10 @@ class Outcome(str, enum.Enum):
         EAGER_REFUSES: PyTorch itself raises or crashes on the sample.
         EXPORT_REFUSES: ``torch.export`` raises or crashes on the module.
         SYMBOLIC_SIZE: torch.export gives a size that depends on data, and we say that we do not take it.
+        RESHAPES_INPUT: The call gives a tensor of the caller another shape, and we say that a graph cannot.
         SPARSE: torch.export gives a tensor that is not strided, and we say that we do not take it.
-        NONDETERMINISTIC: PyTorch does not agree with itself: two runs from one seed differ.
+        PYTORCH_DIFFERS: PyTorch does not agree with itself: two runs from one seed differ, or a call that
+            writes and its functional form do (``ROUNDED_OTHERWISE``), and the graph gives the bits of the latter.
         FAIL: Everything else.
     """
 
@@ -39,8 +48,9 @@ class Outcome(str, enum.Enum):
     EAGER_REFUSES = "eager refuses"
     EXPORT_REFUSES = "export refuses"
     SYMBOLIC_SIZE = "symbolic size"
+    RESHAPES_INPUT = "reshapes its input"
     SPARSE = "sparse layout"
-    NONDETERMINISTIC = "eager differs from itself"
+    PYTORCH_DIFFERS = "PyTorch differs from itself"
     FAIL = "FAIL"
 
 
@@ -111,14 +121,36 @@ def _refused(call: Call, error: Exception) -> Verdict:
     except Exception as upstream:  # noqa: BLE001 - this is the outcome
         return Verdict(Outcome.EXPORT_REFUSES, first_line(upstream))
     if isinstance(error, npu_ir.ConversionError):
-        made = [leaf for node in program.graph.nodes for leaf in _leaves(node.meta.get("val"))]
-        if "symbolic" in error.message or "known only at run time" in error.message:
-            sizes = [leaf for item in made for leaf in (item.shape if isinstance(item, torch.Tensor) else [item])]
-            if any(isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)) for size in sizes):
-                return Verdict(Outcome.SYMBOLIC_SIZE, "a size or number depends on data")
-        if "of layout" in error.message and any(isinstance(item, torch.Tensor) and item.layout is not torch.strided for item in made):
-            return Verdict(Outcome.SPARSE, first_line(error))
+        for outcome, words, is_so in _LIMITS:
+            if any(word in error.message for word in words) and any(is_so(item) for item in _contents(program)):
+                return Verdict(outcome, first_line(error))
     return Verdict(Outcome.FAIL, f"extract: {first_line(error)}")
+
+
+def _contents(program: torch.export.ExportedProgram) -> list[Any]:
+    """Return the ops a program calls, and everything it computes."""
+    return [item for node in program.graph.nodes for item in (node.target, *_leaves(node.meta.get("val")))]
+
+
+def _is_symbolic(item: Any) -> bool:
+    parts = item.shape if isinstance(item, torch.Tensor) else [item]
+    return any(isinstance(part, (torch.SymInt, torch.SymFloat, torch.SymBool)) for part in parts)
+
+
+def _is_sparse(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.layout is not torch.strided
+
+
+def _reshapes(item: Any) -> bool:
+    return isinstance(item, torch._ops.OpOverload) and torch.Tag.inplace_view in item.tags
+
+
+# The limits we state: how the error puts it, and what must be in the program for it to be true.
+_LIMITS: tuple[tuple[Outcome, tuple[str, ...], Callable[[Any], bool]], ...] = (
+    (Outcome.SYMBOLIC_SIZE, ("is symbolic", "known only at run time"), _is_symbolic),
+    (Outcome.RESHAPES_INPUT, ("changes the shape or strides",), _reshapes),
+    (Outcome.SPARSE, ("of layout",), _is_sparse),
+)
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -145,8 +177,18 @@ def _compared(call: Call, graph: Graph, execute: Execute, expected: tuple[Any, t
         return Verdict(Outcome.PASS, same_strides=same_strides(expected, actual))
     again = call.fresh_tensors()
     if first_difference(expected, (_eager(call, again), again)):
-        return Verdict(Outcome.NONDETERMINISTIC, "two eager runs from one seed differ")
+        return Verdict(Outcome.PYTORCH_DIFFERS, "two eager runs from one seed differ")
+    known = ROUNDED_OTHERWISE.get((call.op, call.variant))
+    if known and not first_difference(_functionalized(call), results):
+        return Verdict(Outcome.PYTORCH_DIFFERS, known)
     return Verdict(Outcome.FAIL, f"compare: {difference}")
+
+
+def _functionalized(call: Call) -> Any:
+    """Return what the program gives that PyTorch itself made functional."""
+    program = torch.export.export(OpModule(call), call.fresh_tensors(), strict=False).run_decompositions({})
+    torch.manual_seed(SEED)
+    return program.module()(*call.fresh_tensors())
 
 
 def _after(graph: Graph, tensors: tuple[torch.Tensor, ...], mutations: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:

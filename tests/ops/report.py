@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,12 +16,16 @@ _MEANINGS = {
     Outcome.EAGER_REFUSES: "PyTorch itself raises on OpInfo's sample",
     Outcome.EXPORT_REFUSES: "`torch.export` raises: there is no program to convert",
     Outcome.SYMBOLIC_SIZE: "a size in the program depends on data; `ConversionError` says so",
+    Outcome.RESHAPES_INPUT: "`x.t_()` and the like on an input: `torch.export` has no place for it; `ConversionError` says so",
     Outcome.SPARSE: "a tensor in the program is sparse; `ConversionError` says so",
-    Outcome.NONDETERMINISTIC: "PyTorch does not agree with itself under one seed",
+    Outcome.PYTORCH_DIFFERS: "PyTorch does not agree with itself: run twice, or in place and as a function",
     Outcome.FAIL: "anything else: a bug of ours",
 }
 # What torch.export gives a program for.
-_EXPORTABLE = (Outcome.PASS, Outcome.SYMBOLIC_SIZE, Outcome.SPARSE, Outcome.NONDETERMINISTIC, Outcome.FAIL)
+_EXPORTABLE = (Outcome.PASS, Outcome.SYMBOLIC_SIZE, Outcome.RESHAPES_INPUT, Outcome.SPARSE, Outcome.PYTORCH_DIFFERS, Outcome.FAIL)
+
+# Numbered symbols of torch.export, such as u12.
+_SYMBOL = re.compile(r"\b(u|s|zuf)\d+\b")
 
 _SHORT = {str(dtype).removeprefix("torch."): index for index, dtype in enumerate(DTYPES)}
 
@@ -82,7 +87,7 @@ def _exceptions(results: Sequence[OpResult]) -> Iterator[str]:
         grouped: dict[str, collections.Counter[str]] = {}
         for op, entry in _entries(results):
             if entry["outcome"] == outcome.value:
-                grouped.setdefault(entry["reason"], collections.Counter())[op] += 1
+                grouped.setdefault(_kind(outcome, entry["reason"]), collections.Counter())[op] += 1
         yield ""
         yield f"### {outcome.value}"
         yield ""
@@ -97,6 +102,15 @@ def _exceptions(results: Sequence[OpResult]) -> Iterator[str]:
     yield ""
     yield f"OpInfo names no dtype for the CPU: {', '.join(without)}." if without else "None."
     yield ""
+
+
+def _kind(outcome: Outcome, reason: str) -> str:
+    """Return what a reason is listed under: what PyTorch says of OpInfo's samples is no news, its type is enough."""
+    if outcome is Outcome.EAGER_REFUSES:
+        return reason.partition(":")[0]
+    if outcome is Outcome.SYMBOLIC_SIZE:
+        return reason.partition(" returns ")[0].partition(": ")[2] + " returns something whose size or value depends on data"
+    return _SYMBOL.sub(r"\1", reason)
 
 
 def _code(text: str) -> str:

@@ -33,7 +33,7 @@ PAGE = ROOT / "docs" / "reference" / "op-coverage.md"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 where every operator that was run passes or has a named exception, else 1."""
     options = _parser().parse_args(arguments)
-    store = Store(options.build / "results.jsonl", fingerprint())
+    store = Store(options.build / "results.jsonl", fingerprint(), any_code=options.keep)
     if options.fresh:
         store.clear()
     names = [name for name in operators() if re.search(options.only, name)][: options.limit]
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="REGEX", default="", help="run the operators whose name contains this")
     parser.add_argument("--limit", metavar="N", type=int, help="run the first N of them")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--keep", action="store_true", help="count results of earlier code too")
     parser.add_argument("--report-only", action="store_true", help="write the report from what has been run")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--limit-s", type=float, default=120.0, help="longest time one call may take (default 120)")
@@ -74,28 +75,41 @@ def fingerprint() -> str:
 
 
 class Store:
-    """A file with one line of JSON per operator; lines of another fingerprint do not count."""
+    """A file with one line of JSON per operator.
 
-    def __init__(self, path: Path, fingerprint: str) -> None:
+    Args:
+        path: The file.
+        fingerprint: Marks the lines that are added.
+        any_code: Count lines with another mark too.
+    """
+
+    def __init__(self, path: Path, fingerprint: str, *, any_code: bool = False) -> None:
         self._path = path
         self._fingerprint = fingerprint
+        self._any_code = any_code
 
     def clear(self) -> None:
         self._path.unlink(missing_ok=True)
 
     def read(self) -> dict[str, OpResult]:
         """Return what has been run, by operator."""
-        lines = self._path.read_text().split("\n")[:-1] if self._path.exists() else []  # an unfinished last line is lost
-        entries = [json.loads(line) for line in lines]
-        mine = [entry for entry in entries if entry.pop("fingerprint") == self._fingerprint]
-        return {entry["op"]: OpResult(**entry) for entry in mine}
+        entries = [json.loads(line) for line in self._finished_lines()]
+        marked = [(entry.pop("fingerprint"), OpResult(**entry)) for entry in entries]
+        return {result.op: result for mark, result in marked if self._any_code or mark == self._fingerprint}
 
     def add(self, result: OpResult) -> None:
         """Append the result of one operator."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        cut_short = self._path.exists() and not self._path.read_bytes().endswith(b"\n")
+        line = json.dumps({"fingerprint": self._fingerprint, **dataclasses.asdict(result)}) + "\n"
+        if self._path.exists() and not self._path.read_bytes().endswith(b"\n"):
+            line = "".join(f"{finished}\n" for finished in self._finished_lines()) + line
+            self._path.unlink()
         with self._path.open("a") as file:
-            file.write(("\n" if cut_short else "") + json.dumps({"fingerprint": self._fingerprint, **dataclasses.asdict(result)}) + "\n")
+            file.write(line)
+
+    def _finished_lines(self) -> list[str]:
+        """Return the lines; one that a run was writing when it ended is lost."""
+        return self._path.read_text().split("\n")[:-1] if self._path.exists() else []
 
 
 class Progress:

@@ -24,6 +24,17 @@ from results import (
 from npu_ir import format_ir
 
 _SHOWN_IMAGES = 35
+_OVERVIEW = (
+    "",
+    "parameters",
+    "weights",
+    "nodes",
+    "graph file",
+    "extracted in",
+    "peak memory",
+    "with weights",
+    "difference to eager",
+)
 # The folder of a source line: of interest to who runs the demo, but too long to be read.
 _FOLDERS = re.compile(r"(?<= )(?:[A-Za-z]:)?[/\\][^\n]*[/\\](?=[^/\\\n]+:\d+$)", re.MULTILINE)
 
@@ -80,8 +91,12 @@ def _answers(result: TrainedResult) -> str:
         caption = f"<b>{answer}</b>" if answer == label else f"<b>{answer}</b>, not {label}"
         css = "digit" if answer == label else "digit missed"
         title = f"test image {index}: {label}; the graph says {answer}, {float(certainty[index]):.0%} sure"
-        tiles.append(f"<figure class='{css}' title='{title}'>{digit_image(images[index])}<figcaption>{caption}</figcaption></figure>")
-    note = f"{len(right)} of {len(labels)} test images are read right; the {len(wrong)} that are not come first."
+        tiles.append(
+            f"<figure class='{css}' title='{title}'>{digit_image(images[index])}<figcaption>{caption}</figcaption></figure>"
+        )
+    note = (
+        f"{len(right)} of {len(labels)} test images are read right; the {len(wrong)} that are not come first."
+    )
     return (
         f"<div class='columns answers'><div><p>{note}</p><div class='digits'>{''.join(tiles)}</div></div>"
         f"<div>{confusion(answers, labels)}</div></div>"
@@ -89,29 +104,36 @@ def _answers(result: TrainedResult) -> str:
 
 
 def untrained_overview(results: list[UntrainedResult]) -> str:
-    """Return the table that sets the untrained architectures side by side."""
-    header = ("", "parameters", "weights", "nodes", "graph file", "extracted in", "peak memory", "with weights", "against eager")
-    rows = []
-    for result in results:
-        seconds = result.weight_free["build_seconds"] + result.weight_free["extract_seconds"]
-        peak = result.weight_free["peak_memory_bytes"]
-        cells = [
-            shown_count(parameter_count(result.graph)),
-            shown_bytes(weight_bytes(result.graph)),
-            f"{len(result.graph):,}",
-            shown_bytes(result.graph_file.stat().st_size),
-            shown_seconds(seconds),
-            "not told" if peak is None else shown_bytes(peak),
-            "too large to try" if result.capture is None else _sameness(result),
-            "too large to try" if result.run is None else f"{result.run.max_difference:.2g}",
-        ]
-        rows.append([f"<a href='#{result.name}'>{text(result.name)}</a>", *map(text, cells)])
-    return grid_table(header, rows, "grid overview")
+    """Return the section that sets the untrained architectures side by side."""
+    imports = results[0].weight_free["imports_memory_bytes"]
+    note = "" if imports is None else f" PyTorch and transformers alone take {shown_bytes(imports)} of it."
+    return f"""
+<section id="weight-free">
+<h2>Graphs without weights</h2>
+<p class="lead">A graph knows names, shapes and types of the weights, never their content. So these models were built
+under <code>torch.device("meta")</code>, where a weight takes no memory, each in a process of its own.{note}</p>
+{grid_table(_OVERVIEW, map(_overview_row, results), "grid overview")}
+</section>"""
 
 
-def _sameness(result: UntrainedResult) -> str:
-    assert result.capture is not None
-    return "same graph" if result.capture.graph == result.graph else "another graph"
+def _overview_row(result: UntrainedResult) -> list[str]:
+    seconds = result.weight_free["build_seconds"] + result.weight_free["extract_seconds"]
+    peak = result.weight_free["peak_memory_bytes"]
+    cells = [
+        shown_count(parameter_count(result.graph)),
+        shown_bytes(weight_bytes(result.graph)),
+        f"{len(result.graph):,}",
+        shown_bytes(result.graph_file.stat().st_size),
+        shown_seconds(seconds),
+        "not told" if peak is None else shown_bytes(peak),
+        "too large to try" if result.capture is None else _sameness(result.capture.graph == result.graph),
+        "too large to try" if result.run is None else f"{result.run.max_difference:.2g}",
+    ]
+    return [f"<a href='#{result.name}'>{text(result.name)}</a>", *map(text, cells)]
+
+
+def _sameness(same: bool) -> str:
+    return "same graph" if same else "another graph"
 
 
 def untrained_chapter(result: UntrainedResult, drawing: str) -> str:

@@ -26,7 +26,9 @@ def line_chart(
     parts = []
     for step in range(5):
         tick = low + step * (high - low) / 4
-        parts.append(f"<line x1='{_LEFT}' x2='{_WIDTH - _RIGHT}' y1='{y(tick):.1f}' y2='{y(tick):.1f}' class='tick'/>")
+        parts.append(
+            f"<line x1='{_LEFT}' x2='{_WIDTH - _RIGHT}' y1='{y(tick):.1f}' y2='{y(tick):.1f}' class='tick'/>"
+        )
         parts.append(f"<text x='{_LEFT - 8}' y='{y(tick) + 4:.1f}' text-anchor='end'>{tick:{form}}</text>")
     if threshold is not None:
         parts.append(
@@ -62,7 +64,9 @@ def bars(counts: Sequence[tuple[str, int]], limit: int = 8) -> str:
     ]
     if rest:
         total = sum(count for _, count in rest)
-        rows.append(f"<tr><th scope='row'>{len(rest)} other ops</th><td></td><td class='number'>{total:,}</td></tr>")
+        rows.append(
+            f"<tr><th scope='row'>{len(rest)} other ops</th><td></td><td class='number'>{total:,}</td></tr>"
+        )
     return f"<table class='bars'>{''.join(rows)}</table>"
 
 

@@ -29,7 +29,9 @@ def text(value: object) -> str:
 
 def table(rows: Iterable[tuple[str, str]]) -> str:
     """Return names and values as a table of two columns."""
-    body = "".join(f"<tr><th scope='row'>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
+    body = "".join(
+        f"<tr><th scope='row'>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows
+    )
     return f"<table class='facts'>{body}</table>"
 
 
@@ -46,7 +48,9 @@ def graph_text(source: str) -> str:
     for run in _WEIGHTS.finditer(source):
         count = run.group().count("\n")
         pieces.append(_coloured(source[end : run.start()]))
-        pieces.append(f"<details><summary>  {count} parameters and buffers</summary>{_coloured(run.group())}</details>")
+        pieces.append(
+            f"<details><summary>  {count} parameters and buffers</summary>{_coloured(run.group())}</details>"
+        )
         end = run.end()
     pieces.append(_coloured(source[end:]))
     return f"<pre class='ir'>{''.join(pieces)}</pre>"
@@ -80,4 +84,9 @@ def png(rows: Sequence[Sequence[int]]) -> bytes:
 
     header = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)
     lines = b"".join(b"\0" + bytes(row) for row in rows)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(lines))
+        + chunk(b"IEND", b"")
+    )

@@ -55,6 +55,7 @@ class Case:
             run outside them.
         meta_refusal: What the ConversionError says that capturing it on ``meta`` raises, as a
             pattern; "" where it works.
+        meta_by_moving: It cannot be built on ``meta``, only moved there.
         tolerance: Largest relative difference from eager; 0 stands for equal to the bit.
         reason: Why the tolerance is not 0.
     """
@@ -65,14 +66,16 @@ class Case:
     op: str = ""
     under: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     meta_refusal: str = ""
+    meta_by_moving: bool = False
     tolerance: float = 0.0
     reason: str = ""
 
     def make_model(self, device: str = "cpu") -> nn.Module:
         """Return the model, the same at every call; on ``meta`` it has no weights."""
         torch.manual_seed(_BUILD_SEED)
-        with self.under(), torch.device(device):
-            return self.build()
+        with self.under(), torch.device("cpu" if self.meta_by_moving else device):
+            model = self.build()
+        return model.to(device) if self.meta_by_moving else model
 
     def make_call(self) -> Call:
         """Return new inputs, the same at every call."""

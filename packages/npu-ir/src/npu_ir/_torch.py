@@ -103,7 +103,8 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 def can_be_functionalized(op: OpOverload) -> bool:
     """Return whether PyTorch has a kernel that replaces ``op``, which writes, by a functional op."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "Functionalize"))
+    name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "Functionalize")
 
 
 def overloads(namespace: str, name: str) -> list[OpOverload]:

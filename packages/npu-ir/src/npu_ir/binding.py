@@ -43,7 +43,7 @@ def bind_weights(
         given = {key: source[key] for source in (weights, constants) for key in keys if key in source}
         problems += _problems(value, argument, given)
         bound[value] = next(iter(given.values()), argument.data)
-    problems += [f"unexpected: {key}" for key in (*weights, *constants) if key not in known]
+    problems += [f"unexpected: {key}" for key in (*weights, *constants) if key not in known and not _is_extra_state(key)]
     if problems:
         more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise WeightError(
@@ -51,6 +51,11 @@ def bind_weights(
             fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants=",
         )
     return {value: _with_strides(tensor, value.type) for value, tensor in bound.items()}
+
+
+def _is_extra_state(key: str) -> bool:
+    """Whether a ``state_dict`` key holds what a module keeps besides tensors (``get_extra_state``)."""
+    return key.rpartition(".")[2] == "_extra_state"
 
 
 def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of ``tensor`` as a 1-D uint8 tensor on the CPU, in row-major order."""
     resolved = tensor.detach().resolve_conj().resolve_neg().cpu()
     if not resolved.numel():
-        return torch.empty(0, dtype=torch.uint8)
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
     packed = resolved.view(BITS_OF_SIZE[tensor.itemsize]).contiguous()
     return packed.as_strided((packed.numel(),), (1,)).view(torch.uint8)  # a dimension of size 1 may have any stride
 

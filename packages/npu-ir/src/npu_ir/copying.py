@@ -40,7 +40,14 @@ def copy_argument(graph: Graph, value: Value) -> Value:
 
 
 def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
-    """Append a copy of ``node``, reading what ``values`` maps its inputs to; extends ``values``."""
+    """Append a copy of ``node``, reading what ``values`` maps its inputs to; extends ``values``.
+
+    Raises:
+        GraphError: ``values`` lacks an input: the node that produces it comes later.
+    """
+    for value in node.inputs:
+        if value not in values:
+            raise GraphError(f"node {node.name!r} reads %{value.name} before it is produced", fix="sort the graph first")
     copied = graph.insert(
         node.op_type,
         [values[value] for value in node.inputs],
@@ -59,12 +66,13 @@ def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
     """Return ``nodes`` of ``graph`` as a graph of their own, in the order of ``graph``.
 
     Raises:
-        GraphError: A node is not in ``graph``.
+        GraphError: A node is not in ``graph``, or stands before one that it needs.
     """
     chosen = set(nodes)
     for node in chosen:
         if node._graph is not graph:
             raise GraphError(f"node {node.name!r} is not in graph {graph.name!r}")
+    produced = {value for node in chosen for value in node.outputs}
     part = type(graph)(name)
     values: dict[Value, Value] = {}
     results: list[Value] = []
@@ -72,7 +80,7 @@ def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
         if node not in chosen:
             continue
         for value in node.inputs:
-            if value not in values:
+            if value not in values and value not in produced:
                 values[value] = _outside(part, value)
         copy_node(part, node, values)
         results += [value for value in node.outputs if any(user not in chosen for user, _ in value.uses)]

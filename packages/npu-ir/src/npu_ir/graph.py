@@ -16,6 +16,7 @@ from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Provenance, Value
 from npu_ir.structure import Structure, flatten
+from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.types import ScalarType, TensorType, Type
 
 
@@ -138,13 +139,15 @@ class Graph:
 
     # What comes from outside
 
-    def add_input(self, name: str, type: Type) -> Value:
-        """Add a tensor or number that the user passes."""
-        return self._add_argument(name, type, Argument(InputKind.INPUT, name))
+    def add_input(self, name: str, type: Type, *, target: str | None = None) -> Value:
+        """Add a tensor or number that the user passes; ``target`` is its name outside, if not the same."""
+        unique = self._unique(self._values, name)
+        return self._add_argument(unique, type, Argument(InputKind.INPUT, unique if target is None else target))
 
     def add_parameter(self, target: str, type: TensorType, *, aliases: Sequence[str] = (), name: str | None = None) -> Value:
         """Add a parameter by its ``state_dict`` key; ``aliases`` are further keys tied to it."""
-        return self._add_argument(name or target, type, Argument(InputKind.PARAMETER, target, tuple(aliases)))
+        argument = Argument(InputKind.PARAMETER, target, tuple(aliases))
+        return self._add_argument(target if name is None else name, type, argument)
 
     def add_buffer(
         self,
@@ -159,13 +162,27 @@ class Graph:
         """Add a buffer; ``data`` is the content of a non-persistent one, where it is known."""
         if persistent and data is not None:
             raise GraphError(f"buffer {target!r} is persistent: its content comes with the weights")
-        argument = Argument(InputKind.BUFFER, target, tuple(aliases), persistent, _checked_data(data, type, target))
-        return self._add_argument(name or target, type, argument)
+        checked = None if data is None else _checked_data(data, type, target)
+        argument = Argument(InputKind.BUFFER, target, tuple(aliases), persistent, checked)
+        return self._add_argument(target if name is None else name, type, argument)
 
-    def add_constant(self, target: str, data: torch.Tensor, *, name: str | None = None) -> Value:
-        """Add a tensor whose content is part of the graph; it is not copied."""
-        type = TensorType.of(data)
-        return self._add_argument(name or target, type, Argument(InputKind.CONSTANT, target, data=_checked_data(data, type, target)))
+    def add_constant(
+        self, target: str, data: torch.Tensor, *, type: TensorType | None = None, name: str | None = None
+    ) -> Value:
+        """Add a tensor whose content is part of the graph; it is not copied.
+
+        Args:
+            target: Its name outside.
+            data: The content.
+            type: Differs from that of ``data`` at most in strides: those that the graph needs.
+            name: Wanted name of the value; made unique.
+
+        Raises:
+            GraphError: ``data`` is sparse, quantized, without data, or of another type.
+        """
+        checked = _checked_data(data, type, target)
+        argument = Argument(InputKind.CONSTANT, target, data=checked)
+        return self._add_argument(target if name is None else name, type or TensorType.of(checked), argument)
 
     def _add_argument(self, name: str, type: Type, argument: Argument) -> Value:
         group = self._arguments[argument.kind]
@@ -205,6 +222,9 @@ class Graph:
 
     def set_call_structure(self, structure: Structure, leaves: Sequence[Any]) -> None:
         """Like `set_call`, with the structure of ``(args, kwargs)`` and its leaves apart."""
+        problem = call_problem(structure)
+        if problem is not None:
+            raise GraphError(problem)
         checked = self._leaves(structure, leaves)
         passed = [leaf for leaf in checked if isinstance(leaf, Value)]
         if set(passed) != set(self.inputs):
@@ -235,11 +255,13 @@ class Graph:
         """State that running the graph gives ``target`` the content of ``value``; None: leaves it.
 
         Raises:
-            GraphError: ``target`` does not come from outside or is a constant, or the types differ.
+            GraphError: ``target`` does not come from outside, is a constant or no tensor, or the types
+                differ.
         """
         self._require_mine(target)
-        if target.argument is None or target.argument.kind is InputKind.CONSTANT:
-            raise GraphError(f"%{target.name} cannot be updated", fix="update an input, a parameter or a buffer")
+        is_constant = target.argument is None or target.argument.kind is InputKind.CONSTANT
+        if is_constant or not isinstance(target.type, TensorType):
+            raise GraphError(f"%{target.name} cannot be updated", fix="update a tensor: an input, a parameter or a buffer")
         if value is not None:
             self._require_mine(value)
             _require_same_type(target, value)
@@ -251,11 +273,16 @@ class Graph:
             value._uses[None, target] = None
 
     def _leaves(self, structure: Structure, leaves: Sequence[Any]) -> tuple[Any, ...]:
+        problem = structure_problem(structure)
+        if problem is not None:
+            raise GraphError(problem)
         if structure.num_leaves != len(leaves):
             raise GraphError(f"a structure with {structure.num_leaves} places cannot hold {len(leaves)} leaves")
         for leaf in leaves:
             if isinstance(leaf, Value):
                 self._require_mine(leaf)
+            elif isinstance(leaf, (list, tuple)):
+                raise GraphError(f"a leaf is a value or a single literal, not {leaf!r}", fix="make the list part of the structure")
         return tuple(leaf if isinstance(leaf, Value) else to_literal(leaf) for leaf in leaves)
 
     # Nodes
@@ -303,10 +330,10 @@ class Graph:
         next_node = self._position(before, after)
 
         node = OpNode(
-            self._unique(self._nodes, name or short_name(op_type)),
+            self._unique(self._nodes, short_name(op_type) if name is None else name),
             op_type,
             tuple(inputs),
-            None if operands is None else tuple(operands),
+            None if operands is None and inputs else tuple(operands or ()),
             plain,
             provenance,
         )
@@ -314,7 +341,7 @@ class Graph:
         self._nodes[node.name] = node
         for index, value in enumerate(node.inputs):
             value._uses[node, index] = None
-        wanted = output_names or default_output_names(node.name, len(output_types))
+        wanted = default_output_names(node.name, len(output_types)) if output_names is None else output_names
         node.outputs = tuple(
             self._new_value(wanted[index], type, producer=node, index=index) for index, type in enumerate(output_types)
         )
@@ -416,10 +443,14 @@ class Graph:
             self._link(node, self._root)
 
     def clone(self, name: str | None = None) -> Graph:
-        """Return a graph equal to this one that shares nothing with it but the constants' data."""
+        """Return a graph equal to this one that shares nothing with it but the constants' data.
+
+        Raises:
+            GraphError: A node stands before one that it needs.
+        """
         from npu_ir.copying import clone
 
-        return clone(self, name or self.name)
+        return clone(self, self.name if name is None else name)
 
     def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
         """Return the given nodes as a graph of their own.
@@ -538,11 +569,16 @@ def _require_same_type(old: Value, new: Value) -> None:
         raise GraphError(f"%{new.name} is {new.type}, it cannot stand for %{old.name}, which is {old.type}")
 
 
-def _checked_data(data: torch.Tensor | None, type: TensorType, target: str) -> torch.Tensor | None:
-    if data is None:
-        return None
-    if data.is_meta or not type.same_shape_and_dtype(TensorType.of(data)):
-        raise GraphError(f"{target!r} is {type}, its data is {TensorType.of(data)} on {data.device}")
-    return data.detach()
+def _checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> torch.Tensor:
+    checked = data.detach()
+    kind = checked.layout if checked.layout is not torch.strided else checked.dtype if checked.is_quantized else None
+    if kind is not None or checked.is_meta or checked.__class__ is not torch.Tensor:
+        raise GraphError(
+            f"the data of {target!r} is a {checked.__class__.__name__} of {kind or checked.device}, not a dense tensor with data",
+            fix="pass a plain torch.Tensor with real data: to_dense(), dequantize(), or register_buffer in the model",
+        )
+    if type is not None and not type.same_shape_and_dtype(TensorType.of(checked)):
+        raise GraphError(f"{target!r} is {type}, its data is {TensorType.of(checked)}")
+    return checked
 
 

@@ -23,6 +23,7 @@ Literal: TypeAlias = Any
 _PLAIN = (type(None), bool, int, str)
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 _MAX_DEPTH = 64
+_MAX_BITS = 4096  # Python refuses to write or read integers of more than 4300 digits
 
 LAYOUTS: dict[str, torch.layout] = {
     str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.layout)
@@ -36,12 +37,15 @@ def to_literal(value: object, depth: int = 0) -> Literal:
     """Return ``value`` as a literal: tuples and ``torch.Size`` become lists.
 
     Raises:
-        GraphError: ``value`` is no plain data, or lists are nested deeper than 64.
+        GraphError: ``value`` is no plain data, an integer has more than 4096 bits, or lists are nested
+            deeper than 64.
     """
     if isinstance(value, (list, tuple)):
         if depth >= _MAX_DEPTH:
             raise GraphError(f"lists nested deeper than {_MAX_DEPTH} are not plain data")
         return [to_literal(item, depth + 1) for item in value]
+    if type(value) is int and value.bit_length() > _MAX_BITS:
+        raise GraphError(f"an integer of {value.bit_length()} bits is too large: at most {_MAX_BITS}")
     if type(value) in (type(None), bool, int, float, complex, str) or isinstance(value, (*_NAMED, torch.device)):
         return value
     raise GraphError(

@@ -8,6 +8,7 @@ file: a type that is not known to this process is never imported.
 from __future__ import annotations
 
 import collections
+import reprlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ LEAF = "leaf"
 _SEQUENCES: dict[str, type] = {"tuple": tuple, "list": list, "torch.Size": torch.Size}
 _SEQUENCE_KINDS = {sequence: kind for kind, sequence in _SEQUENCES.items()}
 # The defaults a defaultdict may have: what a file names is looked up here, never imported.
-_FACTORIES: dict[str | None, Callable[[], Any] | None] = {
+DEFAULTS: dict[str | None, Callable[[], Any] | None] = {
     None: None,
     **{factory.__name__: factory for factory in (dict, float, int, list, set, str, tuple)},
 }
-_MAX_DEPTH = 200
+MAX_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,10 @@ def flatten(tree: object, depth: int = 0) -> tuple[list[Any], Structure]:
 
     Raises:
         GraphError: A container holds data that cannot be written down (keys that are no literals, a
-            registered type without a plain context), or nests deeper than 200.
+            registered type without a plain context), or nests deeper than 100.
     """
-    if depth > _MAX_DEPTH:
-        raise GraphError(f"a structure nested deeper than {_MAX_DEPTH} is not supported")
+    if depth > MAX_DEPTH:
+        raise GraphError(f"a structure nested deeper than {MAX_DEPTH} is not supported")
     opened = _open(tree)
     if opened is None:
         return [tree], LEAF_STRUCTURE
@@ -152,12 +153,12 @@ def _described(container: Any, context: Any) -> tuple[str, Literal]:
 
 
 def _factory_name(wanted: object) -> str | None:
-    for name, factory in _FACTORIES.items():
+    for name, factory in DEFAULTS.items():
         if wanted is factory:
             return name
     raise GraphError(
         f"a defaultdict whose default is {wanted!r} cannot be written down",
-        fix=f"use a dict, or a default among {', '.join(filter(None, _FACTORIES))}",
+        fix=f"use a dict, or a default among {', '.join(filter(None, DEFAULTS))}",
     )
 
 
@@ -184,6 +185,17 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure.kind == LEAF:
         return next(leaves)
     parts = [_build(child, leaves) for child in structure.children]
+    try:
+        return _container(structure, parts)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ExecutionError(
+            f"{describe(structure)} cannot be made of {reprlib.repr(parts)}: {error}",
+            where="the structure of the graph's arguments or results",
+            fix="use flat results (Interpreter.run_flat)",
+        ) from error
+
+
+def _container(structure: Structure, parts: list[Any]) -> Any:
     if structure.kind in _SEQUENCES:
         return _SEQUENCES[structure.kind](parts)
     if structure.kind == "dict":
@@ -192,7 +204,7 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
         return _namedtuple_type(*structure.context)(*parts)
     if structure.kind == "defaultdict":
         factory, keys = structure.context
-        return collections.defaultdict(_FACTORIES[factory], zip(dict_keys(keys), parts, strict=True))
+        return collections.defaultdict(DEFAULTS[factory], zip(dict_keys(keys), parts, strict=True))
     if structure.kind == "collections.OrderedDict":
         return collections.OrderedDict(zip(dict_keys(structure.context), parts, strict=True))
     return _registered(structure.kind).unflatten(parts, structure.context)
@@ -205,11 +217,22 @@ def dict_keys(context: Literal) -> list[Any]:
 
 def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
     """Return the namedtuple class if its module is loaded, else one of the same name and fields."""
-    module_name, _, class_name = name.rpartition(".")
-    found = getattr(sys.modules.get(module_name), class_name, None)
+    found = _loaded(name)
     if isinstance(found, type) and issubclass(found, tuple) and list(getattr(found, "_fields", ())) == fields:
         return found
-    return collections.namedtuple(class_name, fields)
+    return collections.namedtuple(name.rpartition(".")[2], fields)
+
+
+def _loaded(name: str) -> object:
+    """Return what ``module.Class`` or ``module.Class.Inner`` names, or None; imports nothing."""
+    module, _, path = name.rpartition(".")
+    while module and module not in sys.modules:
+        module, _, outer = module.rpartition(".")
+        path = f"{outer}.{path}"
+    found: object = sys.modules.get(module)
+    for step in path.split("."):
+        found = getattr(found, "__dict__", {}).get(step)  # getattr could run code: a module may import when asked
+    return found
 
 
 def _registered(kind: str) -> _torch.PytreeNode:

@@ -27,7 +27,14 @@ from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
-from npu_ir.capture.writes import hides_a_write, schema_of_node, spell_out_write, tensor_of, written
+from npu_ir.capture.writes import (
+    destinations,
+    hides_a_write,
+    schema_of_node,
+    spell_out_write,
+    tensor_of,
+    written,
+)
 from npu_ir.errors import ConversionError
 from npu_ir.ops.schema import op_type_of, resolve, schema_of
 
@@ -85,7 +92,7 @@ class _Aliases:
         self._same: dict[int, int] = {}
         for node in graph.nodes:
             tensor = tensor_of(node)
-            if tensor is None:
+            if tensor is None or _is_only_copied(node):
                 continue
             source = _idle_dropout_input(node)
             if source is not None:
@@ -131,6 +138,14 @@ def _idle_dropout_input(node: Node) -> torch.Tensor | None:
     return tensor_of(node.args[0]) if probability == 0 or is_training is False else None
 
 
+_LIFT = torch.ops.aten.lift_fresh_copy.default
+
+
+def _is_only_copied(node: Node) -> bool:
+    """Whether a placeholder is a tensor made in ``forward``: its FakeTensor and that of its copy share memory (torch 2.13)."""
+    return node.op == "placeholder" and bool(node.users) and all(user.target is _LIFT for user in node.users)
+
+
 def _same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
     return (
         left.dtype == right.dtype
@@ -163,7 +178,7 @@ def _is_region(node: Node, name: str) -> bool:
     return node.op == "call_function" and getattr(node.target, "__name__", "") == name
 
 
-def _graphs(module: GraphModule) -> Iterator[FxGraph]:
+def _graphs(module: torch.nn.Module) -> Iterator[FxGraph]:
     yield from (part.graph for part in module.modules() if isinstance(part, GraphModule))
 
 
@@ -236,14 +251,16 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
     """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed."""
     prepared = _with_own_graph(program)
     nodes = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
-    changed = {node for node in program.graph.nodes if written(node) or hides_a_write(node)}
-    storages = {aliases.storage(tensor) for node in changed for item in _targets(node) if (tensor := tensor_of(item)) is not None}
+    targets = (item for node in program.graph.nodes for item in _targets(node, program.graph_module))
+    storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}
     _separate_placeholders(program, prepared, nodes, aliases, storages)
     for node in list(prepared.graph.nodes):
         _expose_alias(node, aliases, storages)
     for node in list(prepared.graph.nodes):
         if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
             _torch.inline_decomposition(prepared.graph_module, node)
+        elif node.target is _LIFT and aliases.storage(node.meta["val"]) in storages:
+            node.target = torch.ops.aten.clone.default  # functionalization would take the copy for the constant itself
         else:
             spell_out_write(node)
     prepared.graph_module.recompile()
@@ -261,23 +278,39 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
 
 
 def _require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: _Aliases) -> None:
-    """Refuse a functional program that lost a write to what comes from outside."""
+    """Refuse a functional program that lost what an ``out=`` op writes into something from outside."""
     kept = {spec.target for spec in functional.graph_signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT}
     names = {spec.arg.name: {spec.arg.name, spec.target} for spec in program.graph_signature.input_specs}
     for node in program.graph.nodes:
-        for target in written(node):
-            sources = [other.name for other in aliases.of(target) if other.op == "placeholder"]
-            if sources and torch.Tag.inplace_view not in node.target.tags and not any(names[name] & kept for name in sources):
+        for destination in destinations(node):
+            sources = [other.name for other in aliases.of(destination) if other.op == "placeholder"]
+            is_empty = destination.meta["val"].numel() == 0
+            if sources and not is_empty and not any(names[name] & kept for name in sources):
                 raise ConversionError(
                     f"PyTorch's functionalization loses what {node.target} writes into {sources[0]!r}",
                     where=place(node),
-                    fix="assign the result of the op, then copy it: x.copy_(result)",
+                    fix="call the op without out= and copy its result: x.copy_(result)",
                 )
 
 
-def _targets(node: Node) -> list[Node]:
-    """Return the nodes that ``node`` may change, hidden writes included."""
-    return written(node) or [item for item in node.all_input_nodes if item.op == "placeholder"]
+def _targets(node: Node, module: GraphModule) -> list[Node]:
+    """Return the nodes that ``node`` may change: by writing, in a hidden way, or in the region it runs."""
+    if hides_a_write(node):
+        return [*written(node), *(item for item in node.all_input_nodes if item.op == "placeholder")]
+    return node.all_input_nodes if any(map(_writes, _region_nodes(node, module))) else written(node)
+
+
+def _writes(node: Node) -> bool:
+    return bool(written(node)) or hides_a_write(node)
+
+
+def _region_nodes(node: Node, module: GraphModule) -> Iterator[Node]:
+    """Yield the nodes of the region that ``node`` runs, and of the regions in it."""
+    if _is_region(node, GRAD_REGION) or _is_region(node, AUTOCAST_REGION):
+        for item in node.all_input_nodes:
+            if item.op == "get_attr":
+                body = module.get_submodule(str(item.target))
+                yield from (inner for graph in _graphs(body) for inner in graph.nodes)
 
 
 def _with_own_graph(program: ExportedProgram) -> ExportedProgram:
@@ -316,7 +349,7 @@ def _separate_placeholders(
         if tensor is None or aliases.storage(tensor) not in storages:
             continue
         group = [other for other in aliases.of(node) if other.op == "placeholder"]
-        if len(group) == 1:
+        if len(group) < 2:
             continue
         untied = [other.name for other in group if other.name not in aliases.ties]
         if len(untied) > 1:
@@ -356,7 +389,7 @@ def _expose_alias(node: Node, aliases: _Aliases, storages: set[int]) -> None:
     while root.target is _torch.GETITEM:
         root = root.args[0]  # type: ignore[assignment]
     schema = schema_of_node(root)
-    if schema is None or schema.writes or any(item.alias_info is not None for item in schema.op._schema.returns):
+    if root.target is _LIFT or schema is None or schema.writes or any(item.alias_info is not None for item in schema.op._schema.returns):
         return
     for item in root.all_input_nodes:
         source = tensor_of(item)

@@ -43,6 +43,12 @@ def written(node: Node) -> list[Node]:
     return targets
 
 
+def destinations(node: Node) -> list[Node]:
+    """Return the nodes that ``node`` writes without reading them: ``out=``."""
+    schema = schema_of_node(node)
+    return [] if schema is None else [node.kwargs[name] for name in _destinations(schema)]  # type: ignore[misc]
+
+
 def hides_a_write(node: Node) -> bool:
     """Whether an op updates running statistics that its schema declares read-only.
 
@@ -98,13 +104,16 @@ def _destinations(schema: OpSchema) -> list[str]:
 def _functional_forms(schema: OpSchema) -> Iterator[_torch.OpOverload]:
     """Yield the ops that take the same arguments, but return what this one writes."""
     destinations = _destinations(schema)
-    wanted = {arg.name: arg.kind for arg in schema.args if arg.name not in destinations}
+    wanted = {name: type for name, type in _types_of_arguments(schema.op).items() if name not in destinations}
     name = schema.op._opname if destinations else schema.op._opname.removesuffix("_")
     for op in _torch.overloads(schema.op.namespace, name):
-        candidate = schema_of(op)
-        if op is not schema.op and (destinations or not candidate.writes):
-            if {arg.name: arg.kind for arg in candidate.args} == wanted:
-                yield op
+        is_other = op is not schema.op and (destinations or not schema_of(op).writes)
+        if is_other and _types_of_arguments(op) == wanted:
+            yield op
+
+
+def _types_of_arguments(op: _torch.OpOverload) -> dict[str, str]:
+    return {arg.name: str(arg.type) for arg in op._schema.arguments}
 
 
 def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -13,7 +13,7 @@ import torch
 from npu_ir.errors import NpuError, ParseError, UsageError
 from npu_ir.literals import Literal
 from npu_ir.structure import LEAF_STRUCTURE, Structure
-from npu_ir.text.parser import _Parser
+from npu_ir.text.reader import Reader
 from npu_ir.types import TensorType
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=\s*(.*)", re.DOTALL)
@@ -91,9 +91,9 @@ def parse_input(text: str) -> Input:
             raise UsageError(f"--input {text}: no file is named behind '@'")
         return Input(text, name, LEAF_STRUCTURE, (FileReference(Path(path).expanduser(), key),))
     try:
-        parser = _InputParser(value, {})
+        parser = _InputParser(value)
         structure, leaves = parser.tree()
-        parser.expect("end")
+        parser.finish()
     except NpuError as error:
         raise UsageError(
             f"--input {text}: {error.message}",
@@ -102,14 +102,14 @@ def parse_input(text: str) -> Input:
     return Input(text, name, structure, tuple(leaves))
 
 
-class _InputParser(_Parser):
+class _InputParser(Reader):
     """Reads the trees of the text form, with types of tensors among their leaves."""
 
     def literal(self) -> Literal:
         start = self.token
         if start.kind != "word":
             return super().literal()
-        if self._text[start.offset + len(start.text) :].lstrip().startswith("["):
+        if self.followed_by("["):
             return self.tensor_type()
         if start.text in _LOWER_CASE:
             self.advance()

@@ -8,7 +8,6 @@ from npu_ir import _torch
 from npu_ir.ops.schema import resolve
 from npu_ir.serial.place import Place, read_text
 
-_MAX_LENGTH = 10_000
 _MAX_NESTING = 16
 
 
@@ -45,4 +44,4 @@ def _is_plausible(schema: str) -> bool:
     for char in schema:
         depth += (char in "([") - (char in ")]")
         deepest = max(deepest, depth)
-    return schema.isascii() and len(schema) <= _MAX_LENGTH and deepest <= _MAX_NESTING
+    return schema.isascii() and deepest <= _MAX_NESTING

@@ -27,7 +27,6 @@ from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
 from npu_ir.serial.trees import read_literal, read_tree, read_value
 from npu_ir.serial.written_types import read_type
-from npu_ir.structure import Structure
 from npu_ir.types import TensorType, Type
 
 _ARGUMENT = RecordKeys(
@@ -154,10 +153,6 @@ class GraphReader:
     def _call(self, data: Any, place: Place) -> None:
         leaves: list[Any] = []
         structure = read_tree(data, place, self._values, leaves)
-        if not _is_call(structure):
-            raise place.error(
-                "a call is a tuple of two: the arguments in a tuple, the keyword arguments in a dict"
-            )
         try:
             self._graph.set_call_structure(structure, leaves)
         except GraphError as error:
@@ -203,9 +198,3 @@ def _provenance(data: Any, place: Place) -> Provenance:
         read_text(row.get("source", ""), place, "provenance", "source"),
         tuple(read_texts(row.get("fused_from", []), place, "provenance", "fused_from")),
     )
-
-
-def _is_call(structure: Structure) -> bool:
-    if structure.kind != "tuple" or [child.kind for child in structure.children] != ["tuple", "dict"]:
-        return False
-    return all(isinstance(name, str) for name in structure.children[1].context)

@@ -10,11 +10,11 @@ import torch
 
 from npu_ir.content import content_buffer, tensor_bytes
 from npu_ir.equality import same_data
-from npu_ir.literals import format_literal
-from npu_ir.types import TensorType, Type
+from npu_ir.literals import Literal, format_literal
+from npu_ir.types import TensorType
 
 if TYPE_CHECKING:
-    from npu_ir.text.parser import _Parser
+    from npu_ir.text.reader import Reader
 
 INLINE_ELEMENTS = 16
 
@@ -26,7 +26,7 @@ def format_data(data: torch.Tensor) -> str:
     try:
         items = data.detach().resolve_conj().resolve_neg().reshape(-1).tolist()
         exact = same_data(_from_items(items, TensorType.of(data)), data)
-    except (RuntimeError, TypeError, NotImplementedError):
+    except (RuntimeError, TypeError, ValueError):
         exact = False  # sub-byte dtypes have no Python numbers
     if exact:
         return format_literal(items)
@@ -42,42 +42,41 @@ def content_hash(data: torch.Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-def read_data(parser: _Parser, type: Type, target: str, constants: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Read what ``format_data`` wrote for a tensor of ``type``.
+def read_data(reader: Reader, type: TensorType, target: str, constants: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Read what ``format_data`` wrote for a tensor of ``type``; it may come back in another memory layout.
 
     Raises:
         ParseError: It does not fit the type, or ``constants`` lacks the tensor or has another one.
     """
-    if not isinstance(type, TensorType):
-        raise parser.fail(f"{type} is no tensor type: it has no content")
-    if parser.token.kind == "hash":
-        wanted = parser.advance().text.removeprefix("sha256:")
+    token = reader.token
+    if token.kind == "hash":
+        reader.advance()
         if target not in constants:
-            raise parser.fail(
-                f"the content of constant {target!r} is not in the text", fix="pass it: parse_ir(text, constants={...})"
-            )
+            fix = "pass it: parse_ir(text, constants={...})"
+            raise reader.fail(f"the content of constant {target!r} is not in the text", token, fix=fix)
         data = constants[target].detach()
-        if content_hash(data) != wanted or not type.same_shape_and_dtype(TensorType.of(data)):
-            raise parser.fail(f"the tensor passed for constant {target!r} is not the one the text names")
-        return _with_strides(data, type)
-    try:
-        if parser.accept("bytes"):
-            parser.expect("(")
-            raw = bytearray.fromhex(parser.string())
-            parser.expect(")")
-            flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
-            return _with_strides(flat.view(type.dtype).reshape(type.shape), type)
-        return _from_items(parser.literal(), type)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise parser.fail(f"the content of constant {target!r} is no {type}") from error
-
-
-def _from_items(items: list[object], type: TensorType) -> torch.Tensor:
-    return _with_strides(torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.shape), type)
-
-
-def _with_strides(data: torch.Tensor, type: TensorType) -> torch.Tensor:
-    if TensorType.of(data).strides == type.strides:
+        if not type.same_shape_and_dtype(TensorType.of(data)) or f"sha256:{content_hash(data)}" != token.text:
+            raise reader.fail(f"the tensor passed for constant {target!r} is not the one the text names", token)
         return data
-    strided = data.contiguous() if type.strides is None else torch.empty_strided(type.shape, type.strides, dtype=type.dtype)
-    return strided.copy_(data)
+    try:
+        if reader.accept("bytes"):
+            reader.expect("(")
+            content = reader.string()
+            reader.expect(")")
+            return _from_bytes(bytearray.fromhex(content), type)
+        return _from_items(reader.literal(), type)
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise reader.fail(f"the content of constant {target!r} is no {type}", token) from error
+
+
+def _from_bytes(content: bytearray, type: TensorType) -> torch.Tensor:
+    flat = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8, device="cpu")
+    return flat.view(type.dtype).reshape(type.shape)
+
+
+def _from_items(items: Literal, type: TensorType) -> torch.Tensor:
+    number = bool if type.dtype == torch.bool else int
+    is_exact = type.dtype.is_floating_point or type.dtype.is_complex or all(item.__class__ is number for item in items)
+    if not isinstance(items, list) or any(isinstance(item, list) for item in items) or not is_exact:
+        raise ValueError("expected a flat list of numbers of the dtype")
+    return torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.shape)

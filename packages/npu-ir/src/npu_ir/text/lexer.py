@@ -11,7 +11,10 @@ from npu_ir.errors import ParseError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$#\-]+")
 PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
-KEYWORDS = frozenset({"graph", "input", "param", "buffer", "const", "call", "update", "return"})
+# Words that mean something where an op type may stand.
+KEYWORDS = frozenset(
+    {"input", "param", "buffer", "const", "target", "aliases", "non_persistent", "call", "as", "update", "return"}
+)
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(
@@ -20,11 +23,11 @@ _TOKEN = re.compile(
   | %(?P<value>{PLAIN_NAME.pattern}|{_STRING})
   | (?P<string>{_STRING})
   | (?P<hash>sha256:[0-9a-f]{{16}})
-  | (?P<number>(?:-inf|-nan|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.]))
+  | (?P<number>(?:-inf|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.]))
   | (?P<word>{PLAIN_WORD.pattern})
   | (?P<mark>[][(){{}},:=@?])
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 
 
@@ -39,7 +42,12 @@ class Token:
 
 def quote_word(word: str) -> str:
     """Return ``word`` as it is where it reads as one word, else as a JSON string."""
-    return word if PLAIN_WORD.fullmatch(word) and word not in KEYWORDS else json.dumps(word)
+    return word if PLAIN_WORD.fullmatch(word) else json.dumps(word)
+
+
+def quote_op_type(op_type: str) -> str:
+    """Return an op type as it stands at the start of a statement."""
+    return json.dumps(op_type) if op_type in KEYWORDS else quote_word(op_type)
 
 
 def quote_name(name: str) -> str:

@@ -8,6 +8,7 @@ the printer shows the record itself instead: ``tensors[0]=%a`` and the two ``_te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from npu_ir.node import OpNode
 from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, list_operand
 from npu_ir.ops.schema import ArgKind, resolve, schema_of
+from npu_ir.text.lexer import PLAIN_WORD, quote_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,14 @@ class Operand:
     name: str
     mark: str
     items: tuple[Any, ...]
+
+
+_INDEXED = re.compile(rf"{PLAIN_WORD.pattern}\[(?:0|[1-9][0-9]*)\]")
+
+
+def quote_operand(name: str) -> str:
+    """Return an operand name as it stands in front of ``=``."""
+    return name if _INDEXED.fullmatch(name) else quote_word(name)
 
 
 def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[str, Any]]:
@@ -51,8 +61,9 @@ def group(node: OpNode) -> list[Operand] | None:
         if not mark:
             shown.append(Operand(name, mark, (by_name.get(name),)))
             continue
-        size = next(sizes, None) if mark == "[" else None
-        mask = [False] * (size or 0) if mark == "[" else next(masks, [])
+        # A size may be any number; more items than inputs would not come back as the same record.
+        size = min(next(sizes, None) or 0, len(node.inputs)) if mark == "[" else 0
+        mask = [False] * size if mark == "[" else next(masks, [])
         items = [None if is_none else by_name.get(list_operand(name, index)) for index, is_none in enumerate(mask)]
         shown.append(Operand(name, mark, tuple(items)))
     record = {name: node.attrs[name] for name in (LIST_SIZES, NONE_MASKS) if name in node.attrs}

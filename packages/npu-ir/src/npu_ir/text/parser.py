@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,25 +9,24 @@ import torch
 
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.graph import Graph
-from npu_ir.literals import LAYOUTS, MEMORY_FORMATS, Literal
+from npu_ir.literals import Literal
 from npu_ir.node import InputKind, Value
-from npu_ir.structure import LEAF_STRUCTURE, Structure
+from npu_ir.ops.arguments import list_operand
 from npu_ir.text.data import read_data
-from npu_ir.text.lexer import Token, position, tokens
+from npu_ir.text.lexer import position
 from npu_ir.text.operands import Operand, ungroup
 from npu_ir.text.printer import implied_node_name
-from npu_ir.types import (
-    SCALAR_KINDS,
-    ScalarType,
-    TensorType,
-    Type,
-    is_dtype_name,
-    memory_format_strides,
-    parse_dtype,
-)
+from npu_ir.text.reader import Reader, Tree, container
+from npu_ir.types import TensorType, Type
 
-_WORDS: dict[str, Literal] = {"None": None, "True": True, "False": False, **LAYOUTS, **MEMORY_FORMATS}
-_MAX_DEPTH = 200
+_KINDS = {kind.value: kind for kind in InputKind}
+# What may follow the type of each kind of argument.
+_PARTS = {
+    InputKind.INPUT: ("target",),
+    InputKind.PARAMETER: ("target", "aliases"),
+    InputKind.BUFFER: ("target", "aliases", "non_persistent", "="),
+    InputKind.CONSTANT: ("target", "="),
+}
 
 
 def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> Graph:
@@ -42,11 +40,12 @@ def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> 
         ParseError: The text is no graph, or a constant is missing or another one; with line and column.
         GraphError: The graph breaks a rule of the IR.
     """
-    parser = _Parser(text, dict(constants or {}))
+    parser = _GraphParser(text, dict(constants or {}))
     try:
         graph = parser.graph()
     except GraphError as error:
-        raise ParseError(error.message, where=position(text, parser.token.offset), fix=error.fix) from error
+        where = position(text, parser.statement.offset)
+        raise ParseError(error.message, where=where, fix=error.fix) from error
     graph.check()
     return graph
 
@@ -57,276 +56,135 @@ def parse_type(text: str) -> Type:
     Raises:
         ParseError: It is none.
     """
-    parser = _Parser(text, {})
-    type = parser.value_type()
-    parser.expect("end")
+    reader = Reader(text)
+    type = reader.value_type()
+    reader.finish()
     return type
 
 
-class _Parser:
-    """A recursive-descent parser: one method per construct, one token of lookahead."""
+class _GraphParser(Reader):
+    """Reads a graph, statement by statement.
+
+    Attributes:
+        statement: The token the present statement starts with.
+    """
 
     def __init__(self, text: str, constants: dict[str, torch.Tensor]) -> None:
-        self._text = text
-        self._tokens = tokens(text)
+        super().__init__(text)
         self._constants = constants
         self._graph = Graph()
-        self._depth = 0
-        self.token = next(self._tokens)
-
-    # Tokens
-
-    def fail(self, message: str, *, fix: str | None = None) -> ParseError:
-        return ParseError(message, where=position(self._text, self.token.offset), fix=fix)
-
-    def advance(self) -> Token:
-        token = self.token
-        if token.kind != "end":
-            self.token = next(self._tokens)
-        return token
-
-    def at(self, text: str) -> bool:
-        return self.token.kind in ("mark", "word") and self.token.text == text
-
-    def accept(self, text: str) -> bool:
-        if not self.at(text):
-            return False
-        self.advance()
-        return True
-
-    def expect(self, *wanted: str) -> Token:
-        if self.token.kind in wanted or (self.token.kind in ("mark", "word") and self.token.text in wanted):
-            return self.advance()
-        raise self.fail(f"expected {' or '.join(wanted)}, got {self.token.text or 'the end of the text'!r}")
-
-    def word(self) -> str:
-        token = self.expect("word", "string")
-        return self._unquoted(token.text) if token.kind == "string" else token.text
-
-    def string(self) -> str:
-        return self._unquoted(self.expect("string").text)
-
-    def _unquoted(self, text: str) -> str:
-        try:
-            return str(json.loads(text))
-        except ValueError as error:
-            raise self.fail(f"{text} is not a string") from error
-
-    def name(self) -> str:
-        text = self.expect("value").text
-        return self._unquoted(text) if text.startswith('"') else text
-
-    def value(self) -> Value:
-        at = self.token
-        name = self.name()
-        try:
-            return self._graph.value(name)
-        except GraphError as error:
-            raise ParseError(f"%{name} is read before it is produced", where=position(self._text, at.offset)) from error
-
-    def sequence(self, close: str, item: Any) -> list[Any]:
-        items = []
-        while not self.accept(close):
-            items.append(item())
-            if not self.at(close):
-                self.expect(",")
-        return items
-
-    # Types and literals
-
-    def value_type(self) -> Type:
-        word = self.expect("word").text
-        if not self.accept("["):
-            if word not in SCALAR_KINDS:
-                raise self.fail(f"{word!r} is no type")
-            return ScalarType(word)  # type: ignore[arg-type]
-        dtype = parse_dtype(word)
-        shape = tuple(self.sequence("]", self.integer))
-        if not self.accept("@"):
-            return TensorType(shape, dtype)
-        if self.accept("["):
-            return TensorType(shape, dtype, tuple(self.sequence("]", self.integer)))
-        memory_format = MEMORY_FORMATS.get(self.expect("word").text)
-        if memory_format is None:
-            raise self.fail("expected strides or a memory format behind '@'")
-        return TensorType(shape, dtype, memory_format_strides(shape, memory_format))
-
-    def integer(self) -> int:
-        number = self.number()
-        if not isinstance(number, int):
-            raise self.fail(f"expected an integer, got {number}")
-        return number
-
-    def number(self) -> int | float:
-        text = self.expect("number").text
-        try:
-            return int(text) if text.lstrip("-").isdigit() else float(text)
-        except ValueError as error:
-            raise self.fail(f"{text[:40]}... is too long a number") from error
-
-    def literal(self) -> Literal:
-        if self.token.kind == "number":
-            return self.number()
-        if self.token.kind == "string":
-            return self.string()
-        if self.accept("["):
-            return self.nested(lambda: self.sequence("]", self.literal))
-        word = self.expect("word", "literal").text
-        if word in ("complex", "device"):
-            return self.constructed(word)
-        if word in _WORDS:
-            return _WORDS[word]
-        if is_dtype_name(word):
-            return parse_dtype(word)
-        if word in ("inf", "nan"):
-            return float(word)
-        raise self.fail(f"{word!r} is no literal")
-
-    def constructed(self, word: str) -> Literal:
-        self.expect("(")
-        parts = self.sequence(")", self.literal)
-        try:
-            return complex(*parts) if word == "complex" else torch.device(*parts)
-        except (TypeError, RuntimeError) as error:
-            raise self.fail(f"{word}({', '.join(map(str, parts))}) is no {word}") from error
-
-    def nested(self, parse: Any) -> Any:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise self.fail(f"nested deeper than {_MAX_DEPTH}")
-        result = parse()
-        self._depth -= 1
-        return result
-
-    # Structures
-
-    def tree(self) -> tuple[Structure, list[Any]]:
-        """Return the structure of nested containers and the leaves in it."""
-        if self.token.kind == "value":
-            return LEAF_STRUCTURE, [self.value()]
-        if self.accept("("):
-            return self.nested(self.tuple_tree)  # type: ignore[no-any-return]
-        if self.accept("["):
-            return self._container("list", None, self.nested(lambda: self.sequence("]", self.tree)))
-        if self.accept("{"):
-            pairs = self.nested(lambda: self.sequence("}", self.pair))
-            return self._container("dict", [key for key, _ in pairs], [child for _, child in pairs])
-        if self.accept("@"):
-            return self.nested(self.other_container)  # type: ignore[no-any-return]
-        return LEAF_STRUCTURE, [self.literal()]
-
-    def tuple_tree(self) -> tuple[Structure, list[Any]]:
-        return self._container("tuple", None, self.sequence(")", self.tree))
-
-    def pair(self) -> tuple[Literal, tuple[Structure, list[Any]]]:
-        key = self.literal()
-        self.expect(":")
-        return key, self.tree()
-
-    def other_container(self) -> tuple[Structure, list[Any]]:
-        kind = self.string()
-        self.expect("(")
-        context = self.literal()
-        self.accept(",")
-        children = self.sequence(")", self.tree)
-        return self._container(kind, context, children)
-
-    def _container(self, kind: str, context: Literal, parts: list[tuple[Structure, list[Any]]]) -> tuple[Structure, list[Any]]:
-        structure = Structure(kind, context, tuple(child for child, _ in parts))
-        return structure, [leaf for _, leaves in parts for leaf in leaves]
-
-    # The graph
+        self.statement = self.token
 
     def graph(self) -> Graph:
         self.expect("graph")
         self._graph.name = self.word()
         self.expect("{")
-        kinds = {kind.value: kind for kind in InputKind}
-        while self.token.kind == "word" and self.token.text in kinds:
-            self.argument(kinds[self.advance().text])
+        while self.token.kind == "word" and self.token.text in _KINDS:
+            self.statement = self.advance()
+            self._argument(_KINDS[self.statement.text])
+        self.statement = self.token
         if self.accept("call"):
-            self.call()
+            self._call()
         while not self.at("update") and not self.at("return"):
-            self.node()
+            self.statement = self.token
+            self._node()
+        self.statement = self.token
         while self.accept("update"):
-            target = self.value()
-            self.expect("=")
-            self._graph.set_update(target, self.value())
+            self._update()
+            self.statement = self.token
         self.expect("return")
         self._graph.set_results(*self.tree())
         self.expect("}")
-        self.expect("end")
+        self.finish()
         return self._graph
 
-    def argument(self, kind: InputKind) -> None:
+    def value(self) -> Value:
+        token = self.token
+        try:
+            return self._graph.value(self.name())
+        except GraphError as error:
+            raise self.fail(f"%{token.text} is read before it is produced", token) from error
+
+    # What comes from outside
+
+    def _argument(self, kind: InputKind) -> None:
         name = self.name()
         self.expect(":")
         type = self.value_type()
-        target = self.string() if self.accept("target") else name
-        aliases = self.literal() if self.accept("aliases") else []
-        persistent = not self.accept("non_persistent")
-        data = read_data(self, type, target, self._constants) if self.accept("=") else None
-        graph = self._graph
-        if kind is InputKind.INPUT:
-            added = graph.add_input(name, type)
-        elif not isinstance(type, TensorType):
-            raise self.fail(f"%{name} is a {kind.value}: its type is a tensor type, not {type}")
-        elif kind is InputKind.PARAMETER:
-            added = graph.add_parameter(target, type, aliases=aliases, name=name)
-        elif kind is InputKind.BUFFER:
-            added = graph.add_buffer(target, type, aliases=aliases, persistent=persistent, data=data, name=name)
-        elif data is None:
-            raise self.fail(f"constant %{name} has no content")
-        else:
-            added = graph.add_constant(target, data, name=name)
+        if kind is not InputKind.INPUT and not isinstance(type, TensorType):
+            raise self.fail(f"%{name} is a {kind.value}: its type is a tensor type, not {type}", self.statement)
+        found = self._parts(kind, type, name)
+        add = {
+            InputKind.INPUT: self._graph.add_input,
+            InputKind.PARAMETER: self._graph.add_parameter,
+            InputKind.BUFFER: self._graph.add_buffer,
+            InputKind.CONSTANT: self._graph.add_constant,
+        }[kind]
+        if kind is InputKind.CONSTANT and "data" not in found:
+            raise self.fail(f"constant %{name} has no content", self.statement)
+        added = add(**found, type=type, name=name)  # type: ignore[operator]
         self._require_name(name, added.name)
+
+    def _parts(self, kind: InputKind, type: Type, name: str) -> dict[str, Any]:
+        """Read what stands behind the type, as arguments of the methods that add to a graph."""
+        found: dict[str, Any] = {"target": name}
+        parts = _PARTS[kind]
+        if "target" in parts and self.accept("target"):
+            found["target"] = self.string()
+        if "aliases" in parts and self.accept("aliases"):
+            self.expect("[")
+            found["aliases"] = self.sequence("]", self.string)
+        if "non_persistent" in parts and self.accept("non_persistent"):
+            found["persistent"] = False
+        if "=" in parts and isinstance(type, TensorType) and self.accept("="):
+            found["data"] = read_data(self, type, found["target"], self._constants)
+        return found
 
     def _require_name(self, wanted: str, got: str) -> None:
         if wanted != got:
-            raise self.fail(f"the name {wanted!r} is used twice")
+            raise self.fail(f"the name {wanted!r} is used twice", self.statement)
 
-    def call(self) -> None:
+    # How it is called, and what it changes
+
+    def _call(self) -> None:
         self.expect("(")
-        args: list[tuple[Structure, list[Any]]] = []
-        kwargs: list[tuple[str, tuple[Structure, list[Any]]]] = []
+        args: list[Tree] = []
+        kwargs: dict[str, Tree] = {}
         while not self.accept(")"):
-            self.call_argument(args, kwargs)
+            if self.token.kind in ("word", "string") and self.followed_by("="):
+                token = self.token
+                name = self.word()
+                if name in kwargs:
+                    raise self.fail(f"the argument {name!r} is given twice", token)
+                self.expect("=")
+                kwargs[name] = self.tree()
+            elif kwargs:
+                raise self.fail("an argument without a name stands behind one with a name")
+            else:
+                args.append(self.tree())
             if not self.at(")"):
                 self.expect(",")
-        names = [name for name, _ in kwargs]
-        positional = self._container("tuple", None, args)
-        keyword = self._container("dict", names, [tree for _, tree in kwargs])
-        self._graph.set_call_structure(*self._container("tuple", None, [positional, keyword]))
+        keyword = container("dict", list(kwargs), list(kwargs.values()))
+        self._graph.set_call_structure(*container("tuple", None, [container("tuple", None, args), keyword]))
 
-    def call_argument(self, args: list[Any], kwargs: list[Any]) -> None:
-        """Read ``tree`` or ``name=tree``; a word or string is a name only in front of '='."""
-        if self.token.kind not in ("word", "string"):
-            args.append(self.tree())
-            return
-        start = self.token
-        leaf: Any = self.word() if self._next_is_equals(start) else None
-        if leaf is None:
-            args.append(self.tree())
-            return
+    def _update(self) -> None:
+        target = self.value()
         self.expect("=")
-        kwargs.append((leaf, self.tree()))
+        if target in self._graph.updates:
+            raise self.fail(f"%{target.name} is updated twice", self.statement)
+        self._graph.set_update(target, self.value())
 
-    def _next_is_equals(self, token: Token) -> bool:
-        behind = self._text[token.offset + len(token.text) :]
-        return behind.lstrip().startswith("=")
+    # Nodes
 
-    def node(self) -> None:
-        outputs: list[tuple[str, Type]] = []
-        while self.token.kind == "value":
-            name = self.name()
-            self.expect(":")
-            outputs.append((name, self.value_type()))
-            self.expect("=" if not self.at(",") else ",")
+    def _node(self) -> None:
+        outputs = self._outputs() if self.token.kind == "value" else []
         op_type = self.word()
         self.expect("(")
-        inputs, operands, attrs = self.operands()
-        if self.accept("{"):
-            attrs |= dict(self.sequence("}", self.attr))
+        inputs, operands, attrs = self._operands()
+        for name, literal in self._attrs() if self.accept("{") else ():
+            if name in attrs:
+                raise self.fail(f"the attribute {name!r} is given twice", self.statement)
+            attrs[name] = literal
         output_names = [name for name, _ in outputs]
         name = self.string() if self.accept("as") else implied_node_name(op_type, output_names)
         node = self._graph.insert(
@@ -342,28 +200,42 @@ class _Parser:
         for wanted, value in zip(output_names, node.outputs, strict=True):
             self._require_name(wanted, value.name)
 
-    def operands(self) -> tuple[list[Value], Any, dict[str, Literal]]:
+    def _outputs(self) -> list[tuple[str, Type]]:
+        outputs = []
+        while True:
+            name = self.name()
+            self.expect(":")
+            outputs.append((name, self.value_type()))
+            if not self.accept(","):
+                self.expect("=")
+                return outputs
+
+    def _operands(self) -> tuple[list[Value], Any, dict[str, Literal]]:
         """Read a node's inputs: all with the argument they fill, or none with it."""
         if self.token.kind == "value":
             return self.sequence(")", self.value), None, {}
-        return ungroup(self.sequence(")", self.operand))
+        return ungroup(self.sequence(")", self._operand))
 
-    def operand(self) -> Operand:
+    def _operand(self) -> Operand:
+        token = self.token
         name = self.word()
-        if self.accept("["):
-            name = f"{name}[{self.integer()}]"
+        if token.kind == "word" and self.accept("["):
+            name = list_operand(name, self.size())
             self.expect("]")
         self.expect("=")
         if self.token.kind == "value":
             return Operand(name, "", (self.value(),))
         mark = "?[" if self.accept("?") else "["
         self.expect("[")
-        return Operand(name, mark, tuple(self.sequence("]", self.list_item)))
+        return Operand(name, mark, tuple(self.sequence("]", self._list_item)))
 
-    def list_item(self) -> Value | None:
+    def _list_item(self) -> Value | None:
         return None if self.accept("None") else self.value()
 
-    def attr(self) -> tuple[str, Literal]:
+    def _attrs(self) -> list[tuple[str, Literal]]:
+        return self.sequence("}", self._attr)
+
+    def _attr(self) -> tuple[str, Literal]:
         name = self.word()
         self.expect("=")
         return name, self.literal()

@@ -27,8 +27,8 @@ from npu_ir.node import OpNode, Value
 from npu_ir.ops.arguments import RECORD_ATTRS
 from npu_ir.structure import LEAF, Structure
 from npu_ir.text.data import format_data
-from npu_ir.text.lexer import quote_name, quote_word
-from npu_ir.text.operands import Operand, group
+from npu_ir.text.lexer import quote_name, quote_op_type, quote_word
+from npu_ir.text.operands import Operand, group, quote_operand
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
@@ -52,8 +52,7 @@ def _lines(graph: Graph, provenance: bool) -> Iterator[str]:
         yield f"  call {_call(structure, list(leaves))}"
     yield ""
     for node in graph.nodes:
-        comment = f"  # {node.provenance}" if provenance and str(node.provenance) else ""
-        yield f"  {_node(node)}{comment}"
+        yield f"  {_node(node)}{_comment(node) if provenance else ''}"
     yield ""
     yield from (f"  update {_ref(target)} = {_ref(value)}" for target, value in graph.updates.items())
     structure, leaves = graph.results
@@ -82,6 +81,12 @@ def _argument(value: Value) -> str:
     return line if argument.data is None else f"{line} = {format_data(argument.data)}"
 
 
+def _comment(node: OpNode) -> str:
+    text = str(node.provenance)
+    # A line break in it would end the comment.
+    return f"  # {text if text.isprintable() else repr(text)}" if text else ""
+
+
 def _node(node: OpNode) -> str:
     outputs = ", ".join(map(_typed, node.outputs))
     operands, hidden = _operands(node)
@@ -89,7 +94,7 @@ def _node(node: OpNode) -> str:
         f"{quote_word(name)}={format_literal(value)}" for name, value in node.attrs.items() if name not in hidden
     )
     line = f"{outputs} = " if outputs else ""
-    line += f"{quote_word(node.op_type)}({', '.join(operands)})"
+    line += f"{quote_op_type(node.op_type)}({', '.join(operands)})"
     if attrs:
         line += f" {{{attrs}}}"
     if node.name != implied_node_name(node.op_type, [value.name for value in node.outputs]):
@@ -110,8 +115,8 @@ def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
         return [_ref(value) for value in node.inputs], ()
     shown = group(node)
     if shown is None:
-        return [f"{name}={_ref(value)}" for name, value in zip(node.operands, node.inputs, strict=True)], ()
-    return [f"{operand.name}={_operand(operand)}" for operand in shown], RECORD_ATTRS
+        return [f"{quote_operand(name)}={_ref(value)}" for name, value in zip(node.operands, node.inputs, strict=True)], ()
+    return [f"{quote_word(operand.name)}={_operand(operand)}" for operand in shown], RECORD_ATTRS
 
 
 def _operand(operand: Operand) -> str:

@@ -33,18 +33,32 @@ class NodeBoxes:
         self._nodes = outline.program.nodes
         self._selection = selection
         self._name_weights = name_weights
-        self._drawn = bytearray(len(self._nodes))
+        # Where the block starts that a node is a further copy of.
+        self._first_copy: list[int | None] = [None] * len(self._nodes)
         self._cut = len(self._nodes)
         self._num_boxes = self._num_frames = 0
         self.box_of = [""] * len(self._nodes)
         items = [item for part in selection.levels[0] for item in self._items(part, 0, ())]
         self.items: tuple[Box | Frame, ...] = (*items, *self._rest())
 
-    def drawn(self) -> Iterator[tuple[str, OpNode]]:
-        """Yield the nodes that are drawn themselves, each with its box: no further copies of a block."""
-        for position, node in enumerate(self._nodes):
-            if self._drawn[position]:
-                yield self.box_of[position], node
+    def reads(self) -> Iterator[tuple[str, Sequence[Value]]]:
+        """Yield for each node its box and what the box reads for it.
+
+        Further copies of a block add only what comes from before the first one: what a copy reads from
+        the copy before it, and its own weights, are not shown.
+        """
+        position = self._outline.program.position
+        for at, node in enumerate(self._nodes):
+            start = self._first_copy[at]
+            if start is None:
+                yield self.box_of[at], node.inputs
+            else:
+                made_before = [
+                    value
+                    for value in node.inputs
+                    if not is_weight(value) and (value.producer is None or position[value.producer] < start)
+                ]
+                yield self.box_of[at], made_before
 
     def _items(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
         """Return what is drawn for ``part``, which stands in the frame of the module ``around``."""
@@ -77,13 +91,13 @@ class NodeBoxes:
         id = f"n{self._num_boxes}"
         self._num_boxes += 1
         self.box_of[start:stop] = [id] * (stop - start)
-        self._drawn[start:stop] = b"\1" * (stop - start)
+        self._first_copy[start:stop] = [None] * (stop - start)
         return id
 
     def _share_boxes(self, part: Part) -> None:
-        self.box_of[part.start : part.start + part.count * part.length] = (
-            self.box_of[part.start : part.stop] * part.count
-        )
+        end = part.start + part.count * part.length
+        self.box_of[part.start : end] = self.box_of[part.start : part.stop] * part.count
+        self._first_copy[part.stop : end] = [part.start] * (end - part.stop)
 
     def _rest(self) -> list[Box]:
         missing = len(self._nodes) - self._cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -87,11 +88,11 @@ def _inserted(
 
 
 def _readers(nodes: NodeBoxes) -> dict[Value, list[str]]:
+    """Return the boxes that read each weight."""
     readers: dict[Value, dict[str, None]] = {}
-    for box, node in nodes.drawn():
-        for value in node.inputs:
-            if is_weight(value):
-                readers.setdefault(value, {})[box] = None
+    for box, values in nodes.reads():
+        for value in filter(is_weight, values):
+            readers.setdefault(value, {})[box] = None
     return {value: list(boxes) for value, boxes in readers.items()}
 
 
@@ -99,9 +100,8 @@ def _edges(
     nodes: NodeBoxes, results: Sequence[ArgumentBox], source_of: Callable[[Value], str | None]
 ) -> Iterator[Edge]:
     carried: defaultdict[tuple[str, str], dict[Value, None]] = defaultdict(dict)
-    reads = [(box, node.inputs) for box, node in nodes.drawn()]
-    reads += [(result.box.id, result.values) for result in results]
-    for target, values in reads:
+    of_results = ((result.box.id, result.values) for result in results)
+    for target, values in itertools.chain(nodes.reads(), of_results):
         for value in values:
             source = source_of(value)
             if source is not None and source != target:

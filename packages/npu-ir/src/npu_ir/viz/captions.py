@@ -24,7 +24,7 @@ def type_caption(type: Type) -> str:
     """Return a type as edges show it: ``1x64x56x56 f32``."""
     if not isinstance(type, TensorType):
         return str(type)
-    return " ".join(filter(None, ("x".join(map(str, type.shape)), dtype_name(type.dtype))))
+    return printable(" ".join(filter(None, ("x".join(map(str, type.shape)), dtype_name(type.dtype)))))
 
 
 def values_caption(values: Sequence[Value]) -> str:
@@ -39,7 +39,7 @@ def count_caption(count: int, noun: str) -> str:
 
 def _rounded(count: int) -> str:
     for size, unit in _UNITS:
-        if count >= size:
+        if count >= 0.9995 * size:  # what would round up to 1000 of the next smaller unit
             return f"{count / size:.3g}{unit}"
     return str(count)
 
@@ -51,8 +51,11 @@ def op_caption(op_type: str) -> str:
 
 def ops_caption(nodes: Iterable[OpNode]) -> str:
     """Return the ops of a module, the most frequent first: ``linear x4, add x2, relu``."""
-    counted = Counter(op_caption(node.op_type) for node in nodes)
-    shown = [name if count == 1 else f"{name} x{count}" for name, count in counted.most_common(3)]
+    counted = Counter(node.op_type for node in nodes)
+    shown = [
+        op_caption(op_type) if count == 1 else f"{op_caption(op_type)} x{count}"
+        for op_type, count in counted.most_common(3)
+    ]
     return _listed(shown, len(counted))
 
 
@@ -88,9 +91,9 @@ def _last_name(value: Value) -> str:
 
 
 def _shape(type: Type) -> str:
-    return (
-        "x".join(map(str, type.shape)) if isinstance(type, TensorType) and type.shape else type_caption(type)
-    )
+    if isinstance(type, TensorType) and type.shape:
+        return printable("x".join(map(str, type.shape)))
+    return type_caption(type)
 
 
 def _listed(shown: list[str], total: int) -> str:

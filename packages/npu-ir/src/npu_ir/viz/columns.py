@@ -91,7 +91,7 @@ def _box_links(layer: Sequence[Spot], boxes_below: Mapping[Spot, int]) -> Iterat
         below = _boxes(spot.below)
         longest = max((boxes_below[other] for other in below), default=0)
         best = [other for other in below if boxes_below[other] == longest]
-        if not spot.is_bend and len(best) == 1 == len(_boxes(best[0].above)):
+        if not spot.is_bend and len(best) == 1 and _boxes(best[0].above) == [spot]:
             yield index, best[0]
 
 

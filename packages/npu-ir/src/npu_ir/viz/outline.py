@@ -7,6 +7,7 @@ twice, and what is shown depends on each other in one direction only, as the nod
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ class Outline:
             for left, right in itertools.pairwise(self.paths)
         ]
 
-    def levels(self, last_level: int, *, fold: bool, max_parts: int | None = None) -> list[list[Part]]:
+    def levels(self, last_level: int, *, fold: bool, max_parts: float = math.inf) -> list[list[Part]]:
         """Return the parts of each level, down to ``last_level`` or as deep as ``max_parts`` allows.
 
         Args:
@@ -73,11 +74,15 @@ class Outline:
         """
         levels = [[Part((), 0, len(self.paths))] if self.paths else []]
         while len(levels) <= last_level:
+            # Nodes may be very many: they are counted before there is a part for each.
+            nodes = sum(part.length for part in levels[-1]) if len(levels) == self.last_level else 0
+            if nodes > max_parts:
+                break
             parts = []
             for part in levels[-1]:
                 part.parts = self._deeper(part, len(levels), fold)
                 parts += part.parts
-            if max_parts is not None and len(parts) > max_parts:
+            if len(parts) > max_parts:
                 break
             levels.append(parts)
         return levels

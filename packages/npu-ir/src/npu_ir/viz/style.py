@@ -1,7 +1,7 @@
 """How each kind of box looks, in every output form.
 
-Dark text on light fills: every pair has a contrast of more than 7 to 1, and kinds differ in shape
-as well as in colour.
+Text is dark on light fills, with a contrast of at least 7 to 1 (WCAG 2.1, level AAA); kinds differ in
+shape as well as in colour.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from npu_ir.viz.diagram import BoxKind
 
 TEXT = "#1f2328"
-MUTED = "#4b5563"
+MUTED = "#374151"
 LINE = "#6b7280"
 FRAME = "#c3cad3"
 FRAME_FILL = "#f6f8fa"

@@ -106,12 +106,13 @@ def _frame_title(title: str, row: Row) -> str:
 
 def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
     ports = _ports(layout)
+    drawn: set[Spot] = set()
     labels: list[str] = []
     told: set[tuple[str, str, str]] = set()
     for edge, route in zip(edges, layout.routes, strict=True):
         port = ports[route[-2], route[-1]]
         upward = route[0] is not layout.spots[edge.source]
-        yield _curve(route, port)
+        yield _curve(_undrawn(route, drawn), port)
         yield _arrow(route[0].x, route[0].y + route[0].height, -1) if upward else _arrow(port, route[-1].y, 1)
         # Once per box is enough where the same value, or the same type, goes many ways.
         ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
@@ -119,6 +120,13 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
             labels.append(_label(edge.label, route, port))
             told |= ends
     yield from labels
+
+
+def _undrawn(route: Sequence[Spot], drawn: set[Spot]) -> Sequence[Spot]:
+    """Return a route from the last bend that was drawn before; edges of one box share their first bends."""
+    shared = sum(1 for spot in route if spot in drawn)
+    drawn.update(spot for spot in route if spot.is_bend)
+    return route[shared:]
 
 
 def _ports(layout: Layout) -> dict[tuple[Spot, Spot], float]:
@@ -150,9 +158,13 @@ def _arrow(x: float, y: float, direction: int) -> str:
 
 
 def _label(label: str, route: Sequence[Spot], port: float) -> str:
-    end = port if len(route) == 2 else route[1].x
-    x, y = (route[0].x + end) / 2, (route[0].row_bottom + route[1].row_top) / 2
-    return _text(label, x + 6, y + 4, DETAIL_SIZE, f'fill="{MUTED}" {_halo("#ffffff")}')
+    """Return the label in the middle of a short edge, and at the first bend of a long one."""
+    upper, lower = route[0], route[1]
+    if len(route) == 2:
+        x, y = (upper.x + port) / 2 + 6, (upper.row_bottom + lower.row_top) / 2 + 4
+    else:
+        x, y = lower.x + 4, lower.row_top - 1
+    return _text(label, x, y, DETAIL_SIZE, f'fill="{MUTED}" {_halo("#ffffff")}')
 
 
 def _halo(colour: str) -> str:

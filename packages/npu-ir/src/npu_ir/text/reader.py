@@ -1,0 +1,245 @@
+"""Reading what the text form consists of: names, types, literals and nested containers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from npu_ir.errors import ParseError
+from npu_ir.literals import LAYOUTS, MEMORY_FORMATS, Literal
+from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
+from npu_ir.text.lexer import Token, position, tokens
+from npu_ir.types import (
+    SCALAR_KINDS,
+    ScalarType,
+    TensorType,
+    Type,
+    is_dtype_name,
+    memory_format_strides,
+    parse_dtype,
+)
+
+# A structure and the leaves in it.
+Tree: TypeAlias = "tuple[Structure, list[Any]]"
+
+_WORDS: dict[str, Literal] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "inf": float("inf"),
+    "nan": float("nan"),
+    **LAYOUTS,
+    **MEMORY_FORMATS,
+}
+_CONSTRUCTORS: dict[str, tuple[Callable[..., Literal], tuple[Any, ...]]] = {
+    "complex": (complex, ((int, float), (int, float))),
+    "device": (torch.device, (str,)),
+}
+_INTEGER = re.compile(r"-?[0-9]+")
+_NEXT_CHARACTER = re.compile(r"(?:\s|#[^\n]*)*(.)")
+_END_OF_SIZES = 1 << 63
+
+
+class Reader:
+    """Takes a text apart by recursive descent: one method per construct, one token of lookahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokens(text)
+        self._depth = 0
+        self.token = next(self._tokens)
+
+    # Tokens
+
+    def fail(self, message: str, at: Token | None = None, *, fix: str | None = None) -> ParseError:
+        """Return the error that points at a token, the present one by default."""
+        return ParseError(message, where=position(self._text, (at or self.token).offset), fix=fix)
+
+    def advance(self) -> Token:
+        token = self.token
+        if token.kind != "end":
+            self.token = next(self._tokens)
+        return token
+
+    def at(self, text: str) -> bool:
+        return self.token.kind in ("mark", "word") and self.token.text == text
+
+    def followed_by(self, mark: str) -> bool:
+        """Whether ``mark`` comes right behind the present token, a word or string."""
+        found = _NEXT_CHARACTER.match(self._text, self.token.offset + len(self.token.text))
+        return found is not None and found[1] == mark
+
+    def accept(self, text: str) -> bool:
+        if not self.at(text):
+            return False
+        self.advance()
+        return True
+
+    def expect(self, text: str) -> None:
+        """Take the mark or word ``text``."""
+        if not self.accept(text):
+            raise self._unexpected(f"{text!r}")
+
+    def take(self, *kinds: str) -> Token:
+        """Take a token of one of these kinds."""
+        if self.token.kind not in kinds:
+            raise self._unexpected(f"a {' or '.join(kinds)}")
+        return self.advance()
+
+    def finish(self) -> None:
+        """Require that nothing more comes."""
+        if self.token.kind != "end":
+            raise self._unexpected("the end of the text")
+
+    def _unexpected(self, wanted: str) -> ParseError:
+        found = "the end of the text" if self.token.kind == "end" else repr(self.token.text[:40])
+        return self.fail(f"expected {wanted}, got {found}")
+
+    def word(self) -> str:
+        token = self.take("word", "string")
+        return self._unquoted(token) if token.kind == "string" else token.text
+
+    def string(self) -> str:
+        return self._unquoted(self.take("string"))
+
+    def name(self) -> str:
+        """Read the name of a value."""
+        token = self.take("value")
+        return self._unquoted(token) if token.text.startswith('"') else token.text
+
+    def _unquoted(self, token: Token) -> str:
+        try:
+            return str(json.loads(token.text))
+        except ValueError as error:
+            raise self.fail(f"{token.text[:40]} is not a JSON string", token) from error
+
+    def sequence(self, close: str, item: Callable[[], Any]) -> list[Any]:
+        items = []
+        while not self.accept(close):
+            items.append(item())
+            if not self.at(close):
+                self.expect(",")
+        return items
+
+    def nested(self, parse: Callable[[], Any]) -> Any:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self.fail(f"nested deeper than {MAX_DEPTH}")
+        result = parse()
+        self._depth -= 1
+        return result
+
+    # Types
+
+    def value_type(self) -> Type:
+        token = self.take("word")
+        if not self.accept("["):
+            if token.text not in SCALAR_KINDS:
+                raise self.fail(f"{token.text!r} is no type", token)
+            return ScalarType(token.text)  # type: ignore[arg-type]
+        if not is_dtype_name(token.text):
+            raise self.fail(f"unknown dtype {token.text!r}", token)
+        shape = tuple(self.sequence("]", self.size))
+        return TensorType(shape, parse_dtype(token.text), self._strides(shape) if self.accept("@") else None)
+
+    def _strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self.accept("["):
+            return tuple(self.sequence("]", self.size))
+        token = self.take("word")
+        if token.text not in MEMORY_FORMATS:
+            raise self.fail(f"{token.text!r} is no memory format", token)
+        try:
+            return memory_format_strides(shape, MEMORY_FORMATS[token.text])
+        except ParseError as error:
+            raise self.fail(error.message, token) from error
+
+    def size(self) -> int:
+        """Read a size or stride."""
+        token = self.token
+        number = self.number()
+        if not isinstance(number, int) or not 0 <= number < _END_OF_SIZES:
+            raise self.fail(f"expected an integer from 0 to 2**63 - 1, got {token.text[:40]}", token)
+        return number
+
+    # Literals
+
+    def number(self) -> int | float:
+        token = self.take("number")
+        try:
+            return int(token.text) if _INTEGER.fullmatch(token.text) else float(token.text)
+        except ValueError as error:
+            raise self.fail(f"{token.text[:40]}... is too long a number", token) from error
+
+    def literal(self) -> Literal:
+        if self.token.kind == "number":
+            return self.number()
+        if self.token.kind == "string":
+            return self.string()
+        if self.accept("["):
+            return self.nested(lambda: self.sequence("]", self.literal))
+        if self.token.kind != "word":
+            raise self._unexpected("a literal")
+        token = self.advance()
+        if token.text in _CONSTRUCTORS:
+            return self._constructed(token)
+        if token.text in _WORDS:
+            return _WORDS[token.text]
+        if not is_dtype_name(token.text):
+            raise self.fail(f"{token.text!r} is no literal", token)
+        return parse_dtype(token.text)
+
+    def _constructed(self, token: Token) -> Literal:
+        self.expect("(")
+        parts = self.sequence(")", self.literal)
+        make, kinds = _CONSTRUCTORS[token.text]
+        problem = f"{token.text}({', '.join(map(repr, parts))[:80]}) is no {token.text}"
+        if len(parts) != len(kinds) or not all(map(isinstance, parts, kinds)):
+            raise self.fail(problem, token)
+        try:
+            return make(*parts)
+        except (OverflowError, RuntimeError) as error:
+            raise self.fail(problem, token) from error
+
+    # Containers
+
+    def value(self) -> Any:
+        """Read a leaf that is a value of the graph."""
+        raise self.fail(f"there is no value %{self.token.text} here")
+
+    def tree(self) -> Tree:
+        """Read nested containers with values and literals as leaves."""
+        if self.token.kind == "value":
+            return LEAF_STRUCTURE, [self.value()]
+        if self.accept("("):
+            return container("tuple", None, self.nested(lambda: self.sequence(")", self.tree)))
+        if self.accept("["):
+            return container("list", None, self.nested(lambda: self.sequence("]", self.tree)))
+        if self.accept("{"):
+            pairs = self.nested(lambda: self.sequence("}", self._pair))
+            return container("dict", [key for key, _ in pairs], [child for _, child in pairs])
+        if self.accept("@"):
+            return container(*self.nested(self._other_container))
+        return LEAF_STRUCTURE, [self.literal()]
+
+    def _pair(self) -> tuple[Literal, Tree]:
+        key = self.literal()
+        self.expect(":")
+        return key, self.tree()
+
+    def _other_container(self) -> tuple[str, Literal, list[Tree]]:
+        kind = self.string()
+        self.expect("(")
+        context = self.literal()
+        if not self.at(")"):
+            self.expect(",")
+        return kind, context, self.sequence(")", self.tree)
+
+
+def container(kind: str, context: Literal, parts: list[Tree]) -> Tree:
+    """Return the tree with these parts."""
+    structure = Structure(kind, context, tuple(child for child, _ in parts))
+    return structure, [leaf for _, leaves in parts for leaf in leaves]

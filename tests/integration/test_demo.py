@@ -1,0 +1,150 @@
+"""The demo: its small form runs, its claims hold, its report is there, and a false claim is not hidden."""
+
+from __future__ import annotations
+
+import html.parser
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from npu_ir import Interpreter, load_ir, load_weights
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+MODELS = ("digits", "gpt2", "resnet50", "llama-70b")
+MODULES = ("capturing", "processes", "rendering.markup", "run_graph")
+
+
+def run_demo(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(DEMO / "run.py"), "--output", str(output), *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+    """Modules of the demo, which are no package: scripts import them from their folder."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(DEMO)
+    yield {name: importlib.import_module(name) for name in MODULES}
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(DEMO)):
+            del sys.modules[name]
+
+
+# One test, so that the demo runs once, on however many processes the tests are spread.
+def test_the_small_demo_keeps_its_claims_and_leaves_report_graph_and_weights(tmp_path: Path) -> None:
+    finished = run_demo(tmp_path, "--small")
+
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert finished.stdout.splitlines()[-1] == str(tmp_path / "report.html")
+    assert "\x1b" not in finished.stdout, "not a terminal: no colours"
+    require_claims(json.loads((tmp_path / "results.json").read_text())["claims"])
+    require_report(tmp_path)
+    require_saved_graph_that_runs(tmp_path)
+
+
+def require_claims(claims: list[dict[str, Any]]) -> None:
+    made = {(claim["model"], claim["claim"]) for claim in claims}
+
+    assert [claim for claim in claims if not claim["holds"]] == []
+    assert made >= {
+        ("digits", "The graph is as accurate as the model"),
+        ("digits", "verify_ir names the node whose eps was changed in a copy"),
+        ("gpt2", "The graph extracted without weights is the graph extracted with them"),
+        ("resnet50", "The new process imports none of the model's code"),
+        ("llama-70b", "Extraction needs less than 3.0 GB of memory"),
+    }
+
+
+def require_report(output: Path) -> None:
+    page = (output / "report.html").read_text()
+    reader = PageReader()
+
+    reader.feed(page)
+
+    assert set(MODELS) <= set(reader.sections)
+    assert reader.loaded == [], "the report stands alone"
+    assert all((output / f"{model}.svg").read_text() in page for model in MODELS)
+
+
+def require_saved_graph_that_runs(output: Path) -> None:
+    graph = load_ir(output / "digits.json")
+    interpreter = Interpreter(graph, load_weights(output / "digits.weights.safetensors", graph))
+    images = load_file(output / "digits.inputs.safetensors")["images"]
+    expected = load_file(output / "digits.outputs.safetensors")["result"]
+
+    logits = interpreter.run(images[:64])
+
+    assert torch.allclose(logits, expected[:64], rtol=0.0, atol=1e-5)
+
+
+def test_an_untrained_network_fails_the_demo(tmp_path: Path) -> None:
+    finished = run_demo(tmp_path, "--only", "digits", "--epochs", "0")
+
+    assert finished.returncode == 1
+    assert "FAILED: The trained network is right on more than 97% of the test images" in finished.stdout
+    assert "1 of 9 claims does not hold" in (tmp_path / "report.html").read_text()
+
+
+def test_a_process_that_fails_is_reported_with_its_error(demo: dict[str, ModuleType], tmp_path: Path) -> None:
+    missing = tmp_path / "none.json"
+
+    with pytest.raises(
+        demo["processes"].ProcessError, match=r"run_graph.py ended with exit code 1:(.|\n)*none.json"
+    ):
+        demo["processes"].run_graph(missing, missing, {"x": torch.ones(1)}, tmp_path)
+
+
+def test_rows_are_filled_up_to_whole_batches(demo: dict[str, ModuleType]) -> None:
+    rows = torch.arange(1.0, 6.0)
+
+    batches = demo["run_graph"].padded_batches(rows, 2)
+
+    assert torch.equal(torch.stack(batches), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]]))
+
+
+def test_a_wrong_result_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> None:
+    process = demo["processes"].NewProcess(torch.tensor([1.0, 2.0]), 0.0, {"model_code": ["transformers"]})
+    run = demo["capturing"].compared(torch.tensor([1.0, 2.1]), 0.0, process)
+
+    claims = demo["capturing"].run_claims("model", run)
+
+    assert [claim.holds for claim in claims] == [False, False]
+    assert claims[0].measured == "transformers"
+    assert "1 of 2 elements differ" in claims[1].measured
+
+
+def test_names_in_the_report_are_escaped(demo: dict[str, ModuleType]) -> None:
+    source = 'graph "<script>" {\n  input %x: f32[2]\n  return %x\n}\n'
+
+    page = demo["rendering.markup"].graph_text(source)
+
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+class PageReader(html.parser.HTMLParser):
+    """What a page shows, and what it would have to load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sections: list[str | None] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "section":
+            self.sections.append(values["id"])
+        source = values.get("src")
+        if tag in {"script", "link", "iframe"} or (source is not None and not source.startswith("data:")):
+            self.loaded.append(tag)
