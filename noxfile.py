@@ -64,7 +64,7 @@ def demo(session: nox.Session) -> None:
 def ops(session: nox.Session) -> None:
     """Run every operator of PyTorch's OpInfo database through the pipe and write the coverage page."""
     install(session, PACKAGE, *OPINFO)
-    session.run("python", "tests/ops/run_all.py", *session.posargs)
+    session.run("python", "-m", "tests.ops.run_all", *session.posargs)
 
 
 @nox.session

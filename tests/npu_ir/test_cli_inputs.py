@@ -67,14 +67,26 @@ def test_an_input_is_read(text: str, name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("x=foo[2]", "--input x=foo.2.: unknown dtype 'foo'\n  fix: use one of bf16", id="dtype"),
+        pytest.param(
+            "x=foo[2]",
+            "--input x=foo.2.: unknown dtype 'foo'\n  fix: --help of the command lists",
+            id="dtype",
+        ),
         pytest.param(
             "x=f32", "f32 has no shape\n  fix: write f32.2, 3., or f32.. for a 0-d tensor", id="no shape"
         ),
-        pytest.param("x=f32[-1]", r"there are no tensors of shape \[-1\]", id="negative size"),
-        pytest.param(f"x=f32[{10**20}]", "there are no tensors of shape", id="size"),
-        pytest.param("x=f32[2", "got 'the end of the text'\n  fix: --help of the command", id="open bracket"),
-        pytest.param("x=f32[2]]", "expected end, got ']'", id="too much"),
+        pytest.param("x=f32[-1]", r"expected an integer from 0 to 2\*\*63 - 1, got -1", id="negative size"),
+        pytest.param(
+            f"x=f32[{2**62}]", r"there are no tensors of type f32\[4611686018427387904\]", id="size"
+        ),
+        pytest.param(
+            "[@a.npy, 1]",
+            "a file is no part of a list, tuple or dict\n  fix: save all of it to one .pt",
+            id="file",
+        ),
+        pytest.param("{[1]: 2}", "a list is no key of a dict", id="key"),
+        pytest.param("x=f32[2", "got the end of the text\n  fix: --help of the command", id="open bracket"),
+        pytest.param("x=f32[2]]", "expected the end of the text, got ']'", id="too much"),
         pytest.param(
             "mode=bilinear",
             "'bilinear' is no value\n  fix: a string stands in quotes: '\"bilinear\"'",

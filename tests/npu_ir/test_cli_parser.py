@@ -325,7 +325,8 @@ def test_a_terminal_gets_rich_output_where_rich_is_installed(
 ) -> None:
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
     if not has_rich:
         monkeypatch.setitem(sys.modules, "rich.console", None)
 

@@ -270,6 +270,7 @@ HOSTILE = [
     pytest.param(change("nodes", 0, "attrs", "dim", to={"dtype": "f31"}), "unknown dtype 'f31'", r"attrs.dim", id="attr-dtype"),
     pytest.param(change("nodes", 0, "attrs", "dim", to={"device": "gpu?"}), "not a device", r"attrs.dim", id="attr-device"),
     pytest.param(change("nodes", 0, "attrs", "dim", to={"device": 0}), "0 is not a device", r"attrs.dim", id="attr-device-number"),
+    pytest.param(change("nodes", 0, "attrs", "dim", to=10**2000), "is too large", r"nodes\[0\]", id="attr-digits"),
     pytest.param(change("nodes", 0, "attrs", "dim", to=nested(70)), "not the JSON form", r"attrs.dim", id="attr-depth"),
     pytest.param(change("nodes", 1, "provenance", "source", to=3), "expected a string", r"provenance.source", id="provenance"),
     pytest.param(change("call", to=1), "a call is a tuple of two", "call", id="call-literal"),

@@ -443,13 +443,13 @@ def test_a_block_with_another_attribute_is_not_a_repetition() -> None:
 def test_a_block_that_reads_from_elsewhere_is_not_a_repetition() -> None:
     graph = blocks(24)
     early = next(node for node in graph.nodes if node.provenance.module == "layers.2")
-    late = [node for node in graph.nodes if node.provenance.module == "layers.9.norm"][0]
+    late = next(node for node in graph.nodes if node.provenance.module == "layers.9.norm")
     graph.set_input(late, 0, early.outputs[0])
 
     drawn = diagram(graph, max_nodes=20)
 
     repeated = [frame.title for frame in drawn.frames if "(x" in frame.title]
-    assert repeated == ["0 ... 8 (x9)", "9 ... 10 (x2)", "11 ... 23 (x13)"]
+    assert repeated == ["0 ... 8 (x9)", "9 ... 23 (x15)"]
 
 
 def test_further_copies_of_a_block_keep_what_they_read_from_before_the_first() -> None:
@@ -556,7 +556,7 @@ def unescaped(label: str) -> str:
 
 
 MERMAID_LINES = [
-    r'[inwou]\d+[(\[{]+"[^"`\\<>#]*"[)\]}]+:::[a-z]+',
+    r'[inwou]\d+[(\[{/]+"[^"`\\<>#]*"[)\]}/]+:::[a-z]+',
     r'subgraph f\d+\["[^"`\\<>#]*"\]',
     r"end",
     r'[inwou]\d+ --> (\|"[^"`\\<>#]*"\| )?[nou]\d+',
@@ -930,6 +930,6 @@ def test_the_drawing_in_the_documentation_is_that_of_its_model() -> None:
     assert shown is not None
     namespace: dict[str, Graph] = {}
 
-    exec(code[1], namespace)  # noqa: S102
+    exec(code[1], namespace)
 
     assert to_mermaid(namespace["graph"]) == shown[1]

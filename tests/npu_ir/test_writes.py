@@ -27,35 +27,66 @@ def clones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def norm_into(op: Any) -> Callable[..., Any]:
-    def call(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
+    def call(
+        x: torch.Tensor,
+        mean: torch.Tensor,
+        var: torch.Tensor,
+        out: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+    ) -> Any:
         return op(x, None, None, mean, var, True, 0.1, 1e-5, out=out, save_mean=a, save_invstd=b)
 
     return call
 
 
 def norm_tensors(dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
-    return [torch.randn(4, 3, 2, dtype=dtype), *(torch.rand(3, dtype=dtype) for _ in range(2)), torch.ones(4, 3, 2), torch.ones(3), torch.ones(3)]
+    return [
+        torch.randn(4, 3, 2, dtype=dtype),
+        *(torch.rand(3, dtype=dtype) for _ in range(2)),
+        torch.ones(4, 3, 2),
+        torch.ones(3),
+        torch.ones(3),
+    ]
 
 
 @pytest.mark.parametrize(
     ("function", "tensors"),
     [
-        pytest.param(lambda x, y: torch.linalg.inv(x, out=y), [torch.eye(3) * 2, torch.ones(3, 3)], id="composite"),
         pytest.param(
-            lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y), [torch.eye(3), torch.tensor(9)], id="composite whose write was lost"
+            lambda x, y: torch.linalg.inv(x, out=y), [torch.eye(3) * 2, torch.ones(3, 3)], id="composite"
+        ),
+        pytest.param(
+            lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y),
+            [torch.eye(3), torch.tensor(9)],
+            id="composite whose write was lost",
         ),
         pytest.param(
             lambda x, y, z: torch.linalg.lu_factor(x, out=(y, z)),
             [torch.randn(3, 3), torch.ones(3, 3), torch.ones(3, dtype=torch.int32)],
             id="composite with two results",
         ),
-        pytest.param(lambda x, y: torch.linalg.matrix_norm(x, ord="nuc", out=y), [torch.eye(3), torch.tensor(0.0)], id="overloads by type"),
+        pytest.param(
+            lambda x, y: torch.linalg.matrix_norm(x, ord="nuc", out=y),
+            [torch.eye(3), torch.tensor(0.0)],
+            id="overloads by type",
+        ),
         pytest.param(lambda x: x.polygamma_(2), [torch.rand(4) + 1], id="arguments in another order"),
-        pytest.param(norm_into(torch.ops.aten.native_batch_norm.out), norm_tensors(), id="hidden write to running statistics"),
-        pytest.param(norm_into(torch.ops.aten._native_batch_norm_legit.out), norm_tensors(), id="running statistics and out="),
+        pytest.param(
+            norm_into(torch.ops.aten.native_batch_norm.out),
+            norm_tensors(),
+            id="hidden write to running statistics",
+        ),
+        pytest.param(
+            norm_into(torch.ops.aten._native_batch_norm_legit.out),
+            norm_tensors(),
+            id="running statistics and out=",
+        ),
     ],
 )
-def test_what_an_op_writes_into_its_inputs_is_an_update(function: Callable[..., Any], tensors: list[torch.Tensor]) -> None:
+def test_what_an_op_writes_into_its_inputs_is_an_update(
+    function: Callable[..., Any], tensors: list[torch.Tensor]
+) -> None:
     expected_inputs = clones(tensors)
     expected = function(*expected_inputs)
     given = clones(tensors)
@@ -63,7 +94,9 @@ def test_what_an_op_writes_into_its_inputs_is_an_update(function: Callable[..., 
     graph = extract_ir(Call(function), clones(tensors))
     results, updates = execute_ir(graph, given, return_mutations=True)
 
-    torch.testing.assert_close(results, tuple(expected) if isinstance(results, tuple) else expected, rtol=0, atol=0)
+    torch.testing.assert_close(
+        results, tuple(expected) if isinstance(results, tuple) else expected, rtol=0, atol=0
+    )
     after = [updates.get(value.name, tensor) for value, tensor in zip(graph.inputs, given, strict=True)]
     torch.testing.assert_close(after, expected_inputs, rtol=0, atol=0)
     torch.testing.assert_close(given, tensors, rtol=0, atol=0)
@@ -90,7 +123,9 @@ def test_half_precision_running_statistics_are_updated_in_their_dtype() -> None:
     ],
 )
 def test_giving_an_input_another_shape_in_place_is_refused(function: Callable[..., Any]) -> None:
-    with pytest.raises(ConversionError, match=r"aten\.t_\.default changes the shape or strides of 'tensors_0'") as caught:
+    with pytest.raises(
+        ConversionError, match=r"aten\.t_\.default changes the shape or strides of 'tensors_0'"
+    ) as caught:
         extract_ir(Call(function), (torch.ones(2, 3),))
 
     assert "test_writes.py:" in str(caught.value)
@@ -108,8 +143,13 @@ def test_giving_a_tensor_of_the_model_another_shape_in_place_is_fine() -> None:
 def test_a_write_that_pytorch_loses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functionalize, "spell_out_write", lambda node: None)
 
-    with pytest.raises(ConversionError, match=r"loses what aten\.linalg_matrix_rank\.\w+ writes into 'tensors_1'"):
-        extract_ir(Call(lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y)), (torch.eye(3), torch.tensor(9)))
+    with pytest.raises(
+        ConversionError, match=r"loses what aten\.linalg_matrix_rank\.\w+ writes into 'tensors_1'"
+    ):
+        extract_ir(
+            Call(lambda x, y: torch.linalg.matrix_rank(x, hermitian=True, out=y)),
+            (torch.eye(3), torch.tensor(9)),
+        )
 
 
 def test_the_content_of_a_tensor_of_one_element_may_have_any_stride() -> None:

@@ -86,7 +86,9 @@ class Call:
     def fresh_tensors(self) -> tuple[torch.Tensor, ...]:
         """Return copies with the same strides, that share memory where the originals do."""
         memo: dict[int, Any] = {}
-        return tuple(copy.deepcopy(tensor, memo) if _is_strided(tensor) else tensor.clone() for tensor in self.tensors)
+        return tuple(
+            copy.deepcopy(tensor, memo) if _is_strided(tensor) else tensor.clone() for tensor in self.tensors
+        )
 
 
 class OpModule(torch.nn.Module):
@@ -114,22 +116,40 @@ def dtypes_of(op: OpInfo) -> list[torch.dtype]:
 def calls_of(op: OpInfo, budget: Budget = FULL) -> Iterator[Call]:
     """Yield the calls of ``op`` to run: always the same ones, with the same values."""
     for position, dtype in enumerate(dtypes_of(op)[: budget.dtypes]):
-        yield from _calls_with(op, dtype, budget.main if position == 0 else budget.other, is_main=position == 0)
+        yield from _calls_with(
+            op, dtype, budget.main if position == 0 else budget.other, is_main=position == 0
+        )
 
 
 def _calls_with(op: OpInfo, dtype: torch.dtype, counts: dict[str, int], *, is_main: bool) -> Iterator[Call]:
     samples = samples_of(op, dtype)
     order = differing(samples, max(counts.values()))
-    functions = {FUNCTION: op.op, METHOD: op.method_variant, IN_PLACE: op.inplace_variant, OUT: op.op if op.supports_out else None}
+    functions = {
+        FUNCTION: op.op,
+        METHOD: op.method_variant,
+        IN_PLACE: op.inplace_variant,
+        OUT: op.op if op.supports_out else None,
+    }
     for variant, count in counts.items():
         function = functions[variant]
         if function is None:
             continue
-        chosen = [index for index in order if variant not in (METHOD, IN_PLACE) or isinstance(samples[index].input, torch.Tensor)]
+        chosen = [
+            index
+            for index in order
+            if variant not in (METHOD, IN_PLACE) or isinstance(samples[index].input, torch.Tensor)
+        ]
         for index in chosen[:count]:
             yield from _call(op, variant, dtype, f"#{index}", function, samples[index])
         if variant == FUNCTION and is_main and chosen and _all_strided(samples[chosen[0]]):
-            yield from _call(op, variant, dtype, f"#{chosen[0]} non-contiguous", function, samples[chosen[0]].noncontiguous())
+            yield from _call(
+                op,
+                variant,
+                dtype,
+                f"#{chosen[0]} non-contiguous",
+                function,
+                samples[chosen[0]].noncontiguous(),
+            )
 
 
 def samples_of(op: OpInfo, dtype: torch.dtype) -> list[SampleInput]:
@@ -142,7 +162,14 @@ def samples_of(op: OpInfo, dtype: torch.dtype) -> list[SampleInput]:
         return list(op.sample_inputs("cpu", dtype, requires_grad=False))
 
 
-def _call(op: OpInfo, variant: str, dtype: torch.dtype, label: str, function: Callable[..., Any], sample: SampleInput) -> Iterator[Call]:
+def _call(
+    op: OpInfo,
+    variant: str,
+    dtype: torch.dtype,
+    label: str,
+    function: Callable[..., Any],
+    sample: SampleInput,
+) -> Iterator[Call]:
     kwargs = dict(sample.kwargs)
     if variant == OUT:
         out = _destination(op, sample)
@@ -202,7 +229,10 @@ def differing(samples: Sequence[SampleInput], count: int) -> list[int]:
 
 def _features(sample: SampleInput) -> set[Any]:
     """Return what sets a sample apart: shapes, layouts and kinds of its arguments."""
-    found: set[Any] = {("keyword", name, str(value)[:40] if not isinstance(value, torch.Tensor) else "") for name, value in sample.kwargs.items()}
+    found: set[Any] = {
+        ("keyword", name, str(value)[:40] if not isinstance(value, torch.Tensor) else "")
+        for name, value in sample.kwargs.items()
+    }
     leaves = tree_leaves((sample.input, sample.args, sample.kwargs))
     found.add(("arguments", len(leaves)))
     for position, leaf in enumerate(leaves):

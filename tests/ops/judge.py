@@ -49,13 +49,17 @@ def judge_operator(op: Any, skip: int, say: Callable[..., None]) -> None:
         except Exception as error:  # noqa: BLE001 - OpInfo's own failure to make samples is an outcome
             if count >= skip:
                 verdict = Verdict(Outcome.EAGER_REFUSES, f"samples: {first_line(error)}")
-                say(event="result", result=result_of({"call": "samples", "dtype": "", "variant": ""}, verdict))
+                say(
+                    event="result", result=result_of({"call": "samples", "dtype": "", "variant": ""}, verdict)
+                )
             return
         if call is None:
             return
         if count >= skip:
             named = names_of(call)
-            verdict = judge(call, announce=lambda stage, named=named: say(event="stage", call=named, stage=stage))
+            verdict = judge(
+                call, announce=lambda stage, named=named: say(event="stage", call=named, stage=stage)
+            )
             say(event="result", result=result_of(named, verdict))
         count += 1
 
@@ -68,7 +72,12 @@ def names_of(call: Call) -> Result:
 
 def result_of(named: Result, verdict: Verdict) -> Result:
     """Return a verdict as it is written down."""
-    return {**named, "outcome": verdict.outcome.value, "reason": verdict.reason, "same_strides": verdict.same_strides}
+    return {
+        **named,
+        "outcome": verdict.outcome.value,
+        "reason": verdict.reason,
+        "same_strides": verdict.same_strides,
+    }
 
 
 if __name__ == "__main__":

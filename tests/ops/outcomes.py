@@ -19,13 +19,18 @@ from tests.ops.cases import SEED, Call, OpModule
 from tests.ops.comparison import first_difference, same_strides
 
 # Operators that return memory as they find it: only structure, shapes and dtypes can be compared.
-UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
+UNINITIALIZED = frozenset(
+    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+)
 
 
 # Where PyTorch's functional form of an op gives other bits than the form that writes. A graph is functional.
 ROUNDED_OTHERWISE = {
     ("addr", "in-place"): "addr_ rounds complex numbers otherwise than addr",
-    ("normal.in_place", "function"): "normal_ fills a non-contiguous tensor in another order than its functional form",
+    (
+        "normal.in_place",
+        "function",
+    ): "normal_ fills a non-contiguous tensor in another order than its functional form",
 }
 
 
@@ -79,7 +84,9 @@ def saved_and_loaded(graph: Graph) -> Graph:
         return npu_ir.load_ir(path)
 
 
-def judge(call: Call, execute: Execute = execute, announce: Callable[[str], None] = lambda stage: None) -> Verdict:
+def judge(
+    call: Call, execute: Execute = execute, announce: Callable[[str], None] = lambda stage: None
+) -> Verdict:
     """Return what becomes of ``call``.
 
     Args:
@@ -122,7 +129,9 @@ def _refused(call: Call, error: Exception) -> Verdict:
         return Verdict(Outcome.EXPORT_REFUSES, first_line(upstream))
     if isinstance(error, npu_ir.ConversionError):
         for outcome, words, is_so in _LIMITS:
-            if any(word in error.message for word in words) and any(is_so(item) for item in _contents(program)):
+            if any(word in error.message for word in words) and any(
+                is_so(item) for item in _contents(program)
+            ):
                 return Verdict(outcome, first_line(error))
     return Verdict(Outcome.FAIL, f"extract: {first_line(error)}")
 
@@ -157,7 +166,9 @@ def _leaves(tree: Any) -> list[Any]:
     return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, (list, tuple)) else [tree]
 
 
-def _compared(call: Call, graph: Graph, execute: Execute, expected: tuple[Any, tuple[torch.Tensor, ...]]) -> Verdict:
+def _compared(
+    call: Call, graph: Graph, execute: Execute, expected: tuple[Any, tuple[torch.Tensor, ...]]
+) -> Verdict:
     text = str(graph)
     constants = {name: value.argument.data for name, value in graph.constants.items()}
     if npu_ir.parse_ir(text, constants) != graph:
@@ -191,7 +202,9 @@ def _functionalized(call: Call) -> Any:
     return program.module()(*call.fresh_tensors())
 
 
-def _after(graph: Graph, tensors: tuple[torch.Tensor, ...], mutations: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def _after(
+    graph: Graph, tensors: tuple[torch.Tensor, ...], mutations: dict[str, torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
     """Return what the model would have left in its inputs."""
     names = [leaf.argument.target for leaf in graph.call[1] if isinstance(leaf, Value) and leaf.argument]
     return tuple(mutations.get(name, tensor) for name, tensor in zip(names, tensors, strict=True))

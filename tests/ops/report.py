@@ -22,7 +22,14 @@ _MEANINGS = {
     Outcome.FAIL: "anything else: a bug of ours",
 }
 # What torch.export gives a program for.
-_EXPORTABLE = (Outcome.PASS, Outcome.SYMBOLIC_SIZE, Outcome.RESHAPES_INPUT, Outcome.SPARSE, Outcome.PYTORCH_DIFFERS, Outcome.FAIL)
+_EXPORTABLE = (
+    Outcome.PASS,
+    Outcome.SYMBOLIC_SIZE,
+    Outcome.RESHAPES_INPUT,
+    Outcome.SPARSE,
+    Outcome.PYTORCH_DIFFERS,
+    Outcome.FAIL,
+)
 
 # Numbered symbols of torch.export, such as u12.
 _SYMBOL = re.compile(r"\b(u|s|zuf)\d+\b")
@@ -44,7 +51,10 @@ def _head(torch_version: str, results: Sequence[OpResult]) -> Iterator[str]:
     counts = collections.Counter(entry["outcome"] for _, entry in _entries(results))
     exportable = sum(counts[outcome.value] for outcome in _EXPORTABLE)
     clean = sum(_is_covered(result) for result in results)
-    able = sum(any(entry["outcome"] in [outcome.value for outcome in _EXPORTABLE] for entry in result.results) for result in results)
+    able = sum(
+        any(entry["outcome"] in [outcome.value for outcome in _EXPORTABLE] for entry in result.results)
+        for result in results
+    )
     yield "<!-- written by nox -s ops -->"
     yield "# Operator coverage"
     yield ""
@@ -76,7 +86,11 @@ def _percent(part: int, whole: int) -> str:
 
 def _is_covered(result: OpResult) -> bool:
     outcomes = {entry["outcome"] for entry in result.results}
-    return Outcome.PASS.value in outcomes and outcomes <= {Outcome.PASS.value, Outcome.EAGER_REFUSES.value, Outcome.EXPORT_REFUSES.value}
+    return Outcome.PASS.value in outcomes and outcomes <= {
+        Outcome.PASS.value,
+        Outcome.EAGER_REFUSES.value,
+        Outcome.EXPORT_REFUSES.value,
+    }
 
 
 def _exceptions(results: Sequence[OpResult]) -> Iterator[str]:
@@ -109,7 +123,10 @@ def _kind(outcome: Outcome, reason: str) -> str:
     if outcome is Outcome.EAGER_REFUSES:
         return reason.partition(":")[0]
     if outcome is Outcome.SYMBOLIC_SIZE:
-        return reason.partition(" returns ")[0].partition(": ")[2] + " returns something whose size or value depends on data"
+        return (
+            reason.partition(" returns ")[0].partition(": ")[2]
+            + " returns something whose size or value depends on data"
+        )
     return _SYMBOL.sub(r"\1", reason)
 
 
@@ -128,13 +145,17 @@ def _table(results: Sequence[OpResult]) -> Iterator[str]:
     yield f"|---|{'---:|' * len(VARIANTS)}---|---|"
     for result in results:
         cells = [_cell(result, variant) for variant in VARIANTS]
-        dtypes = sorted({entry["dtype"] for entry in result.results if entry["dtype"]}, key=_SHORT.__getitem__)
+        dtypes = sorted(
+            {entry["dtype"] for entry in result.results if entry["dtype"]}, key=_SHORT.__getitem__
+        )
         yield f"| {result.op} | {' | '.join(cells)} | {', '.join(dtypes)} | {_result(result)} |"
 
 
 def _cell(result: OpResult, variant: str) -> str:
     entries = [entry for entry in result.results if entry["variant"] == variant]
-    exportable = [entry for entry in entries if entry["outcome"] in [outcome.value for outcome in _EXPORTABLE]]
+    exportable = [
+        entry for entry in entries if entry["outcome"] in [outcome.value for outcome in _EXPORTABLE]
+    ]
     passed = sum(entry["outcome"] == Outcome.PASS.value for entry in exportable)
     return f"{passed}/{len(exportable)}" if exportable else ""
 

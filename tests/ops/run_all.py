@@ -52,15 +52,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="nox -s ops --", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="REGEX", default="", help="run the operators whose name contains this")
+    parser = argparse.ArgumentParser(
+        prog="nox -s ops --", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", metavar="REGEX", default="", help="run the operators whose name contains this"
+    )
     parser.add_argument("--limit", metavar="N", type=int, help="run the first N of them")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--keep", action="store_true", help="count results of earlier code too")
     parser.add_argument("--report-only", action="store_true", help="write the report from what has been run")
     parser.add_argument("--workers", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--limit-s", type=float, default=120.0, help="longest time one call may take (default 120)")
-    parser.add_argument("--build", type=Path, default=BUILD, help="where results are kept (default build/ops)")
+    parser.add_argument(
+        "--limit-s", type=float, default=120.0, help="longest time one call may take (default 120)"
+    )
+    parser.add_argument(
+        "--build", type=Path, default=BUILD, help="where results are kept (default build/ops)"
+    )
     return parser
 
 
@@ -140,7 +148,9 @@ def _clock(seconds: float) -> str:
 
 
 def _counts(outcomes: Any) -> str:
-    return ", ".join(f"{outcomes[outcome.value]} {outcome.value}" for outcome in Outcome if outcomes[outcome.value])
+    return ", ".join(
+        f"{outcomes[outcome.value]} {outcome.value}" for outcome in Outcome if outcomes[outcome.value]
+    )
 
 
 def _report(results: Sequence[OpResult], options: Any) -> int:

@@ -37,14 +37,22 @@ OPERATORS = """
     tensor_split topk triu unbind unfold uniform view where
 """.split()  # noqa: SIM905 - seventy strings, one to a line, would read no better
 # The operators above for some of whose calls torch.export has no program, or one with symbolic sizes.
-LIMITED = {"as_strided": Outcome.EXPORT_REFUSES, "repeat_interleave": Outcome.SYMBOLIC_SIZE, "tensor_split": Outcome.SYMBOLIC_SIZE}
+LIMITED = {
+    "as_strided": Outcome.EXPORT_REFUSES,
+    "repeat_interleave": Outcome.SYMBOLIC_SIZE,
+    "tensor_split": Outcome.SYMBOLIC_SIZE,
+}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operator_comes_through_the_pipe_to_the_bit(name: str) -> None:
     verdicts = [judge(call) for call in calls_of(operators()[name], SAMPLE)]
 
-    unexpected = [verdict for verdict in verdicts if verdict.outcome not in (Outcome.PASS, Outcome.EAGER_REFUSES, LIMITED.get(name))]
+    unexpected = [
+        verdict
+        for verdict in verdicts
+        if verdict.outcome not in (Outcome.PASS, Outcome.EAGER_REFUSES, LIMITED.get(name))
+    ]
     assert unexpected == []
     assert Outcome.PASS in [verdict.outcome for verdict in verdicts]
 
@@ -67,7 +75,9 @@ def test_the_samples_taken_differ_in_kind() -> None:
     sums = list(calls_of(operators()["sum"], Budget(main={FUNCTION: 4}, other={}, dtypes=1)))
 
     assert len({tuple(call.tensors[0].shape) for call in sums}) > 1
-    assert any(call.sample.endswith("non-contiguous") and not call.tensors[0].is_contiguous() for call in sums)
+    assert any(
+        call.sample.endswith("non-contiguous") and not call.tensors[0].is_contiguous() for call in sums
+    )
 
 
 def test_float32_is_the_main_dtype_where_an_operator_supports_it() -> None:
@@ -76,7 +86,15 @@ def test_float32_is_the_main_dtype_where_an_operator_supports_it() -> None:
 
 def test_fresh_tensors_keep_strides_and_shared_memory() -> None:
     base = torch.arange(12.0).reshape(3, 4)
-    call = Call("made up", FUNCTION, torch.float32, "#0", torch.add, (base.t(), base[1]), lambda tensors: (tuple(tensors), {}))
+    call = Call(
+        "made up",
+        FUNCTION,
+        torch.float32,
+        "#0",
+        torch.add,
+        (base.t(), base[1]),
+        lambda tensors: (tuple(tensors), {}),
+    )
 
     turned, row = call.fresh_tensors()
     row.zero_()
@@ -168,7 +186,10 @@ def test_a_limit_is_named(name: str, variant: str, outcome: Outcome) -> None:
     assert judge(call_of(name, variant)).outcome is outcome
 
 
-@pytest.mark.parametrize("message", ["dimension 0 is symbolic", "changes the shape or strides of x", "a tensor of layout sparse", "no"])
+@pytest.mark.parametrize(
+    "message",
+    ["dimension 0 is symbolic", "changes the shape or strides of x", "a tensor of layout sparse", "no"],
+)
 def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     def refuse(*args: Any, **kwargs: Any) -> Graph:
         raise ConversionError(message)
@@ -184,7 +205,15 @@ def test_an_operator_that_differs_from_itself_is_no_failure_of_ours() -> None:
     def drifting(x: torch.Tensor) -> torch.Tensor:
         return x + next(counter)
 
-    call = Call("made up", FUNCTION, torch.float32, "#0", drifting, (torch.ones(2),), lambda tensors: (tuple(tensors), {}))
+    call = Call(
+        "made up",
+        FUNCTION,
+        torch.float32,
+        "#0",
+        drifting,
+        (torch.ones(2),),
+        lambda tensors: (tuple(tensors), {}),
+    )
 
     assert judge(call).outcome is Outcome.PYTORCH_DIFFERS
 
@@ -198,12 +227,19 @@ def events_of(name: str, skip: int) -> list[dict[str, Any]]:
     return events
 
 
-def test_a_worker_announces_each_stage_and_leaves_out_what_was_judged_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_announces_each_stage_and_leaves_out_what_was_judged_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("tests.ops.judge.calls_of", lambda op: calls_of(op, SAMPLE))
 
     everything, rest = events_of("nn.functional.relu6", 0), events_of("nn.functional.relu6", 3)
 
-    assert [event.get("stage", event["event"]) for event in everything[:4]] == ["eager", "export", "run", "result"]
+    assert [event.get("stage", event["event"]) for event in everything[:4]] == [
+        "eager",
+        "export",
+        "run",
+        "result",
+    ]
     assert json.loads(json.dumps(everything)) == everything
     assert rest == everything[4 * 3 :]
 
@@ -249,20 +285,29 @@ def run_stand_in(folder: Path, ops: list[str], **settings: Any) -> dict[str, OpR
 
 
 @pytest.mark.parametrize(
-    ("op", "outcome"), [("run", Outcome.FAIL), ("export", Outcome.EXPORT_REFUSES), ("eager", Outcome.EAGER_REFUSES)]
+    ("op", "outcome"),
+    [("run", Outcome.FAIL), ("export", Outcome.EXPORT_REFUSES), ("eager", Outcome.EAGER_REFUSES)],
 )
 def test_a_crash_costs_one_call_and_is_blamed_on_its_stage(tmp_path: Path, op: str, outcome: Outcome) -> None:
     results = run_stand_in(tmp_path, [op, "good"])
 
     found = [(entry["outcome"], entry["reason"]) for entry in results[op].results]
-    assert found == [("pass", ""), (outcome.value, f"{op}: the process ended: killed by SIGSEGV"), ("pass", "")]
+    assert found == [
+        ("pass", ""),
+        (outcome.value, f"{op}: the process ended: killed by SIGSEGV"),
+        ("pass", ""),
+    ]
     assert [entry["outcome"] for entry in results["good"].results] == ["pass", "pass"]
 
 
 def test_a_hang_costs_one_call(tmp_path: Path) -> None:
     results = run_stand_in(tmp_path, ["hang", "good"], size=1, limit_s=2.0)
 
-    assert [entry["reason"] for entry in results["hang"].results] == ["", "run: the process ended: no answer in 2 s", ""]
+    assert [entry["reason"] for entry in results["hang"].results] == [
+        "",
+        "run: the process ended: no answer in 2 s",
+        "",
+    ]
     assert "good" in results
 
 
@@ -283,7 +328,14 @@ def test_a_worker_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
 
 
 def entry(outcome: Outcome, reason: str = "", variant: str = FUNCTION) -> dict[str, Any]:
-    return {"call": f"{variant} float32 #0", "dtype": "float32", "variant": variant, "outcome": outcome.value, "reason": reason, "same_strides": True}
+    return {
+        "call": f"{variant} float32 #0",
+        "dtype": "float32",
+        "variant": variant,
+        "outcome": outcome.value,
+        "reason": reason,
+        "same_strides": True,
+    }
 
 
 def test_a_run_goes_on_behind_what_is_stored(tmp_path: Path) -> None:
@@ -301,16 +353,32 @@ def test_a_run_goes_on_behind_what_is_stored(tmp_path: Path) -> None:
 
 
 def test_the_page_does_not_depend_on_the_order_of_results() -> None:
-    results = [OpResult("add", [entry(Outcome.PASS)], 1.0), OpResult("abs", [entry(Outcome.FAIL, "run: lost")], 2.0)]
+    results = [
+        OpResult("add", [entry(Outcome.PASS)], 1.0),
+        OpResult("abs", [entry(Outcome.FAIL, "run: lost")], 2.0),
+    ]
 
     assert format_report("2.0", results) == format_report("2.0", results[::-1])
 
 
 def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
     results = [
-        OpResult("add", [entry(Outcome.PASS), entry(Outcome.PASS, variant=IN_PLACE), entry(Outcome.EAGER_REFUSES, "TypeError: no")]),
+        OpResult(
+            "add",
+            [
+                entry(Outcome.PASS),
+                entry(Outcome.PASS, variant=IN_PLACE),
+                entry(Outcome.EAGER_REFUSES, "TypeError: no"),
+            ],
+        ),
         OpResult("equal", [entry(Outcome.EXPORT_REFUSES, "Guard: on u12")]),
-        OpResult("item", [entry(Outcome.PASS), entry(Outcome.SYMBOLIC_SIZE, "ConversionError: aten.item.default returns u3")]),
+        OpResult(
+            "item",
+            [
+                entry(Outcome.PASS),
+                entry(Outcome.SYMBOLIC_SIZE, "ConversionError: aten.item.default returns u3"),
+            ],
+        ),
         OpResult("gpu_only"),
     ]
 
@@ -321,21 +389,32 @@ def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
     assert "2 operators that `torch.export` can export: 1 of them pass every call" in page
     assert "- `Guard: on u`\n  <br>equal (1)" in page
     assert "- `TypeError`\n  <br>add (1)" in page
-    assert "- `aten.item.default returns something whose size or value depends on data`\n  <br>item (1)" in page
+    assert (
+        "- `aten.item.default returns something whose size or value depends on data`\n  <br>item (1)" in page
+    )
     assert "no dtype for the CPU: gpu_only." in page
     assert "| add | 1/1 |  | 1/1 |  | float32 | pass, eager refuses |" in page
 
 
 def test_the_share_is_100_only_where_nothing_fails() -> None:
-    failing = [OpResult("good", [entry(Outcome.PASS)] * 99_999), OpResult("bad", [entry(Outcome.FAIL, "run: x")])]
+    failing = [
+        OpResult("good", [entry(Outcome.PASS)] * 99_999),
+        OpResult("bad", [entry(Outcome.FAIL, "run: x")]),
+    ]
 
     assert "**99.99 % pass**" in format_report("2.0", failing)
     assert "**100 % pass**" in format_report("2.0", failing[:-1])
 
 
-@pytest.mark.parametrize(("outcome", "status"), [(Outcome.PASS, 0), (Outcome.EXPORT_REFUSES, 0), (Outcome.FAIL, 1)])
-def test_only_a_failure_makes_the_run_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Outcome, status: int) -> None:
-    run_all.Store(tmp_path / "results.jsonl", run_all.fingerprint()).add(OpResult("add", [entry(outcome, "because")]))
+@pytest.mark.parametrize(
+    ("outcome", "status"), [(Outcome.PASS, 0), (Outcome.EXPORT_REFUSES, 0), (Outcome.FAIL, 1)]
+)
+def test_only_a_failure_makes_the_run_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Outcome, status: int
+) -> None:
+    run_all.Store(tmp_path / "results.jsonl", run_all.fingerprint()).add(
+        OpResult("add", [entry(outcome, "because")])
+    )
 
     assert run_all.main(["--report-only", "--build", str(tmp_path)]) == status
     assert ("FAIL add, function float32 #0: because" in capsys.readouterr().out) is (status == 1)

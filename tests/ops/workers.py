@@ -55,7 +55,12 @@ class _Worker:
         """Return a worker that is ready."""
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+                *command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         worker = cls(process)
         try:
@@ -117,7 +122,10 @@ class Pool:
     async def _run(self, ops: Sequence[str], report: Callable[[OpResult], None]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         queue = iter(ops)
-        jobs = [asyncio.ensure_future(self._serve(queue, report, number)) for number in range(min(self.size, len(ops)))]
+        jobs = [
+            asyncio.ensure_future(self._serve(queue, report, number))
+            for number in range(min(self.size, len(ops)))
+        ]
         try:
             await asyncio.gather(*jobs)
         finally:
@@ -139,7 +147,9 @@ class Pool:
                     worker = await _Worker.start(self.command, log)
                     crashes += 1
                     if crashes == MOST_CRASHES:
-                        result.results.append(_verdict("the rest", Outcome.FAIL, f"given up after {crashes} crashes"))
+                        result.results.append(
+                            _verdict("the rest", Outcome.FAIL, f"given up after {crashes} crashes")
+                        )
                         break
                 result.seconds = round(time.monotonic() - started, 2)
                 report(result)
@@ -157,7 +167,10 @@ class Pool:
                     result.results.append(event["result"])
                     stage = "samples"
         except _WorkerDied as death:
-            return {**call, **_verdict("", _BLAME.get(stage, Outcome.FAIL), f"{stage}: the process ended: {death}")}
+            return {
+                **call,
+                **_verdict("", _BLAME.get(stage, Outcome.FAIL), f"{stage}: the process ended: {death}"),
+            }
         return None
 
 

@@ -40,10 +40,9 @@ def _headlines(
     runs = [chapter.run for chapter in [*([digits] if digits else []), *others] if chapter.run is not None]
     if runs:
         largest = max(run.max_difference for run in runs)
-        words = (
-            "largest difference to eager PyTorch" if largest else "difference to eager PyTorch, to the bit"
-        )
-        tiles.append((f"{largest:.2g}", f"{words}: {len(runs)} model{'s' * (len(runs) > 1)}"))
+        models = f"{len(runs)} model{'s' * (len(runs) > 1)}"
+        words = f"difference to eager PyTorch in {models}"
+        tiles.append((f"{largest:.2g}", f"largest {words}" if largest else f"{words}: equal to the bit"))
     if others:
         result = max(others, key=lambda result: parameter_count(result.graph))
         extraction = result.weight_free["build_seconds"] + result.weight_free["extract_seconds"]

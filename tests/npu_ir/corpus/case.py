@@ -83,6 +83,31 @@ class Case:
         return self.inputs()
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A model that cannot be captured.
+
+    Attributes:
+        id: Shown by pytest.
+        model: A module class or factory, or a function.
+        inputs: Returns what it is called with.
+        error: The class of the error.
+        match: What the error says, as a pattern.
+    """
+
+    id: str
+    model: Callable[..., Any]
+    inputs: Callable[[], Call]
+    error: type[Exception]
+    match: str
+
+    def make_model(self) -> nn.Module:
+        takes_nothing = inspect.isclass(self.model) or not inspect.signature(self.model).parameters
+        made = self.model() if takes_nothing else Function(self.model)
+        assert isinstance(made, nn.Module)
+        return made
+
+
 class Table:
     """The models of one topic."""
 

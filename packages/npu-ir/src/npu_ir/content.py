@@ -16,7 +16,8 @@ def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
     if not resolved.numel():
         return torch.empty(0, dtype=torch.uint8, device="cpu")
     packed = resolved.view(BITS_OF_SIZE[tensor.itemsize]).contiguous()
-    return packed.as_strided((packed.numel(),), (1,)).view(torch.uint8)  # a dimension of size 1 may have any stride
+    # Not reshape(-1): a dimension of size 1 may have any stride, and keeps it.
+    return packed.as_strided((packed.numel(),), (1,)).view(torch.uint8)
 
 
 def content_buffer(content: torch.Tensor) -> memoryview:

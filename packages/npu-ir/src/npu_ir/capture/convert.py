@@ -23,7 +23,7 @@ from npu_ir.literals import Literal
 from npu_ir.node import InputKind, OpNode, Value
 from npu_ir.ops.arguments import FlatArguments, flatten_arguments
 from npu_ir.ops.schema import OpSchema, op_type_of, schema_of
-from npu_ir.structure import from_torch_spec
+from npu_ir.structure import Structure, from_torch_spec
 from npu_ir.types import ScalarType, TensorType, Type, type_of
 
 # Checks of dtype and device that torch.export leaves behind casts. Every value of a graph has its
@@ -70,7 +70,7 @@ class Converter:
         """Convert the whole program."""
         placeholders = {node.name: node for node in self._program.graph.nodes if node.op == "placeholder"}
         leaves = self._add_arguments(placeholders)
-        call = from_torch_spec(self._program.call_spec.in_spec)
+        call = _structure(self._program.call_spec.in_spec, "the arguments of the model")
         self.graph.set_call_structure(call, leaves)
         results = self._convert_nodes(self._program.graph_module)
         self._add_results(results)
@@ -252,7 +252,7 @@ class Converter:
             else:
                 raise ConversionError(f"the program has an output of kind {spec.kind.name}")
         out_spec = self._program.call_spec.out_spec
-        self.graph.set_results(from_torch_spec(out_spec), leaves)
+        self.graph.set_results(_structure(out_spec, "the results of the model"), leaves)
 
     def _argument(self, kind: InputKind, target: str) -> Value:
         for value in self.graph.arguments:
@@ -306,6 +306,13 @@ def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) 
         dataclasses.replace(type, dtype=old.dtype) if isinstance(old, TensorType) and isinstance(type, TensorType) else type
         for old, type in zip(kept, types, strict=True)
     ]
+
+
+def _structure(spec: Any, where: str) -> Structure:
+    try:
+        return from_torch_spec(spec)
+    except GraphError as error:
+        raise ConversionError(error.message, where=where, fix=error.fix) from error
 
 
 def _is_value(argument: Any) -> bool:

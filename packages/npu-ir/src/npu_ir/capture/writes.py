@@ -39,7 +39,11 @@ def written(node: Node) -> list[Node]:
     for arg in schema.args:
         if arg.writes:
             value = given.get(arg.name)
-            targets += [item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, Node)]
+            targets += [
+                item
+                for item in (value if isinstance(value, (list, tuple)) else [value])
+                if isinstance(item, Node)
+            ]
     return targets
 
 
@@ -149,7 +153,10 @@ def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: lis
             parts = [called]
         else:
             parts = [graph.call_function(_torch.GETITEM, (called, index)) for index in range(len(results))]
-        copies = [graph.call_function(torch.ops.aten.copy_.default, pair) for pair in zip(targets, parts, strict=True)]
+        copies = [
+            graph.call_function(torch.ops.aten.copy_.default, pair)
+            for pair in zip(targets, parts, strict=True)
+        ]
     for part, copy, target, result in zip(parts, copies, targets, results, strict=True):
         part.meta = {**node.meta, "val": result}
         copy.meta = {**node.meta, "val": target.meta["val"]}

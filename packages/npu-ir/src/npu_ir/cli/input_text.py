@@ -13,7 +13,7 @@ import torch
 from npu_ir.errors import NpuError, ParseError, UsageError
 from npu_ir.literals import Literal
 from npu_ir.structure import LEAF_STRUCTURE, Structure
-from npu_ir.text.reader import Reader
+from npu_ir.text.reader import Reader, Tree
 from npu_ir.types import TensorType
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=\s*(.*)", re.DOTALL)
@@ -105,6 +105,16 @@ def parse_input(text: str) -> Input:
 class _InputParser(Reader):
     """Reads the trees of the text form, with types of tensors among their leaves."""
 
+    def tree(self) -> Tree:
+        if self.at("@"):
+            raise self.fail(
+                "a file is no part of a list, tuple or dict", fix="save all of it to one .pt file: @FILE.pt"
+            )
+        structure, leaves = super().tree()
+        if structure.kind == "dict" and any(isinstance(key, list) for key in structure.context):
+            raise self.fail("a list is no key of a dict")
+        return structure, leaves
+
     def literal(self) -> Literal:
         start = self.token
         if start.kind != "word":
@@ -119,8 +129,8 @@ class _InputParser(Reader):
     def tensor_type(self) -> TensorType:
         found = self.value_type()
         assert isinstance(found, TensorType), "a type with a shape is one of a tensor"
-        if min(found.shape, default=0) < 0 or found.nbytes > _MOST_BYTES:
-            raise self.fail(f"there are no tensors of shape {list(found.shape)}")
+        if found.nbytes > _MOST_BYTES:
+            raise self.fail(f"there are no tensors of type {found}: they would have more than 2**63 bytes")
         return found
 
     def python_value(self, word: str) -> Literal:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from npu_ir.errors import SerializationError
 from npu_ir.graph import Graph
 from npu_ir.literals import literal_to_json
 from npu_ir.node import OpNode, Provenance, Value
@@ -23,7 +22,7 @@ from npu_ir.serial.written_types import type_to_json
 
 FORMAT = "npu-ir"
 VERSION = 1
-_ENCODER = json.JSONEncoder(allow_nan=False)
+_dumps = json.JSONEncoder(allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +49,7 @@ class Beside:
 
 
 def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
-    """Yield the text of the document that describes ``graph``, in pieces.
-
-    Raises:
-        SerializationError: A number has more digits than Python writes.
-    """
+    """Yield the text of the document that describes ``graph``, in pieces."""
     yield "{\n"
     yield from _entry("format", FORMAT)
     yield from _entry("version", VERSION)
@@ -69,13 +64,6 @@ def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
     yield from _rows("updates", ([target.name, value.name] for target, value in graph.updates.items()))
     yield from _entry("results", _tree(graph.results), "\n")
     yield "}\n"
-
-
-def _dumps(data: Any) -> str:
-    try:
-        return _ENCODER.encode(data)
-    except ValueError as error:
-        raise SerializationError(f"a number cannot be written: {error}") from error
 
 
 def _entry(key: str, data: Any, end: str = ",\n") -> Iterator[str]:

@@ -62,12 +62,16 @@ class VerificationReport:
         return max((item.max_abs for item in (*self.outputs, *self.mutations)), default=0.0)
 
     def __str__(self) -> str:
-        compared = f"{len(self.outputs)} results and {len(self.mutations)} mutations"
+        compared = f"{_count(self.outputs, 'result')} and {_count(self.mutations, 'mutation')}"
         if self.ok:
             return f"graph and model agree: {compared}, max difference {self.max_abs:.3g}"
         wrong = [str(item) for item in (*self.outputs, *self.mutations) if not item.ok]
         blame = str(self.first_divergence or "every node that could be compared agrees with the exported program")
         return "\n".join([f"graph and model differ: {len(wrong)} of {compared}", *wrong, blame])
+
+
+def _count(items: Sequence[Comparison], what: str) -> str:
+    return f"{len(items)} {what}" if len(items) == 1 else f"{len(items)} {what}s"
 
 
 def verify_ir(

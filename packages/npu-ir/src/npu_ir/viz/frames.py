@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir.viz.columns import FRAME_PAD
-from npu_ir.viz.layout import FRAME_BOTTOM, FRAME_TOP
+from npu_ir.viz.layout import FRAME_BOTTOM, FRAME_TOP, frame_spans
 from npu_ir.viz.spots import Spot
 
 
@@ -28,22 +28,22 @@ def frame_rows(layers: Sequence[Sequence[Spot]]) -> dict[str, list[Row]]:
         for spot in layer:
             for frame in spot.frames:
                 members[frame].setdefault(number, []).append(spot)
-    span = {frame: (min(rows), max(rows)) for frame, rows in members.items()}
-    return {frame: _rows(frame, rows, span, layers) for frame, rows in members.items()}
+    spans = frame_spans(layers)
+    return {frame: _rows(frame, rows, spans, layers) for frame, rows in members.items()}
 
 
 def _rows(
     frame: str,
     members: Mapping[int, Sequence[Spot]],
-    span: Mapping[str, tuple[int, int]],
+    spans: Mapping[str, tuple[int, int]],
     layers: Sequence[Sequence[Spot]],
 ) -> list[Row]:
-    first, last = span[frame]
+    first, last = spans[frame]
     top = members[first][0].row_top - FRAME_TOP * max(
-        sum(span[inner][0] == first for inner in _inside(frame, spot)) for spot in members[first]
+        sum(spans[inner][0] == first for inner in _inside(frame, spot)) for spot in members[first]
     )
     bottom = members[last][0].row_bottom + FRAME_BOTTOM * max(
-        sum(span[inner][1] == last for inner in _inside(frame, spot)) for spot in members[last]
+        sum(spans[inner][1] == last for inner in _inside(frame, spot)) for spot in members[last]
     )
     extents = {number: _extent(spots, frame) for number, spots in members.items()}
     left, right = min(a for a, _ in extents.values()), max(b for _, b in extents.values())

@@ -8,7 +8,7 @@ Source: Sugiyama, Tagawa, Toda (1981), Methods for visual understanding of hiera
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir.viz.columns import place_columns
@@ -71,6 +71,7 @@ def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> La
     for spot in spots.values():
         layers[spot.layer].append(spot)
     routes = _route(spots, downward, layers)
+    _hold_frames(layers)
     order_layers(layers)
     place_columns(layers)
     height = _stack(layers)
@@ -134,25 +135,44 @@ def _common(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
     return left[:length]
 
 
+def frame_spans(layers: Sequence[Sequence[Spot]]) -> dict[str, tuple[int, int]]:
+    """Return the first and the last layer of each frame."""
+    spans: dict[str, tuple[int, int]] = {}
+    for number, layer in enumerate(layers):
+        for frame in dict.fromkeys(frame for spot in layer for frame in spot.frames):
+            spans[frame] = spans.get(frame, (number, number))[0], number
+    return spans
+
+
+def _hold_frames(layers: Sequence[list[Spot]]) -> None:
+    """Add a spot wherever a frame reaches over a layer with nothing in it, so that no other box stands there."""
+    around = {
+        frame: spot.frames[: depth + 1]
+        for layer in layers
+        for spot in layer
+        for depth, frame in enumerate(spot.frames)
+    }
+    for frame, (first, last) in frame_spans(layers).items():
+        for number in range(first + 1, last):
+            if not any(frame in spot.frames for spot in layers[number]):
+                layers[number].append(Spot(frames=around[frame], layer=number))
+
+
 def _stack(layers: Sequence[Sequence[Spot]]) -> float:
     """Give every spot its y, boxes in the middle of their layer, and return the height of all."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for number, layer in enumerate(layers):
-        for frame in {frame for spot in layer for frame in spot.frames}:
-            first.setdefault(frame, number)
-            last[frame] = number
+    spans = frame_spans(layers)
     y = 0.0
     for number, layer in enumerate(layers):
-        y += FRAME_TOP * _most(layer, first, number)
+        y += FRAME_TOP * _most(layer, {frame for frame, (first, _) in spans.items() if first == number})
         row_height = max((spot.height for spot in layer), default=0.0)
         for spot in layer:
             spot.row_top, spot.row_bottom = y, y + row_height
             spot.y = y + (row_height - spot.height) / 2
-        y += row_height + FRAME_BOTTOM * _most(layer, last, number) + _ROW_GAP
+        ending = _most(layer, {frame for frame, (_, last) in spans.items() if last == number})
+        y += row_height + FRAME_BOTTOM * ending + _ROW_GAP
     return y - _ROW_GAP
 
 
-def _most(layer: Sequence[Spot], edge_of: Mapping[str, int], number: int) -> int:
-    """Return how many frames one inside the other begin, or end, at this layer."""
-    return max((sum(edge_of[frame] == number for frame in spot.frames) for spot in layer), default=0)
+def _most(layer: Sequence[Spot], frames: Collection[str]) -> int:
+    """Return how many of ``frames`` stand one inside the other in this layer."""
+    return max((sum(frame in frames for frame in spot.frames) for spot in layer), default=0)
