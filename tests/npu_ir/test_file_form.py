@@ -233,6 +233,17 @@ def test_saving_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
         assert load_ir(tmp_path / name) == constant_graph(torch.zeros(1))
 
 
+def test_replacing_a_copied_document_leaves_the_tensors_of_the_original(tmp_path: Path) -> None:
+    path = saved(constant_graph(torch.ones(1)), tmp_path)
+    copied = path.with_name("copy.json")
+    copied.write_bytes(path.read_bytes())
+    (tmp_path / "copy-0123456789abcdef.safetensors").touch()
+
+    save_ir(constant_graph(torch.zeros(1)), copied)
+
+    assert load_ir(path) == constant_graph(torch.ones(1))
+
+
 def test_a_moved_pair_of_files_loads(tmp_path: Path) -> None:
     graph = constant_graph(torch.ones(3))
     saved(graph, tmp_path)

@@ -503,24 +503,21 @@ def test_limits_that_make_no_sense_are_refused(
         form(blocks(1), **options)
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: chain([""] * 100_000), id="flat"),
-        pytest.param(lambda: blocks(33_000), id="blocks"),
-        pytest.param(lambda: chain([f"a.b{i // 5000}.c{i // 50}.d" for i in range(100_000)]), id="modules"),
+        pytest.param(lambda: chain([""] * 50_000), id="flat"),
+        pytest.param(lambda: blocks(16_600), id="blocks"),
+        pytest.param(lambda: chain([f"a.b{i // 5000}.c{i // 50}.d" for i in range(50_000)]), id="modules"),
     ],
 )
-def test_a_graph_of_100_000_nodes_is_drawn_in_seconds(
-    form: Callable[..., str], make: Callable[[], Graph]
-) -> None:
+def test_a_graph_of_50_000_nodes_is_drawn_in_seconds(make: Callable[[], Graph]) -> None:
     graph = make()
 
     start = time.process_time()
-    text = form(graph)
+    text = to_svg(graph)
 
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 10
     assert len(text) < 200_000
 
 

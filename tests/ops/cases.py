@@ -46,7 +46,10 @@ DTYPES = (
     torch.float8_e5m2fnuz,
 )
 
-FUNCTION, METHOD, IN_PLACE, OUT = VARIANTS = ("function", "method", "in-place", "out=")
+FUNCTION, METHOD, OUT = "function", "method", "out="
+IN_PLACE = "in-place"  # on an input of the module
+IN_PLACE_INSIDE = "in-place inside"  # on a tensor that the module made
+VARIANTS = (FUNCTION, METHOD, IN_PLACE, IN_PLACE_INSIDE, OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ class Budget:
 
 
 FULL = Budget(
-    main={FUNCTION: 8, METHOD: 1, IN_PLACE: 3, OUT: 2},
-    other={FUNCTION: 2, IN_PLACE: 1},
+    main={FUNCTION: 8, METHOD: 1, IN_PLACE: 3, IN_PLACE_INSIDE: 3, OUT: 2},
+    other={FUNCTION: 2, IN_PLACE: 1, IN_PLACE_INSIDE: 1},
 )
 
 
@@ -124,32 +127,35 @@ def calls_of(op: OpInfo, budget: Budget = FULL) -> Iterator[Call]:
 def _calls_with(op: OpInfo, dtype: torch.dtype, counts: dict[str, int], *, is_main: bool) -> Iterator[Call]:
     samples = samples_of(op, dtype)
     order = differing(samples, max(counts.values()))
-    functions = {
-        FUNCTION: op.op,
-        METHOD: op.method_variant,
-        IN_PLACE: op.inplace_variant,
-        OUT: op.op if op.supports_out else None,
-    }
+    functions = _functions_of(op)
     for variant, count in counts.items():
-        function = functions[variant]
-        if function is None:
-            continue
         chosen = [
             index
             for index in order
-            if variant not in (METHOD, IN_PLACE) or isinstance(samples[index].input, torch.Tensor)
+            if variant in (FUNCTION, OUT) or isinstance(samples[index].input, torch.Tensor)
         ]
-        for index in chosen[:count]:
-            yield from _call(op, variant, dtype, f"#{index}", function, samples[index])
-        if variant == FUNCTION and is_main and chosen and _all_strided(samples[chosen[0]]):
-            yield from _call(
-                op,
-                variant,
-                dtype,
-                f"#{chosen[0]} non-contiguous",
-                function,
-                samples[chosen[0]].noncontiguous(),
-            )
+        for index in chosen[:count] if variant in functions else ():
+            yield from _call(op, variant, dtype, f"#{index}", functions[variant], samples[index])
+    if is_main and FUNCTION in counts and order and _all_strided(samples[order[0]]):
+        spread = samples[order[0]].noncontiguous()
+        yield from _call(op, FUNCTION, dtype, f"#{order[0]} non-contiguous", op.op, spread)
+
+
+def _functions_of(op: OpInfo) -> dict[str, Callable[..., Any]]:
+    """Return what is called for each variant that ``op`` has."""
+    in_place = op.inplace_variant
+
+    def inside(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return in_place(tensor.clone(), *args, **kwargs)
+
+    functions = {
+        FUNCTION: op.op,
+        METHOD: op.method_variant,
+        IN_PLACE: in_place,
+        IN_PLACE_INSIDE: in_place and inside,
+        OUT: op.op if op.supports_out else None,
+    }
+    return {variant: function for variant, function in functions.items() if function is not None}
 
 
 def samples_of(op: OpInfo, dtype: torch.dtype) -> list[SampleInput]:

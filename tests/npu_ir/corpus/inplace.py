@@ -251,6 +251,20 @@ def write_after_einsum_and_dropout(x: Any) -> Any:
 
 
 @add
+def write_after_idle_dropout(x: Any) -> Any:
+    y = x * 1
+    fn.dropout(y, 0.5, training=False).add_(1)
+    fn.dropout1d(y, 0.0).mul_(2)
+    return y
+
+
+@add
+def write_into_input_after_idle_dropout(x: Any) -> Any:
+    nn.Dropout(0.5).eval()(x)[0].add_(1)
+    return x * 2
+
+
+@add
 def write_after_ops_that_may_alias(x: Any) -> Any:
     y = x + 1
     a = y.reshape(2, 8).add_(1)

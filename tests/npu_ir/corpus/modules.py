@@ -194,6 +194,31 @@ module("parametrized", symmetric, rows)
 module("pruned", lambda: prune.l1_unstructured(nn.Linear(4, 3), "weight", amount=0.5), rows)
 
 
+class PerRow(nn.Module):
+    """A module applied to every row by vmap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.vmap(lambda row, scale: torch.relu_(self.linear(row)) * scale, in_dims=(0, None))(x, x[0])
+        y.add_(1)
+        return y
+
+
+class GradientInside(nn.Module):
+    def forward(self, x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad((x**3).sum(), x)
+        return gradient
+
+
+module("vmap", PerRow, rows)
+module("autograd_grad", GradientInside, rows)
+
+
 def hooked() -> nn.Module:
     layer = nn.Linear(4, 4)
     layer.register_forward_pre_hook(lambda module, args: (args[0] * 2,))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn, randn, tensor
 
-from npu_ir import ConversionError, ExportError
+from npu_ir import ConversionError, ExportError, NpuError
 from tests.npu_ir.corpus.case import Call, Refusal, call
 from tests.npu_ir.corpus.containers import ModelOutput
 
@@ -83,6 +83,56 @@ refuse("dict_with_object_keys", lambda x: {Key(): x}, r"not plain data")
 refuse("defaultdict_of_a_lambda", lambda x: collections.defaultdict(lambda: 1, a=x), r"cannot be written down")
 refuse("input_transposed_in_place", lambda x: x.t_(), r"changes the shape or strides of 'args_0'")
 refuse("input_resized", lambda x: x.resize_(2, 2), r"changes the shape|cannot")
+
+
+refuse("gradient_by_torch_func", lambda x: torch.func.grad(lambda y: (y**2).sum())(x), r"a tensor that torch.func differentiates")
+refuse(
+    "a_generator_of_its_own",
+    lambda x: x + torch.rand(3, generator=torch.Generator()),
+    r"cannot capture|CustomObj",
+    error=NpuError,
+)
+
+
+class LateBuffer(nn.Module):
+    def forward(self, x: Any) -> Any:
+        if not hasattr(self, "mask"):
+            self.register_buffer("mask", torch.ones(3))
+        return x * self.mask
+
+
+class LateModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential()
+
+    def forward(self, x: Any) -> Any:
+        if not len(self.inner):
+            self.inner.append(nn.Linear(3, 3))
+        return self.inner(x)
+
+
+class GrowingCache(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 3))
+
+    def forward(self, x: Any) -> Any:
+        self.keys = torch.cat([self.keys, x])
+        return self.keys.sum(0)
+
+
+class CacheOfAnotherDtype(GrowingCache):
+    def forward(self, x: Any) -> Any:
+        self.keys = self.keys.double()
+        return x
+
+
+refuse("buffer_registered_in_forward", LateBuffer, r"forward registers, replaces or removes mask\n  at: LateBuffer")
+refuse("module_added_in_forward", LateModule, r"forward registers, replaces or removes inner.0\n")
+refuse("buffer_that_grows", GrowingCache, r"b_keys is f32\[1, 3\], and forward replaces it by a tensor that is f32\[5, 3\]")
+refuse("buffer_that_changes_its_dtype", CacheOfAnotherDtype, r"is f32\[1, 3\], and forward replaces it by a tensor that is f64\[1, 3\]")
+refuse("lazy_module", lambda: nn.LazyLinear(3), r"uninitialized parameter", error=ExportError)
 
 
 class Key:

@@ -101,6 +101,16 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def is_transformed(tensor: torch.Tensor) -> bool:
+    """Return whether ``tensor`` is a wrapper that ``torch.func`` (``vmap``, ``grad``) works with."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def is_transform(target: Any) -> bool:
+    """Return whether an FX node's target is a step of a ``torch.func`` transform, as torch.export leaves them."""
+    return getattr(target, "__module__", "") == "torch._functorch.predispatch"
+
+
 def can_be_functionalized(op: OpOverload) -> bool:
     """Return whether PyTorch has a kernel that replaces ``op``, which writes, by a functional op."""
     name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")

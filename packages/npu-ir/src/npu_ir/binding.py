@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
+from npu_ir.content import BITS_OF_SIZE
 from npu_ir.equality import same_data
 from npu_ir.errors import ExecutionError, WeightError
 from npu_ir.graph import Graph
 from npu_ir.literals import same_literal
 from npu_ir.node import Argument, InputKind, Value
-from npu_ir.ops.execution import is_of_type
+from npu_ir.ops.execution import described, is_of_type
 from npu_ir.structure import flatten_like
 from npu_ir.types import TensorType, contiguous_strides
 
@@ -78,7 +79,7 @@ def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[s
 
 
 def _type_name(tensor: Any) -> str:
-    return str(TensorType.of(tensor)) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+    return described(tensor) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
 
 
 def bind_inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Value, Any]:
@@ -114,9 +115,9 @@ def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
             where=path,
             fix="pass a tensor of this shape and dtype, or capture the model again",
         )
-    if earlier is not None and earlier is not item and not _same_memory(earlier, item):
+    if earlier is not None and earlier is not item and not _same_memory(earlier, item) and not _same_number(earlier, item):
         raise ExecutionError(
-            f"input %{value.name} is passed in two places and changed in place: both must be the same tensor",
+            f"input %{value.name} is passed in two places: both must be the same tensor or number",
             where=path,
             fix="pass one tensor twice, as when the model was captured",
         )
@@ -144,13 +145,34 @@ def _same_memory(left: Any, right: Any) -> bool:
     return _share_memory(left, right) and (left.storage_offset(), left.stride()) == (right.storage_offset(), right.stride())
 
 
+def _same_number(left: Any, right: Any) -> bool:
+    return not isinstance(left, torch.Tensor) and same_literal(left, right)
+
+
 def _with_strides(tensor: Any, type: Any) -> Any:
-    """Return ``tensor`` laid out as the graph states: a copy where it is laid out otherwise."""
+    """Return ``tensor`` laid out as the graph states: a copy where it is laid out otherwise.
+
+    Where the graph states that elements share memory, which others need not do, it stays as it is.
+    """
     if not isinstance(tensor, torch.Tensor) or not isinstance(type, TensorType):
         return tensor
     strides = type.strides or contiguous_strides(type.shape)
     pairs = zip(type.shape, tensor.stride(), strides, strict=True)
     if tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1):
         return tensor
+    if _overlap(type.shape, strides):
+        return tensor
     laid_out = torch.empty_strided(type.shape, strides, dtype=type.dtype, device=tensor.device)
-    return laid_out.copy_(tensor) if 0 not in strides else tensor
+    bits = BITS_OF_SIZE[type.dtype.itemsize]
+    laid_out.view(bits).copy_(tensor.resolve_conj().resolve_neg().view(bits))
+    return laid_out
+
+
+def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements may share memory: an axis steps no further than the axes inside it reach."""
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False

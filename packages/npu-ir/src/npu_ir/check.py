@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
-from npu_ir.node import InputKind, Value
-from npu_ir.ops.arguments import bind_arguments
+from npu_ir.node import InputKind, Value, outside_names
+from npu_ir.ops.arguments import bind_arguments, record_problem
 from npu_ir.ops.schema import resolve, schema_of
+from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
     from npu_ir.node import Use
+
+
+_END_OF_SIZES = 1 << 63  # PyTorch counts in int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,8 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
     except (KeyError, TypeError):
         yield f"{type.dtype!r} is no dtype"
     for numbers in (type.shape, type.strides or ()):
-        if not all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers):
-            yield f"sizes and strides are integers of at least 0, not {numbers}"
+        if not all(number.__class__ is int and 0 <= number < _END_OF_SIZES for number in numbers):
+            yield f"sizes and strides are integers from 0 to 2**63 - 1, not {numbers}"
     if type.strides is not None and len(type.strides) != len(type.shape):
         yield f"{len(type.strides)} strides for {len(type.shape)} dimensions"
 
@@ -111,24 +115,38 @@ def _attrs(graph: Graph) -> Iterator[str]:
                     yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
 
 
-def _schemas(graph: Graph) -> Iterator[str]:
+def _records(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
+        problem = record_problem(node.attrs)
+        if problem is not None:
+            yield f"node {node.name!r}: {problem}"
         if node.operands is not None and len(node.operands) != len(node.inputs):
             yield f"node {node.name!r} has {len(node.inputs)} inputs but {len(node.operands)} operand names"
-            continue
+
+
+def _schemas(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
         op = resolve(node.op_type)
         if op is None:
             continue
+        schema = schema_of(op)
+        if schema.writes:
+            yield f"node {node.name!r}: {node.op_type} changes a tensor in place"
         try:
-            bind_arguments(schema_of(op), len(node.inputs), node.operands, node.attrs)
+            bind_arguments(schema, len(node.inputs), node.operands, node.attrs)
         except GraphError as error:
             yield f"node {node.name!r}: {error.message}"
 
 
 def _signature(graph: Graph) -> Iterator[str]:
     for what, (structure, leaves) in (("call", graph.call), ("results", graph.results)):
-        if structure.num_leaves != len(leaves):
-            yield f"the {what} have {structure.num_leaves} places for {len(leaves)} leaves"
+        problem = call_problem(structure) if what == "call" else structure_problem(structure)
+        if problem is not None:
+            yield f"the {what}: {problem}"
+        elif structure.num_leaves != len(leaves):
+            yield f"the {what}: {structure.num_leaves} places for {len(leaves)} leaves"
+        elif any(isinstance(leaf, (list, tuple)) for leaf in leaves):
+            yield f"the {what}: a leaf is a value or a single literal, not a list"
     if {leaf for leaf in graph.call[1] if isinstance(leaf, Value)} != set(graph.inputs):
         yield "the call must use every input of the graph, and no other value"
     for target, value in graph.updates.items():
@@ -136,19 +154,23 @@ def _signature(graph: Graph) -> Iterator[str]:
             yield f"%{target.name} is updated but is no input, parameter or buffer"
         if not (isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)):
             yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
+    names = Counter(name for target in graph.updates for name in outside_names(target))
+    yield from (f"two updated values are called {name!r} outside" for name, count in names.items() if count > 1)
 
 
 def _data(graph: Graph) -> Iterator[str]:
     keys: Counter[str] = Counter()
     for value in graph.arguments:
         argument: Any = value.argument
-        if argument.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-            keys.update((argument.target, *argument.aliases))
+        if argument.kind is not InputKind.INPUT:
+            keys.update(outside_names(value))
         if argument.kind is InputKind.CONSTANT and argument.data is None:
             yield f"constant %{value.name} has no data"
+        if argument.data is not None and argument.kind is not InputKind.CONSTANT and argument.persistent:
+            yield f"{argument.kind.value} %{value.name} has data: it comes with the weights or from the user"
         if argument.data is not None and not TensorType.of(argument.data).same_shape_and_dtype(value.type):
             yield f"%{value.name} is {value.type} but its data is {TensorType.of(argument.data)}"
-    yield from (f"{key!r} names more than one parameter or buffer" for key, count in keys.items() if count > 1)
+    yield from (f"{key!r} names more than one parameter, buffer or constant" for key, count in keys.items() if count > 1)
 
 
 RULES: tuple[Rule, ...] = (
@@ -158,9 +180,10 @@ RULES: tuple[Rule, ...] = (
     Rule("uses", "the recorded uses of a value are exactly the places that read it", _uses),
     Rule("types", "every value has a type, with sizes and strides that are integers", _types),
     Rule("attrs", "attributes are plain data", _attrs),
-    Rule("schemas", "the inputs and attributes of a known op fit its schema", _schemas),
+    Rule("records", "a node says of each input, or of none, which argument it fills", _records),
+    Rule("schemas", "the inputs and attributes of a known op fit its schema; no op changes a tensor in place", _schemas),
     Rule("signature", "call, results and updates name values of the right kind, number and type", _signature),
-    Rule("data", "constants have data of their type; state_dict keys are unique", _data),
+    Rule("data", "constants have data of their type; the names of weights and constants are unique", _data),
 )
 
 

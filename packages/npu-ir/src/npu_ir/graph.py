@@ -15,6 +15,7 @@ import torch
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Provenance, Value
+from npu_ir.ops.arguments import record_problem
 from npu_ir.structure import Structure, flatten
 from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.types import ScalarType, TensorType, Type
@@ -560,6 +561,9 @@ def _plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Litera
             plain[name] = to_literal(value)
         except GraphError as error:
             raise GraphError(error.message, where=f"attribute {name!r} of {op_type}", fix=error.fix) from error
+    problem = record_problem(plain)
+    if problem is not None:
+        raise GraphError(problem, where=op_type)
     return plain
 
 

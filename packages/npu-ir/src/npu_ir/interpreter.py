@@ -14,7 +14,7 @@ import torch
 
 from npu_ir.binding import bind_inputs, bind_weights
 from npu_ir.graph import Graph
-from npu_ir.node import OpNode, Value
+from npu_ir.node import OpNode, Value, outside_names
 from npu_ir.ops.execution import execute_node
 from npu_ir.structure import unflatten
 from npu_ir.weights import load_weights
@@ -48,6 +48,7 @@ def execute_ir(
             parameter or input that the model would have changed, by name.
 
     Raises:
+        GraphError: The graph breaks a rule of the IR.
         ExecutionError: The arguments are not what the graph was made for, or a node fails.
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
     """
@@ -66,6 +67,7 @@ class Interpreter:
         constants: As for `execute_ir`.
 
     Raises:
+        GraphError: The graph breaks a rule of the IR.
         WeightError: As for `execute_ir`.
     """
 
@@ -75,6 +77,7 @@ class Interpreter:
         weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
         constants: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
+        graph.check()
         self.graph = graph
         if isinstance(weights, (str, os.PathLike)):
             weights = load_weights(weights, graph)
@@ -106,15 +109,9 @@ class Interpreter:
                 _release(node, values, remaining)
         leaves = [values[leaf] if isinstance(leaf, Value) else leaf for leaf in self.graph.results[1]]
         mutations = {
-            name: values[value] for target, value in self.graph.updates.items() for name in _names(target)
+            name: values[value] for target, value in self.graph.updates.items() for name in outside_names(target)
         }
         return leaves, mutations
-
-
-def _names(target: Value) -> tuple[str, ...]:
-    """Return every name an updated input, parameter or buffer goes by outside."""
-    assert target.argument is not None
-    return (target.argument.target, *target.argument.aliases)
 
 
 def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]) -> None:

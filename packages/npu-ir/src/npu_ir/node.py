@@ -75,6 +75,12 @@ class Argument:
     data: torch.Tensor | None = None
 
 
+def outside_names(value: Value) -> tuple[str, ...]:
+    """Return every name that a value from outside goes by there: its target, then its aliases."""
+    assert value.argument is not None
+    return (value.argument.target, *value.argument.aliases)
+
+
 class Value:
     """One SSA value: produced once, by a node or from outside, and read any number of times."""
 

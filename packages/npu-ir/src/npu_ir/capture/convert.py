@@ -20,7 +20,7 @@ from npu_ir.capture.provenance import place, provenance_of
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
-from npu_ir.node import InputKind, OpNode, Value
+from npu_ir.node import OpNode, Value
 from npu_ir.ops.arguments import FlatArguments, flatten_arguments
 from npu_ir.ops.schema import OpSchema, op_type_of, schema_of
 from npu_ir.structure import Structure, from_torch_spec
@@ -63,6 +63,7 @@ class Converter:
         self._replacements = functional.replacements
         self._ties = functional.ties
         self._values: dict[Node, Any] = {}  # what a later reader of the node gets
+        self._sources: dict[tuple[ExportInputKind, str], Any] = {}
         self._converted: dict[Node, Any] = {}
         self._conversions = plugins.registry().table("conversion")
 
@@ -219,6 +220,7 @@ class Converter:
                 self._values[node] = self._values[placeholders[self._ties[spec.arg.name]]]
             else:
                 self._values[node] = self._add_argument(spec, node, aliases.get(spec.arg.name, []))
+            self._sources[spec.kind, spec.target or spec.arg.name] = self._values[node]
             if spec.kind is ExportInputKind.USER_INPUT:
                 leaves.append(self._values[node])
         return leaves
@@ -248,26 +250,17 @@ class Converter:
             if spec.kind is OutputKind.USER_OUTPUT:
                 leaves.append(result)
             elif spec.kind in _UPDATES:
-                self.graph.set_update(self._argument(_UPDATES[spec.kind], str(spec.target)), result)
+                self.graph.set_update(self._sources[_UPDATES[spec.kind], str(spec.target)], result)
             else:
                 raise ConversionError(f"the program has an output of kind {spec.kind.name}")
         out_spec = self._program.call_spec.out_spec
         self.graph.set_results(_structure(out_spec, "the results of the model"), leaves)
 
-    def _argument(self, kind: InputKind, target: str) -> Value:
-        for value in self.graph.arguments:
-            argument = value.argument
-            if argument is not None and argument.kind is kind and target in (argument.target, *argument.aliases):
-                return value
-        first = self._ties.get(target)
-        assert first is not None, f"the program updates {target!r}, which it does not have"
-        return self._argument(kind, first)
-
 
 _UPDATES = {
-    OutputKind.BUFFER_MUTATION: InputKind.BUFFER,
-    OutputKind.USER_INPUT_MUTATION: InputKind.INPUT,
-    OutputKind.PARAMETER_MUTATION: InputKind.PARAMETER,
+    OutputKind.BUFFER_MUTATION: ExportInputKind.BUFFER,
+    OutputKind.USER_INPUT_MUTATION: ExportInputKind.USER_INPUT,
+    OutputKind.PARAMETER_MUTATION: ExportInputKind.PARAMETER,
 }
 
 
@@ -372,7 +365,15 @@ def _has_content(tensor: Any) -> bool:
 def _require_data(program: ExportedProgram) -> None:
     """Refuse constants without content before PyTorch sees them: tracing them again crashes it (torch 2.13)."""
     for spec in program.graph_signature.input_specs:
-        if spec.kind is ExportInputKind.CONSTANT_TENSOR and not _has_content(program.constants.get(str(spec.target))):
+        if spec.kind is not ExportInputKind.CONSTANT_TENSOR:
+            continue
+        tensor = program.constants.get(str(spec.target))
+        if isinstance(tensor, torch.Tensor) and _torch.is_transformed(tensor):
+            raise ConversionError(
+                f"torch.export takes a tensor that torch.func differentiates for a constant: {spec.target}",
+                fix="use torch.autograd.grad; of torch.func only vmap can be captured",
+            )
+        if not _has_content(tensor):
             raise lost_data_error(str(spec.target))
 
 

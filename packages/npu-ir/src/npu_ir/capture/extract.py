@@ -17,7 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program, lost_data_error
-from npu_ir.errors import ExportError
+from npu_ir.capture.model_guard import unchanged
+from npu_ir.errors import ExportError, NpuError
 from npu_ir.graph import Graph
 
 
@@ -69,7 +70,8 @@ def export_program(
 
     Raises:
         ExportError: torch.export cannot capture the model.
-        ConversionError: It cannot, because the content of a tensor does not exist.
+        ConversionError: It cannot, because the content of a tensor does not exist, or ``forward``
+            changes what the model consists of.
     """
     tensors = [*model.parameters(), *model.buffers(), *_tensors((args, kwargs))]
     mode = _torch.fake_mode_of(tensors)
@@ -77,8 +79,10 @@ def export_program(
     with _dressed_model(model, mode, dressed), _cpu_default_device():
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
-            with _DataIsDetach():
+            with unchanged(model), _DataIsDetach():
                 return torch.export.export(model, args, kwargs, strict=False)
+        except NpuError:
+            raise
         except Exception as error:
             raise _export_error(model, error) from error
 

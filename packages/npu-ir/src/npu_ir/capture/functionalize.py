@@ -26,6 +26,7 @@ from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
+from npu_ir.capture.model_guard import require_same_types
 from npu_ir.capture.provenance import place
 from npu_ir.capture.writes import (
     destinations,
@@ -64,10 +65,12 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
         ConversionError: Partly overlapping parameters, buffers or inputs are changed in place, the
             shape of one is, or PyTorch's functionalization fails.
     """
+    require_same_types(program)
     aliases = _Aliases(program.graph)
     _require_same_shapes(program)
     replacements = None
-    if not _has_region(program, AUTOCAST_REGION) and not torch.is_autocast_enabled("cpu"):
+    needs_tracing = _has_region(program, AUTOCAST_REGION) or _has_vmap(program)
+    if not needs_tracing and not torch.is_autocast_enabled("cpu"):
         replacements = _direct_replacements(program, aliases)
     if replacements is not None:
         return FunctionalProgram(program, replacements, aliases.ties)
@@ -174,6 +177,11 @@ def _has_region(program: ExportedProgram, name: str) -> bool:
     return any(_is_region(node, name) for graph in _graphs(program.graph_module) for node in graph.nodes)
 
 
+def _has_vmap(program: ExportedProgram) -> bool:
+    """Whether a program contains ``torch.func`` transforms, which only tracing again takes apart."""
+    return any(_torch.is_transform(node.target) for graph in _graphs(program.graph_module) for node in graph.nodes)
+
+
 def _is_region(node: Node, name: str) -> bool:
     return node.op == "call_function" and getattr(node.target, "__name__", "") == name
 
@@ -249,6 +257,7 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
 
 def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgram:
     """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed."""
+    _require_separate_elements(program)
     prepared = _with_own_graph(program)
     nodes = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
     targets = (item for node in program.graph.nodes for item in _targets(node, program.graph_module))
@@ -275,6 +284,20 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
         ) from error
     _require_writes(program, functional, aliases)
     return functional
+
+
+def _require_separate_elements(program: ExportedProgram) -> None:
+    """Refuse writes to expanded tensors: functionalization adds up what is written to one place (torch 2.13)."""
+    for graph in _graphs(program.graph_module):
+        for node in graph.nodes:
+            for target in written(node):
+                tensor = tensor_of(target)
+                if tensor is not None and any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+                    raise ConversionError(
+                        f"{node.target} changes an expanded tensor in place: several of its elements are one place in memory",
+                        where=place(node),
+                        fix="clone() the tensor before it is changed",
+                    )
 
 
 def _require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: _Aliases) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from npu_ir.node import Provenance
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_FRAME = re.compile(r'File "([^"<][^"]*)", line (\d+)')  # not <eval_with_key>, code that PyTorch made
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 
 

@@ -21,7 +21,9 @@ from npu_ir.ops.schema import OpSchema, schema_of
 def tensor_of(node: Node) -> torch.Tensor | None:
     """Return the FakeTensor of what ``node`` returns; None where that is no strided tensor."""
     value = node.meta.get("val")
-    return value if isinstance(value, torch.Tensor) and value.layout is torch.strided else None
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or _torch.is_transformed(value):
+        return None
+    return value
 
 
 def schema_of_node(node: Node) -> OpSchema | None:
@@ -35,22 +37,20 @@ def written(node: Node) -> list[Node]:
     if schema is None or not schema.writes:
         return []
     given = _arguments(node, schema)
-    targets = []
-    for arg in schema.args:
-        if arg.writes:
-            value = given.get(arg.name)
-            targets += [
-                item
-                for item in (value if isinstance(value, (list, tuple)) else [value])
-                if isinstance(item, Node)
-            ]
-    return targets
+    found = [item for arg in schema.args if arg.writes for item in _flat(given.get(arg.name))]
+    return [item for item in found if isinstance(item, Node)]
 
 
 def destinations(node: Node) -> list[Node]:
     """Return the nodes that ``node`` writes without reading them: ``out=``."""
     schema = schema_of_node(node)
-    return [] if schema is None else [node.kwargs[name] for name in _destinations(schema)]  # type: ignore[misc]
+    if schema is None or schema.op is torch.ops.aten.empty.out:  # whatever memory holds: nothing is written
+        return []
+    return [item for name in _destinations(schema) for item in _flat(node.kwargs[name])]
+
+
+def _flat(argument: Any) -> list[Any]:
+    return list(argument) if isinstance(argument, (list, tuple)) else [argument]
 
 
 def hides_a_write(node: Node) -> bool:
@@ -82,7 +82,11 @@ def spell_out_write(node: Node) -> None:
         return
     given = _arguments(node, schema)
     names = _destinations(schema) or [arg.name for arg in schema.args if arg.writes]
-    targets = [given.pop(name) if name in _destinations(schema) else given[name] for name in names]
+    targets = [item for name in names for item in _flat(given.get(name))]
+    if not all(isinstance(target, Node) for target in targets):
+        return
+    for name in _destinations(schema):
+        del given[name]
     for functional in _functional_forms(schema):
         args, kwargs = _ordered(functional, given)
         results = _results(node, functional, args, kwargs)
@@ -92,12 +96,13 @@ def spell_out_write(node: Node) -> None:
 
 
 def _is_misread(schema: OpSchema) -> bool:
-    """Whether functionalization has no kernel for an op, or one that mixes up what is written where.
+    """Whether functionalization has no kernel for an ATen op, or one that mixes up what is written where.
 
     The latter is so of batch norms with ``out=``: their running statistics come out as results.
+    Custom ops have no kernel either, but go through ``auto_functionalized`` whole.
     """
     mixes_up = "running_mean" in schema.by_name and bool(_destinations(schema))
-    return mixes_up or not _torch.can_be_functionalized(schema.op)
+    return schema.op.namespace == "aten" and (mixes_up or not _torch.can_be_functionalized(schema.op))
 
 
 def _destinations(schema: OpSchema) -> list[str]:

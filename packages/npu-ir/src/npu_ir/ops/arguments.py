@@ -13,7 +13,8 @@ An absent ``Tensor?`` leaves no trace. So every call comes back exactly as it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg
 LIST_SIZES = "_tensor_list_sizes"
 NONE_MASKS = "_tensor_list_none_masks"
 RECORD_ATTRS = (LIST_SIZES, NONE_MASKS)
+_LISTS = (ArgKind.TENSOR_LIST, ArgKind.OPTIONAL_TENSOR_LIST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,16 @@ def flatten_arguments(
     if masks:
         attrs[NONE_MASKS] = masks
     return FlatArguments(tuple(inputs), tuple(operands), attrs)
+
+
+def record_problem(attrs: Mapping[str, Literal]) -> str | None:
+    """Return what is wrong with the two attrs of the record, or None."""
+    sizes, masks = attrs.get(LIST_SIZES, []), attrs.get(NONE_MASKS, [])
+    if not isinstance(sizes, list) or not all(size is None or (type(size) is int and size >= 0) for size in sizes):
+        return f"{LIST_SIZES} is a list of sizes, None for an absent list: not {sizes!r}"
+    if not isinstance(masks, list) or not all(isinstance(mask, list) and set(map(type, mask)) <= {bool} for mask in masks):
+        return f"{NONE_MASKS} is a list of lists of bools, True for None: not {masks!r}"
+    return None
 
 
 def list_operand(name: str, index: int) -> str:
@@ -147,12 +159,18 @@ def bind_arguments(
     in schema order; an argument named in ``attrs`` is plain data and takes none.
 
     Raises:
-        GraphError: An argument is missing or unknown, or inputs are left over.
+        GraphError: An argument is missing or unknown, inputs are left over, or the record is wrong.
     """
+    problem = record_problem(attrs)
+    if problem is not None:
+        raise GraphError(problem)
     unknown = [name for name in attrs if name not in schema.by_name and name not in RECORD_ATTRS]
     unknown += [name for name in operands or () if name.partition("[")[0] not in schema.by_name]
     if unknown:
         raise GraphError(f"{schema.op} has no argument {unknown[0]!r}", fix=f"its schema is {schema.op._schema}")
+    lists = [arg.name for arg in schema.args if arg.name in attrs and arg.kind in _LISTS]
+    if lists:
+        raise GraphError(f"argument {lists[0]!r} of {schema.op} is a list of tensors: it takes inputs, no attribute")
     taker = _Taker(schema, count, operands, attrs)
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
@@ -166,6 +184,8 @@ def bind_arguments(
             keyword[arg.name] = template
         else:
             positional.append(template)
+    if taker.has_spare_record:
+        raise GraphError(f"{LIST_SIZES} or {NONE_MASKS} tells of more lists than {schema.op} has")
     if taker.left:
         raise GraphError(f"{schema.op} leaves {taker.left} of {count} inputs unused", fix=f"its schema is {schema.op._schema}")
     return Binding(tuple(positional), keyword)
@@ -178,11 +198,17 @@ class _Taker:
         self._schema = schema
         self._attrs = attrs
         self._sizes: Iterator[int | None] = iter(attrs.get(LIST_SIZES) or ())
-        self._masks: Iterator[list[bool]] = iter(attrs.get(NONE_MASKS) or ())
+        self._masks: Iterator[Iterable[bool]] = iter(attrs.get(NONE_MASKS) or ())
         self._recorded = None if operands is None else {name: index for index, name in enumerate(operands)}
         self._pending = list(range(count - 1, -1, -1))
         self._taken = 0
         self._count = count
+
+    @property
+    def has_spare_record(self) -> bool:
+        """Whether the record tells of more lists than were asked for."""
+        nothing = object()
+        return next(self._sizes, nothing) is not nothing or next(self._masks, nothing) is not nothing
 
     @property
     def left(self) -> int:
@@ -192,9 +218,9 @@ class _Taker:
         """Return whether ``arg`` is given, and what fills it."""
         if arg.kind is ArgKind.TENSOR_LIST:
             size = next(self._sizes, self._unsized(arg))
-            return (False, None) if size is None else (True, self._list(arg, [False] * size))
+            return (False, None) if size is None else (True, self._list(arg, itertools.repeat(False, size)))
         if arg.kind is ArgKind.OPTIONAL_TENSOR_LIST:
-            return True, self._list(arg, next(self._masks, [False] * self._unsized(arg)))
+            return True, self._list(arg, next(self._masks, itertools.repeat(False, self._unsized(arg))))
         if arg.name in self._attrs:
             return True, self._attrs[arg.name]
         if self._recorded is not None:
@@ -209,7 +235,7 @@ class _Taker:
             return self.left
         return sum(name.partition("[")[0] == arg.name for name in self._recorded)
 
-    def _list(self, arg: SchemaArg, mask: list[bool]) -> list[Slot | None]:
+    def _list(self, arg: SchemaArg, mask: Iterable[bool]) -> list[Slot | None]:
         return [None if is_none else self._slot(list_operand(arg.name, index)) for index, is_none in enumerate(mask)]
 
     def _slot(self, operand: str) -> Slot:

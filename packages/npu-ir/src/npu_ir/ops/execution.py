@@ -40,7 +40,7 @@ def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> l
         raise ExecutionError(
             f"{node.op_type} failed: {type(error).__name__}: {error}",
             where=place_of(node),
-            fix=f"it was called on {', '.join(map(_described, inputs))}",
+            fix=f"it was called on {', '.join(map(described, inputs))}",
         ) from error
     _require_types(node, results)
     return results
@@ -61,7 +61,13 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
 def binding_of(node: OpNode, op: OpOverload) -> Binding:
     """Return how ``node`` calls ``op``: computed at the first call, kept until the node is edited."""
     if node._binding is None:
-        node._binding = bind_arguments(schema_of(op), len(node.inputs), node.operands, node.attrs)
+        schema = schema_of(op)
+        if schema.writes:
+            raise ExecutionError(
+                f"{node.op_type} changes a tensor in place: a graph is functional",
+                fix="use the op that returns a new tensor, and state updates of inputs and buffers with set_update",
+            )
+        node._binding = bind_arguments(schema, len(node.inputs), node.operands, node.attrs)
     binding: Binding = node._binding
     return binding
 
@@ -92,7 +98,7 @@ def _require_types(node: OpNode, results: Sequence[Any]) -> None:
         # What nothing reads may differ: PyTorch's fake kernels are wrong there (embedding_bag, torch 2.13).
         if value.uses and not is_of_type(result, value.type):
             raise ExecutionError(
-                f"{node.op_type} returned {_described(result)} for %{value.name}, which is {value.type} in the graph",
+                f"{node.op_type} returned {described(result)} for %{value.name}, which is {value.type} in the graph",
                 where=place_of(node),
                 fix="capture the model again with inputs and weights like these",
             )
@@ -101,9 +107,13 @@ def _require_types(node: OpNode, results: Sequence[Any]) -> None:
 def is_of_type(result: Any, wanted: Type) -> bool:
     """Return whether a tensor has the shape and dtype, or a number the kind, that is wanted."""
     if isinstance(wanted, TensorType):
-        return isinstance(result, torch.Tensor) and result.dtype == wanted.dtype and tuple(result.shape) == wanted.shape
+        is_dense = isinstance(result, torch.Tensor) and result.layout is torch.strided
+        return is_dense and result.dtype == wanted.dtype and tuple(result.shape) == wanted.shape
     return (result is None or isinstance(result, (bool, int, float))) and type_of(result) == wanted
 
 
-def _described(value: Any) -> str:
-    return str(TensorType.of(value)) if isinstance(value, torch.Tensor) and value.layout is torch.strided else repr(value)[:80]
+def described(value: Any) -> str:
+    """Return what a value is, in a few words: the type of a tensor, else the value itself."""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)[:80]
+    return str(TensorType.of(value)) if value.layout is torch.strided else f"a tensor of layout {value.layout}"

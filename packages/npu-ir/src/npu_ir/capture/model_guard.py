@@ -1,0 +1,82 @@
+"""Keeping a model as it is while torch.export runs its ``forward``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from npu_ir.capture.provenance import place
+from npu_ir.errors import ConversionError
+from npu_ir.types import TensorType
+
+# How torch.export 2.13 names the copy that it appends for ``self.buffer = new``.
+_ASSIGNMENT = "copy__default"
+_OWNERS = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
+
+
+@contextlib.contextmanager
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Put back what the model consists of, and refuse a ``forward`` that adds to it or takes from it.
+
+    torch.export 2.13 leaves FakeTensors in the model then, and gives the program wrong updates.
+
+    Raises:
+        ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
+    """
+    before = [(path, _registered(module), [_copied(vars(module))]) for path, module in model.named_modules()]
+    changes: list[str] = []
+    try:
+        yield
+    finally:
+        for path, registered, attributes in before:
+            changes += [f"{path}.{key}".lstrip(".") for key in _put_back(registered)]
+            _put_back(attributes)
+    if changes:
+        raise ConversionError(
+            f"forward registers, replaces or removes {', '.join(sorted(set(changes)))}",
+            where=type(model).__name__,
+            fix="register it in __init__, or run the model once before it is captured",
+        )
+
+
+def _registered(module: torch.nn.Module) -> list[tuple[Any, Any]]:
+    """Return the collections that make up ``module``, each with a copy."""
+    return [_copied(getattr(module, name)) for name in _OWNERS]
+
+
+def _copied(owner: Any) -> tuple[Any, Any]:
+    return owner, owner.copy()
+
+
+def _put_back(owners: list[tuple[Any, Any]]) -> list[str]:
+    """Make collections what their copies are; return the names of the entries that differed."""
+    changed: list[str] = []
+    for owner, copy in owners:
+        differs = {*owner} ^ {*copy}
+        if isinstance(owner, dict):
+            differs |= {key for key in owner.keys() & copy.keys() if owner[key] is not copy[key]}
+        if differs:
+            owner.clear()
+            owner.update(copy)
+        changed += differs
+    return changed
+
+
+def require_same_types(program: ExportedProgram) -> None:
+    """Refuse a buffer that ``forward`` replaces by a tensor of another shape or dtype.
+
+    torch.export would broadcast and cast the new tensor to the old one's type.
+    """
+    for node in program.graph.nodes:
+        if node.name.startswith(_ASSIGNMENT) and node.target is torch.ops.aten.copy_.default:
+            old, new = (TensorType.of(item.meta["val"]) for item in node.all_input_nodes)
+            if not old.same_shape_and_dtype(new):
+                raise ConversionError(
+                    f"{node.args[0]} is {old}, and forward replaces it by a tensor that is {new}",
+                    where=place(node),
+                    fix="give the buffer its final size and dtype from the start, and write into parts of it",
+                )

@@ -1,0 +1,229 @@
+"""Surprises of capture that stay, each pinned: PyTorch's own, and ours that follow from what a graph is."""
+
+from __future__ import annotations
+
+import collections
+import random
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn, randn
+from torch.nn import functional as fn
+
+from npu_ir import ExecutionError, execute_ir, extract_ir
+from tests.npu_ir.corpus.case import Function, call
+from tests.npu_ir.corpus.comparison import same_bits
+
+
+def op_types(model: nn.Module, *args: Any) -> list[str]:
+    return [node.op_type for node in extract_ir(model, args).nodes]
+
+
+# What is decided when the model is captured
+
+
+def test_python_numbers_are_part_of_the_graph() -> None:
+    graph = extract_ir(Function(lambda x: x * random.random()), (torch.ones(2),))
+
+    first, second = execute_ir(graph, (torch.ones(2),)), execute_ir(graph, (torch.ones(2),))
+
+    assert torch.equal(first, second)
+
+
+def test_branches_on_shapes_are_taken_once() -> None:
+    graph = extract_ir(Function(lambda x: x * 2 if x.shape[0] > 3 else x * 3), (torch.ones(2),))
+
+    with pytest.raises(ExecutionError, match=r"input %args_0 is f32\[5\], the graph needs f32\[2\]"):
+        execute_ir(graph, (torch.ones(5),))
+
+
+def test_the_mode_at_capture_stays_in_the_graph() -> None:
+    model = nn.Dropout(0.5)
+    graph = extract_ir(model, (torch.ones(100),))
+
+    model.eval()
+
+    assert not torch.equal(execute_ir(graph, (torch.ones(100),)), torch.ones(100))
+
+
+def test_python_side_effects_happen_once_and_attributes_are_put_back() -> None:
+    seen = []
+
+    class Counting(nn.Module):
+        calls = 0
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            seen.append(self.calls)
+            return x * self.calls
+
+    model = Counting()
+    graph = extract_ir(model, (torch.ones(2),))
+    execute_ir(graph, (torch.ones(2),))
+
+    assert seen == [1]
+    assert model.calls == 0
+
+
+def test_tensors_kept_as_attributes_are_not_updates_of_the_graph() -> None:
+    class Keeping(nn.Module):
+        last: Any = None
+
+        def forward(self, x: Any) -> Any:
+            self.last = x * 2
+            return x + 1
+
+    model = Keeping()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch.export names the attribute
+        graph = extract_ir(model, (torch.ones(2),))
+
+    assert model.last is None
+    assert not graph.updates
+
+
+def test_a_parameter_replaced_in_forward_is_not_an_update_of_the_graph() -> None:
+    class Replacing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Any) -> Any:
+            self.weight = nn.Parameter(self.weight * 2)
+            return x * self.weight
+
+    model = Replacing()
+    weight = model.weight
+
+    graph = extract_ir(model, (torch.ones(2),))
+
+    assert model.weight is weight
+    assert not graph.updates
+
+
+def test_a_seed_set_in_forward_is_set_at_capture_only() -> None:
+    def seeded(x: Any) -> Any:
+        torch.manual_seed(5)
+        return torch.rand(3)
+
+    graph = extract_ir(Function(seeded), (torch.ones(1),))
+    torch.manual_seed(6)
+
+    assert not torch.equal(execute_ir(graph, (torch.ones(1),)), seeded(None))
+
+
+def test_a_tensor_from_outside_is_copied_at_capture() -> None:
+    outside = torch.ones(2)
+    graph = extract_ir(Function(lambda x: x + outside), (torch.zeros(2),))
+
+    outside.add_(5)
+
+    assert execute_ir(graph, (torch.zeros(2),)).tolist() == [1.0, 1.0]
+
+
+# One tensor in two places
+
+
+def test_a_tensor_passed_twice_is_two_inputs_unless_it_is_changed() -> None:
+    x = randn(2)
+
+    two = extract_ir(Function(lambda x, y: x + y), (x, x))
+    one = extract_ir(Function(lambda x, y: x.add_(1) + y), (x, x))
+
+    assert (len(two.inputs), len(one.inputs)) == (2, 1)
+
+
+def test_torch_export_takes_idle_dropout_for_a_copy_and_a_graph_does_not() -> None:
+    def forward(x: Any) -> Any:
+        y = x * 1
+        fn.dropout(y, 0.5, training=False).add_(1)
+        return y
+
+    program = torch.export.export(Function(forward), (torch.ones(2),))
+    graph = extract_ir(Function(forward), (torch.ones(2),))
+
+    assert program.run_decompositions({}).module()(torch.ones(2)).tolist() == [1.0, 1.0]
+    assert execute_ir(graph, (torch.ones(2),)).tolist() == forward(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+# What a graph returns
+
+
+def test_a_result_that_is_an_input_is_the_tensor_that_was_passed() -> None:
+    graph = extract_ir(Function(lambda x: (x, x[0])), (randn(2, 2),))
+    x = randn(2, 2)
+
+    same, row = execute_ir(graph, (x,))
+
+    assert same is x
+    assert row.data_ptr() == x.data_ptr()
+
+
+def test_results_never_require_gradients() -> None:
+    graph = extract_ir(Function(lambda x: x * 2), (randn(2, requires_grad=True),))
+
+    assert not execute_ir(graph, (randn(2, requires_grad=True),)).requires_grad
+
+
+def test_a_named_tuple_of_a_class_that_cannot_be_found_comes_back_as_a_look_alike() -> None:
+    local = collections.namedtuple("local", ["a", "b"])  # noqa: PYI024
+    graph = extract_ir(Function(lambda x: local(x, x + 1)), (torch.ones(1),))
+
+    result = execute_ir(graph, (torch.ones(1),))
+
+    assert type(result) is not local
+    assert (type(result).__name__, result._fields) == ("local", ("a", "b"))
+
+
+def test_inputs_in_another_layout_are_laid_out_as_at_capture() -> None:
+    model = Function(lambda x: x.view(-1))
+    graph = extract_ir(model, (randn(2, 3),))
+    transposed = randn(3, 2).T
+
+    result = execute_ir(graph, (transposed,))
+
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        model(transposed)
+    assert torch.equal(result, transposed.reshape(-1))
+
+
+# Bits
+
+
+def test_eager_sums_up_in_another_order_where_weights_require_gradients() -> None:
+    torch.manual_seed(1)
+    model, x = nn.GRU(3, 4, batch_first=True), randn(4, 2, 3)
+    graph = extract_ir(model, (x,))
+
+    result, _ = execute_ir(graph, (x,), weights=model.state_dict())
+
+    torch.testing.assert_close(result, model(x)[0].detach(), rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        assert same_bits(result, model.requires_grad_(False)(x)[0])
+
+
+def test_the_fused_attention_of_eager_is_not_captured() -> None:
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+
+    with torch.no_grad():
+        captured = op_types(model, randn(2, 3, 8))
+
+    assert "aten._transformer_encoder_layer_fwd.default" not in captured
+    assert "aten.scaled_dot_product_attention.default" in captured
+
+
+# Errors that come later than in eager
+
+
+def test_two_dtypes_in_one_product_are_noticed_when_the_graph_runs() -> None:
+    given = call(randn(2, 3))
+    model = Function(lambda x: fn.linear(x.half(), x))
+
+    graph = extract_ir(model, given.args)
+
+    with pytest.raises(RuntimeError, match="same dtype"):
+        model(*given.args)
+    with pytest.raises(ExecutionError, match="same dtype"):
+        execute_ir(graph, given.args)
