@@ -122,7 +122,7 @@ def huge_model() -> dict[str, Any]:
         path = Path(folder, "llama.json")
         save_ir(graph, path)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
-    parameters = sum(value.type.numel for value in graph.parameters.values())
+    parameters = sum(value.tensor_type.numel for value in graph.parameters.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"parameters": parameters, "nodes": len(graph), "seconds": elapsed, "peak_bytes": peak, "file_bytes": size}
 

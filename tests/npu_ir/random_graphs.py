@@ -14,7 +14,12 @@ from npu_ir.literals import LAYOUTS, MEMORY_FORMATS
 from npu_ir.types import SCALAR_KINDS
 
 DTYPES = sorted(
-    {item for item in vars(torch).values() if isinstance(item, torch.dtype) and not str(item).startswith("torch.q")}, key=str
+    {
+        item
+        for item in vars(torch).values()
+        if isinstance(item, torch.dtype) and not str(item).startswith("torch.q")
+    },
+    key=str,
 )
 Point = collections.namedtuple("Point", ["x", "y"])
 
@@ -33,7 +38,10 @@ dict_keys = st.integers() | any_text | st.booleans() | floats.filter(lambda valu
 def tensors(draw: st.DrawFn, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Tensors of every dtype and bit pattern: contiguous, permuted, with gaps, expanded, overlapping."""
     dtype = draw(dtypes) if dtype is None else dtype
-    return laid_out(random_bits(dtype, draw(st.randoms(use_true_random=False)).getrandbits(31)), draw(st.sampled_from(LAYOUTS_OF_24)))
+    return laid_out(
+        random_bits(dtype, draw(st.randoms(use_true_random=False)).getrandbits(31)),
+        draw(st.sampled_from(LAYOUTS_OF_24)),
+    )
 
 
 def random_bits(dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -44,7 +52,17 @@ def random_bits(dtype: torch.dtype, seed: int) -> torch.Tensor:
     return raw.view(torch.float64).view(dtype) if dtype == torch.complex128 else raw.view(dtype)
 
 
-LAYOUTS_OF_24 = ("scalar", "empty", "empty_3d", "row_major", "transposed", "gaps", "expanded", "overlapping", "channels_last")
+LAYOUTS_OF_24 = (
+    "scalar",
+    "empty",
+    "empty_3d",
+    "row_major",
+    "transposed",
+    "gaps",
+    "expanded",
+    "overlapping",
+    "channels_last",
+)
 
 
 def laid_out(flat: torch.Tensor, layout: str) -> torch.Tensor:
@@ -65,7 +83,9 @@ def laid_out(flat: torch.Tensor, layout: str) -> torch.Tensor:
 @st.composite
 def tensor_types(draw: st.DrawFn) -> TensorType:
     shape = draw(shapes)
-    strides = draw(st.none() | st.lists(st.integers(0, 9), min_size=len(shape), max_size=len(shape)).map(tuple))
+    strides = draw(
+        st.none() | st.lists(st.integers(0, 9), min_size=len(shape), max_size=len(shape)).map(tuple)
+    )
     return TensorType(shape, draw(dtypes), strides if shape else None)
 
 
@@ -116,7 +136,9 @@ def _add_arguments(draw: st.DrawFn, graph: Graph) -> None:
     for index in range(draw(st.integers(0, 2))):
         graph.add_input(f"{draw(any_text)}{index}", draw(types))
     if draw(st.booleans()):
-        graph.add_parameter("fc.weight", draw(tensor_types()), aliases=draw(st.just(()) | st.just(("tied.weight",))))
+        graph.add_parameter(
+            "fc.weight", draw(tensor_types()), aliases=draw(st.just(()) | st.just(("tied.weight",)))
+        )
     if draw(st.booleans()):
         graph.add_buffer("count", draw(tensor_types()))
     if draw(st.booleans()):
@@ -137,13 +159,19 @@ def _add_node(draw: st.DrawFn, graph: Graph) -> None:
         types=output_types,
         operands=operands,
         name=draw(any_text),
-        output_names=draw(st.none() | st.lists(any_text, min_size=len(output_types), max_size=len(output_types))),
+        output_names=draw(
+            st.none() | st.lists(any_text, min_size=len(output_types), max_size=len(output_types))
+        ),
         provenance=draw(provenances),
     )
 
 
 def _add_update(draw: st.DrawFn, graph: Graph) -> None:
-    targets = [value for value in graph.arguments if isinstance(value.type, TensorType) and value not in graph.constants.values()]
+    targets = [
+        value
+        for value in graph.arguments
+        if isinstance(value.type, TensorType) and value not in graph.constants.values()
+    ]
     if targets and draw(st.booleans()):
         target: Value = draw(st.sampled_from(targets))
         node = graph.insert("test_ops.new_content.default", [target], types=target.type)

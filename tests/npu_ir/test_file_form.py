@@ -34,7 +34,9 @@ from npu_ir import (
 from npu_ir.equality import same_data
 from tests.npu_ir.random_graphs import DTYPES, LAYOUTS_OF_24, graphs, laid_out, random_bits
 
-SCHEMA = json.loads((resources.files("npu_ir") / "schema" / "npu-ir-1.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (resources.files("npu_ir") / "schema" / "npu-ir-1.schema.json").read_text(encoding="utf-8")
+)
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 F32 = TensorType((2,), torch.float32)
 
@@ -88,7 +90,9 @@ def test_any_graph_comes_back_equal_from_a_document_that_fits_the_schema(graph: 
 @pytest.mark.parametrize("layout", LAYOUTS_OF_24)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-def test_every_dtype_comes_back_to_the_bit_in_every_layout(dtype: torch.dtype, layout: str, tmp_path: Path) -> None:
+def test_every_dtype_comes_back_to_the_bit_in_every_layout(
+    dtype: torch.dtype, layout: str, tmp_path: Path
+) -> None:
     data = laid_out(random_bits(dtype, seed=1), layout)
 
     loaded = load_ir(saved(constant_graph(data), tmp_path)).constants["c0"].argument.data
@@ -101,7 +105,9 @@ def test_every_dtype_comes_back_to_the_bit_in_every_layout(dtype: torch.dtype, l
     "data",
     [
         pytest.param(torch.tensor([-0.0, float("nan"), float("inf")]), id="signed-zero-nan-inf"),
-        pytest.param(torch.tensor([0x7FC0_0001, -1], dtype=torch.int32).view(torch.float32), id="nan-payload"),
+        pytest.param(
+            torch.tensor([0x7FC0_0001, -1], dtype=torch.int32).view(torch.float32), id="nan-payload"
+        ),
         pytest.param(torch.tensor([1 + 2j, 3 - 4j]).conj(), id="conj"),
         pytest.param(torch.tensor([[1 + 2j, 3 - 4j]]).conj().imag, id="neg"),
         pytest.param(torch.arange(6.0).view(2, 3).t().requires_grad_(), id="requires-grad"),
@@ -119,7 +125,9 @@ def test_special_tensors_come_back_to_the_bit(data: torch.Tensor, tmp_path: Path
 def test_data_laid_out_otherwise_than_its_type_says_comes_back_as_the_type_says(tmp_path: Path) -> None:
     graph = Graph()
     data = torch.arange(6.0).view(2, 3)
-    graph.set_outputs(graph.add_buffer("b", TensorType((2, 3), torch.float32, (1, 2)), persistent=False, data=data))
+    graph.set_outputs(
+        graph.add_buffer("b", TensorType((2, 3), torch.float32, (1, 2)), persistent=False, data=data)
+    )
 
     loaded = load_ir(saved(graph, tmp_path))
 
@@ -270,7 +278,7 @@ def test_a_name_that_is_not_utf_8_is_saved_and_loaded(tmp_path: Path) -> None:
     assert load_ir(path) == constant_graph(torch.ones(1))
 
 
-def test_time_and_size_grow_with_the_number_of_nodes(tmp_path: Path) -> None:
+def test_a_graph_of_4000_nodes_is_a_document_of_less_than_a_megabyte(tmp_path: Path) -> None:
     graph = Graph()
     x = y = graph.add_input("x", TensorType((1, 4096, 8192), torch.bfloat16))
     for _ in range(4000):
@@ -319,7 +327,15 @@ def test_a_buffer_outside_the_state_dict_is_stored_when_it_is_given(tmp_path: Pa
 
 
 def test_weights_that_are_not_contiguous_come_back_equal(tmp_path: Path) -> None:
-    path = saved(weighted_graph(), tmp_path, weights={**weights(), "w": torch.arange(6.0).view(3, 2).t(), "tied": torch.arange(6.0).view(3, 2).t()})
+    path = saved(
+        weighted_graph(),
+        tmp_path,
+        weights={
+            **weights(),
+            "w": torch.arange(6.0).view(3, 2).t(),
+            "tied": torch.arange(6.0).view(3, 2).t(),
+        },
+    )
 
     assert torch.equal(load_weights(path)["w"], torch.arange(6.0).view(3, 2).t())
 
@@ -356,7 +372,11 @@ class Tagged(torch.Tensor):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        pytest.param(lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), r"'w' is quantized", id="quantized"),
+        pytest.param(
+            lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8),
+            r"'w' is quantized",
+            id="quantized",
+        ),
         pytest.param(lambda: torch.ones(2).to_sparse(), "'w' has the layout torch.sparse_coo", id="sparse"),
         pytest.param(lambda: torch.ones(2).as_subclass(Tagged), "'w' is a Tagged", id="subclass"),
         pytest.param(lambda: torch.ones(2, device="meta"), "'w' is on the meta device", id="meta"),
@@ -481,7 +501,9 @@ def test_a_crash_leaves_the_old_graph_or_the_new_one(
     assert torch.equal(load_weights(path)["w"], weights()["w"])
 
 
-def test_an_interrupt_after_the_commit_leaves_the_new_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_after_the_commit_leaves_the_new_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, _, new = replaced_graphs(tmp_path)
     original = os.replace
 
@@ -509,7 +531,9 @@ def with_schema(path: Path, op_type: str, schema: str) -> None:
 def added(folder: Path) -> Path:
     graph = Graph()
     x = graph.add_input("x", F32)
-    graph.set_outputs(graph.insert("aten.add.Tensor", [x, x], types=F32, operands=["self", "other"]).outputs[0])
+    graph.set_outputs(
+        graph.insert("aten.add.Tensor", [x, x], types=F32, operands=["self", "other"]).outputs[0]
+    )
     return saved(graph, folder)
 
 
@@ -523,19 +547,29 @@ def test_an_operator_that_has_got_an_optional_argument_since_is_accepted(tmp_pat
 @pytest.mark.parametrize(
     "schema",
     [
-        pytest.param("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1, int k=2) -> Tensor", id="lost-an-argument"),
+        pytest.param(
+            "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1, int k=2) -> Tensor",
+            id="lost-an-argument",
+        ),
         pytest.param("aten::add.Tensor(Tensor self, Tensor other, *, Scalar beta=1) -> Tensor", id="renamed"),
-        pytest.param("aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)", id="returns"),
+        pytest.param(
+            "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> (Tensor, Tensor)", id="returns"
+        ),
         pytest.param("no schema", id="no-schema"),
         pytest.param("aten::add.Tensor(Tensor \ud800) -> Tensor", id="surrogate"),
-        pytest.param("aten::add.Tensor(" + "Future(" * 100_000 + "Tensor" + ")" * 100_000 + " self) -> Tensor", id="deep"),
+        pytest.param(
+            "aten::add.Tensor(" + "Future(" * 100_000 + "Tensor" + ")" * 100_000 + " self) -> Tensor",
+            id="deep",
+        ),
     ],
 )
 def test_an_operator_that_has_changed_is_refused_with_both_schemas(schema: str, tmp_path: Path) -> None:
     path = added(tmp_path)
     with_schema(path, "aten.add.Tensor", schema)
 
-    with pytest.raises(SerializationError, match=r"aten\.add\.Tensor has another schema here.*Scalar alpha=1"):
+    with pytest.raises(
+        SerializationError, match=r"aten\.add\.Tensor has another schema here.*Scalar alpha=1"
+    ):
         load_ir(path)
 
 

@@ -30,10 +30,18 @@ def full_graph() -> Graph:
     count = graph.add_buffer("count", TensorType((), torch.int64))
     table = graph.add_buffer("table", F32, persistent=False, data=torch.arange(6.0).view(2, 3))
     constant = graph.add_constant("c", torch.arange(6).to(torch.complex128).view(3, 2).t())
-    attrs = {"dim": 1, "dtype": torch.float32, "device": torch.device("cpu"), "scale": float("inf"), "list": [1, 2.5]}
+    attrs = {
+        "dim": 1,
+        "dtype": torch.float32,
+        "device": torch.device("cpu"),
+        "scale": float("inf"),
+        "list": [1, 2.5],
+    }
     node = graph.insert("test_ops.mix.default", [x, weight, table, constant], attrs, types=[F32, F32])
     provenance = Provenance("layers.0", "model.py:3", ("a", "b"))
-    plus = graph.insert("aten.add.Tensor", [x, x], types=F32, operands=["self", "other"], provenance=provenance)
+    plus = graph.insert(
+        "aten.add.Tensor", [x, x], types=F32, operands=["self", "other"], provenance=provenance
+    )
     step = graph.insert("test_ops.step.default", [count], {"z": 1 + 2j}, types=count.type)
     graph.set_update(count, step.outputs[0])
     graph.set_call([x], {"scale": 2.0})
@@ -153,14 +161,18 @@ def test_a_document_that_lacks_anything_is_refused_or_a_graph(path: Path) -> Non
         del parent_of(changed, steps)[steps[-1]]
         path.write_text(json.dumps(changed))
         refused = outcome(path) is None
-        is_fixed_key = isinstance(steps[-1], str) and "attrs" not in steps[:-1] and "schemas" not in steps[:-1]
+        is_fixed_key = (
+            isinstance(steps[-1], str) and "attrs" not in steps[:-1] and "schemas" not in steps[:-1]
+        )
         may_be_missing = steps[-1] in optional or steps == ("arguments", 3, "data")
         assert refused or not is_fixed_key or may_be_missing, steps
 
 
 def test_an_object_with_an_unknown_key_is_refused(path: Path) -> None:
     original = document(path)
-    objects = [(*steps, "more") for steps in places(original) if isinstance(parent_of(original, (*steps, 0)), dict)]
+    objects = [
+        (*steps, "more") for steps in places(original) if isinstance(parent_of(original, (*steps, 0)), dict)
+    ]
     fixed = [steps for steps in objects if steps[-2] not in ("attrs", "schemas")]
 
     for steps in [("more",), *fixed]:
@@ -296,7 +308,9 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("edit", "message", "where"), HOSTILE)
-def test_a_document_that_is_wrong_is_refused_with_what_and_where(edit: Edit, message: str, where: str, path: Path) -> None:
+def test_a_document_that_is_wrong_is_refused_with_what_and_where(
+    edit: Edit, message: str, where: str, path: Path
+) -> None:
     data = document(path)
     edit(data)
     path.write_text(json.dumps(data))
@@ -356,7 +370,9 @@ def test_attributes_nested_without_end_are_refused(path: Path) -> None:
     ],
 )
 @pytest.mark.skipif(os.name != "posix", reason="pipes, devices and links")
-def test_what_is_no_regular_file_is_refused(make: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_refused(
+    make: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
     make(tmp_path / "graph.json")
 
     with pytest.raises(SerializationError, match=message):
@@ -392,7 +408,9 @@ def with_header(file: Path, header: Any, length: int | None = None) -> None:
     content = file.read_bytes()
     old = int.from_bytes(content[:8], "little")
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    file.write_bytes((len(text) if length is None else length).to_bytes(8, "little") + text + content[8 + old :])
+    file.write_bytes(
+        (len(text) if length is None else length).to_bytes(8, "little") + text + content[8 + old :]
+    )
 
 
 def header_of(file: Path) -> dict[str, Any]:
@@ -408,12 +426,24 @@ def header_of(file: Path) -> dict[str, Any]:
         pytest.param(change("0", "dtype", to=7), "expected a string", id="dtype-type"),
         pytest.param(change("0", "shape", to=[2**60]), "found F32 of shape", id="shape"),
         pytest.param(change("0", "shape", to="x"), "expected a list", id="shape-type"),
-        pytest.param(change("0", "data_offsets", to=[0, 2**62]), "is not a range of 24 bytes within the file", id="huge-range"),
-        pytest.param(change("0", "data_offsets", to=[-24, 0]), "is not a range of 24 bytes", id="negative-range"),
-        pytest.param(change("0", "data_offsets", to=[110, 134]), "is not a range of 24 bytes", id="behind-the-end"),
-        pytest.param(change("0", "data_offsets", to=[0.0, 24.0]), "is not a range of 24 bytes", id="float-range"),
+        pytest.param(
+            change("0", "data_offsets", to=[0, 2**62]),
+            "is not a range of 24 bytes within the file",
+            id="huge-range",
+        ),
+        pytest.param(
+            change("0", "data_offsets", to=[-24, 0]), "is not a range of 24 bytes", id="negative-range"
+        ),
+        pytest.param(
+            change("0", "data_offsets", to=[110, 134]), "is not a range of 24 bytes", id="behind-the-end"
+        ),
+        pytest.param(
+            change("0", "data_offsets", to=[0.0, 24.0]), "is not a range of 24 bytes", id="float-range"
+        ),
         pytest.param(change("0", "data_offsets", to=[0]), "is not a range of 24 bytes", id="short-range"),
-        pytest.param(change("0", "data_offsets", to=[0, 24]), "the data is not what was saved", id="other-data"),
+        pytest.param(
+            change("0", "data_offsets", to=[0, 24]), "the data is not what was saved", id="other-data"
+        ),
         pytest.param(change("0", "more", to=1), "unknown key", id="unknown-key"),
         pytest.param(change("0", to=[]), "expected an object", id="entry"),
         pytest.param(lambda header: header.clear(), "there is no such tensor", id="empty"),
@@ -439,7 +469,9 @@ def test_a_tensor_file_that_is_wrong_is_refused(edit: Edit, message: str, path: 
         pytest.param(b"{}", 10_000, "the header says it is 10000 bytes long", id="longer-than-the-file"),
     ],
 )
-def test_a_tensor_file_with_another_header_is_refused(header: bytes, length: int | None, message: str, path: Path) -> None:
+def test_a_tensor_file_with_another_header_is_refused(
+    header: bytes, length: int | None, message: str, path: Path
+) -> None:
     with_header(tensor_file(path), header, length)
 
     with pytest.raises(SerializationError, match=message):

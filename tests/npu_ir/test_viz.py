@@ -59,6 +59,7 @@ HOSTILE = [
     "a;b --> n1",
     "</text></svg><script>alert(1)</script>",
     "]]>",
+    "tail\\",
 ]
 
 
@@ -472,6 +473,24 @@ def test_further_copies_of_a_block_keep_what_they_read_from_before_the_first() -
     }
 
 
+def test_further_copies_of_a_block_keep_what_nodes_before_the_first_made() -> None:
+    graph = Graph()
+    made = [graph.insert(f"make{index}", types=F32).outputs[0] for index in range(24)]
+    value = made[-1]
+    for index in range(8):
+        for name in ("a", "b", "c"):
+            inputs = [value, made[3 * index]] if name == "b" else [value]
+            value = graph.insert(name, inputs, types=F32, provenance=Provenance(f"h.{index}.{name}")).outputs[
+                0
+            ]
+    graph.set_outputs(value)
+
+    drawn = diagram(graph, max_nodes=27)
+
+    read = {source for source, target, _ in edges(drawn) if target == "b"}
+    assert read == {"a", *(f"make{3 * index}" for index in range(8))}
+
+
 def test_a_flat_graph_that_is_too_large_is_cut_with_a_note() -> None:
     drawn = diagram(chain([""] * 200), max_nodes=12)
 
@@ -620,6 +639,8 @@ def test_dot_shows_every_name_in_a_well_formed_label(name: str, weights: bool) -
     lines = re.findall(r"^  *([in]\d+) \[label=<(.*)>, shape=", text, re.MULTILINE)
     labels = [ElementTree.fromstring(f"<LABEL>{label}</LABEL>") for _, label in lines]
     assert [label.findtext("B") for label in labels] == [printed(name)] * 3
+    (frame,) = re.findall(r'^ *label="(.*)"; labeljust', text, re.MULTILINE)
+    assert re.sub(r"\\(.)", r"\1", frame) == printed(name)
     check_dot(text)
 
 
@@ -676,7 +697,7 @@ def test_nodes_that_stand_in_the_wrong_order_can_be_drawn(form: Callable[..., st
 def layouts(draw: st.DrawFn) -> tuple[dict[str, Shape], list[tuple[str, str]]]:
     count = draw(st.integers(1, 20))
     sizes = st.integers(20, 200)
-    frames = st.sampled_from([(), ("f",), ("f", "g"), ("h",)])
+    frames = st.sampled_from([(), ("f",), ("f", "g"), ("f", "g", "i"), ("h",)])
     steps = st.none() | st.integers(0, count)
     shapes = {f"b{i}": Shape(draw(sizes), draw(sizes), draw(frames), draw(steps)) for i in range(count)}
     pairs = st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)).filter(
@@ -721,6 +742,8 @@ def test_frames_hold_their_boxes_and_no_others(graph: tuple[dict[str, Shape], li
     layout = lay_out(*graph)
 
     for frame, rows in frame_rows(layout.layers).items():
+        first = min(spot.layer for spot in layout.spots.values() if frame in spot.frames)
+        assert first == 0 or rows[0].top > max(spot.row_bottom for spot in layout.layers[first - 1])
         for id, spot in layout.spots.items():
             left, right = spot.x - spot.width / 2, spot.x + spot.width / 2
             around = [row for row in rows if row.top < spot.y + spot.height and spot.y < row.bottom]
@@ -742,6 +765,21 @@ def test_a_chain_is_drawn_as_one_straight_column() -> None:
     assert len({spot.x for spot in layout.spots.values()}) == 1
     bends = [[spot.x for spot in route[1:-1]] for route in layout.routes[-2:]]
     assert all(len(set(xs)) == 1 for xs in bends)
+
+
+def test_weights_stand_beside_the_column_of_what_reads_them() -> None:
+    chain_of = [f"b{index}" for index in range(5)]
+    weights = {f"{side}{id}": id for side in "vw" for id in chain_of[1:]}
+    shapes = {id: Shape(90, 40) for id in weights} | {
+        id: Shape(60, 40, (), step) for step, id in enumerate(chain_of)
+    }
+
+    layout = lay_out(shapes, [*weights.items(), *itertools.pairwise(chain_of)])
+
+    assert len({layout.spots[id].x for id in chain_of}) == 1
+    assert all(
+        layout.spots[weight].layer == layout.spots[reader].layer - 1 for weight, reader in weights.items()
+    )
 
 
 def test_a_layout_without_crossings_is_found() -> None:

@@ -16,13 +16,19 @@ from safetensors.torch import save_file
 
 from npu_ir import Graph, TensorType, WeightError, execute_ir, extract_ir, load_weights, save_ir
 
-STATE = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1, -2], dtype=torch.int16), "c": torch.ones(3, dtype=torch.bfloat16)}
+STATE = {
+    "a": torch.arange(6.0).view(2, 3),
+    "b": torch.tensor([1, -2], dtype=torch.int16),
+    "c": torch.ones(3, dtype=torch.bfloat16),
+}
 
 
 def graph_of(*names: str, aliases: tuple[str, ...] = ()) -> Graph:
     """Return a graph that reads tensors of these names."""
     graph = Graph()
-    graph.set_outputs([graph.add_parameter(name, TensorType.of(STATE[name]), aliases=aliases) for name in names])
+    graph.set_outputs(
+        [graph.add_parameter(name, TensorType.of(STATE[name]), aliases=aliases) for name in names]
+    )
     return graph
 
 
@@ -50,7 +56,11 @@ def save_shards(folder: Path, suffix: str, stem: str) -> Path:
     for shard, names in shards.items():
         save(folder / shard, {name: STATE[name] for name in names})
     index = folder / f"{stem}{suffix}.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": {name: shard for shard, names in shards.items() for name in names}}))
+    index.write_text(
+        json.dumps(
+            {"metadata": {}, "weight_map": {name: shard for shard, names in shards.items() for name in names}}
+        )
+    )
     return index
 
 
@@ -59,20 +69,37 @@ SOURCES = [
     pytest.param(lambda folder: save_pickle(folder / "w.pth"), id="pth"),
     pytest.param(lambda folder: save_pickle(folder / "w.bin"), id="bin"),
     pytest.param(lambda folder: save_pickle(folder / "w.PT"), id="upper-case"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", _use_new_zipfile_serialization=False), id="pt-before-1.6"),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", _use_new_zipfile_serialization=False), id="pt-before-1.6"
+    ),
     pytest.param(lambda folder: save_safetensors(folder / "w.safetensors"), id="safetensors"),
     pytest.param(lambda folder: save_shards(folder, ".safetensors", "model"), id="safetensors-index"),
     pytest.param(lambda folder: save_shards(folder, ".bin", "pytorch_model"), id="bin-index"),
     pytest.param(lambda folder: save_shards(folder, ".safetensors", "model").parent, id="folder-with-index"),
-    pytest.param(lambda folder: save_shards(folder, ".safetensors", "other").parent, id="folder-with-other-index"),
-    pytest.param(lambda folder: save_pickle(folder / "pytorch_model.bin").parent, id="folder-with-file"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", {"state_dict": STATE, "epoch": 3}), id="lightning"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", {"model": STATE, "optimizer": {"state": {}}}), id="model-and-optimizer"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", {"state_dict": STATE, "loss": torch.tensor(0.1)}), id="with-a-loss"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", collections.OrderedDict(STATE)), id="ordered-dict"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", {**STATE, "_extra_state": {"step": 1}}), id="extra-state"),
     pytest.param(
-        lambda folder: save_pickle(folder / "w.pt", {**STATE, "a": torch.nn.Parameter(STATE["a"])}), id="parameters"
+        lambda folder: save_shards(folder, ".safetensors", "other").parent, id="folder-with-other-index"
+    ),
+    pytest.param(lambda folder: save_pickle(folder / "pytorch_model.bin").parent, id="folder-with-file"),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", {"state_dict": STATE, "epoch": 3}), id="lightning"
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", {"model": STATE, "optimizer": {"state": {}}}),
+        id="model-and-optimizer",
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", {"state_dict": STATE, "loss": torch.tensor(0.1)}),
+        id="with-a-loss",
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", collections.OrderedDict(STATE)), id="ordered-dict"
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", {**STATE, "_extra_state": {"step": 1}}), id="extra-state"
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", {**STATE, "a": torch.nn.Parameter(STATE["a"])}),
+        id="parameters",
     ),
 ]
 
@@ -117,7 +144,9 @@ def test_buffers_of_the_graph_itself_are_not_read_from_the_file(tmp_path: Path) 
     assert [*load_weights(path, graph)] == ["c"]
 
 
-@pytest.mark.parametrize("save", [pytest.param(save_pickle, id="pt"), pytest.param(save_safetensors, id="safetensors")])
+@pytest.mark.parametrize(
+    "save", [pytest.param(save_pickle, id="pt"), pytest.param(save_safetensors, id="safetensors")]
+)
 def test_changing_loaded_weights_leaves_the_file_alone(save: Callable[[Path], Path], tmp_path: Path) -> None:
     path = save(tmp_path / ("w.pt" if save is save_pickle else "w.safetensors"))
     before = path.read_bytes()
@@ -219,7 +248,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_what_holds_no_weights_is_refused_with_a_fix(make: Callable[[Path], Path], message: str, tmp_path: Path) -> None:
+def test_what_holds_no_weights_is_refused_with_a_fix(
+    make: Callable[[Path], Path], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(WeightError, match=message) as caught:
         load_weights(make(tmp_path))
     assert caught.value.where is not None

@@ -27,6 +27,7 @@ UNINITIALIZED = frozenset(
 # Where PyTorch's functional form of an op gives other bits than the form that writes. A graph is functional.
 ROUNDED_OTHERWISE = {
     ("addr", "in-place"): "addr_ rounds complex numbers otherwise than addr",
+    ("addr", "in-place inside"): "addr_ rounds complex numbers otherwise than addr",
     (
         "normal.in_place",
         "function",

@@ -88,7 +88,7 @@ def _exceptions(results: Sequence[OpResult]) -> Iterator[str]:
             yield ""
             yield from _reasons(outcome, results)
             yield ""
-    without = [result.op for result in results if not result.results]
+    without = [f"`{result.op}`" for result in results if not result.results]
     yield "### not run"
     yield ""
     yield f"OpInfo names no dtype for the CPU: {', '.join(without)}." if without else "None."
@@ -105,7 +105,7 @@ def _reasons(outcome: Outcome, results: Sequence[OpResult]) -> Iterator[str]:
                 operators.setdefault(reason, collections.Counter())[result.op] += 1
     for reason, counts in sorted(operators.items()):
         yield f"- {_code(reason)}"
-        yield f"  <br>{', '.join(f'{op} ({count})' for op, count in sorted(counts.items()))}"
+        yield f"  <br>{', '.join(f'`{op}` ({count})' for op, count in sorted(counts.items()))}"
     if not operators:
         yield "None."
 
@@ -140,7 +140,7 @@ def _table(results: Sequence[OpResult]) -> Iterator[str]:
         dtypes = sorted({entry["dtype"] for entry in result.results} - {""}, key=_DTYPE_ORDER.__getitem__)
         present = _outcomes(result.results)
         words = ", ".join(outcome.value for outcome in Outcome if present[outcome]) or "not run"
-        yield f"| {result.op} | {' | '.join(cells)} | {', '.join(dtypes)} | {words} |"
+        yield f"| `{result.op}` | {' | '.join(cells)} | {', '.join(dtypes)} | {words} |"
 
 
 def _cell(entries: Iterable[Result]) -> str:

@@ -12,6 +12,7 @@ from npu_ir.errors import (
     RegistryError,
     SerializationError,
     VerificationError,
+    VisualizationError,
     WeightError,
 )
 from npu_ir.graph import Graph
@@ -23,6 +24,7 @@ from npu_ir.structure import Structure
 from npu_ir.text import format_ir, parse_ir
 from npu_ir.types import ScalarType, TensorType
 from npu_ir.verify import VerificationReport, verify_ir
+from npu_ir.viz import draw, to_dot, to_mermaid, to_svg
 from npu_ir.weights import load_weights
 
 __version__ = "0.1.0"
@@ -50,9 +52,11 @@ __all__ = [
     "Value",
     "VerificationError",
     "VerificationReport",
+    "VisualizationError",
     "WeightError",
     "__version__",
     "convert_exported_program",
+    "draw",
     "execute_ir",
     "extract_ir",
     "format_ir",
@@ -63,5 +67,8 @@ __all__ = [
     "register_conversion",
     "register_executor",
     "save_ir",
+    "to_dot",
+    "to_mermaid",
+    "to_svg",
     "verify_ir",
 ]

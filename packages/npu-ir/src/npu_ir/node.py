@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from npu_ir.errors import GraphError
 from npu_ir.literals import Literal
-from npu_ir.types import Type
+from npu_ir.types import TensorType, Type
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
@@ -104,6 +105,17 @@ class Value:
 
     @property
     def type(self) -> Type:
+        return self._type
+
+    @property
+    def tensor_type(self) -> TensorType:
+        """The type of a value that is a tensor.
+
+        Raises:
+            GraphError: It is a number or None.
+        """
+        if not isinstance(self._type, TensorType):
+            raise GraphError(f"%{self.name} is {self._type}, no tensor")
         return self._type
 
     @property

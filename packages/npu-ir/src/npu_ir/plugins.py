@@ -12,6 +12,7 @@ import functools
 import os
 import threading
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -61,18 +62,32 @@ class Plugins:
 
 
 _lock = threading.RLock()
+_loading = threading.Event()
 
 
 def loaded() -> Plugins:
-    """Return the plugins of this process, loading them on the first call."""
+    """Return the plugins of this process, loading them on the first call.
+
+    Raises:
+        PluginError: A plugin asks for them while they are being loaded.
+    """
     with _lock:
         return _load_installed()
 
 
 @functools.cache
 def _load_installed() -> Plugins:
+    if _loading.is_set():
+        raise PluginError(
+            "plugins are being loaded: nothing can be registered or looked up yet",
+            fix="a plugin registers in its hook npu_register_ops(registry), with registry.register_executor",
+        )
     disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")} - {""}
-    return load(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)), disabled)
+    _loading.set()
+    try:
+        return load(entry_points(group=GROUP), disabled)
+    finally:
+        _loading.clear()
 
 
 def registry() -> OpRegistry:
@@ -80,12 +95,12 @@ def registry() -> OpRegistry:
     return loaded().registry
 
 
-def load(points: list[EntryPoint], disabled: set[str]) -> Plugins:
-    """Load plugins from entry points; warns for each that is refused."""
+def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
+    """Load plugins from entry points, in the order of their names; warns for each that is refused."""
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
     plugins = Plugins(manager, OpRegistry(), [], {}, {})
-    for point in points:
+    for point in sorted(points, key=lambda point: (point.name, point.value)):
         report = PluginReport(point.name, _distribution(point))
         plugins.reports.append(report)
         if point.name in disabled:
@@ -93,7 +108,7 @@ def load(points: list[EntryPoint], disabled: set[str]) -> Plugins:
             continue
         try:
             _load_one(plugins, point, report)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # Whatever a plugin raises is its report: one broken plugin must not stop the others.
             report.refused = f"{type(error).__name__}: {error}"
             report.offers = {}
@@ -110,12 +125,15 @@ def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None
     if twin is not None:
         raise PluginError(f"two plugins are called {point.name!r}: from {twin.distribution} and {report.distribution}")
     plugin = point.load()
+    same = plugins.manager.get_name(plugin)
+    if same is not None:
+        raise PluginError(f"the plugins {same!r} and {point.name!r} are the same object: {point.value}")
     origin = f"{point.name} ({report.distribution})"
-    plugins.manager.register(plugin, name=point.name)
     try:
+        plugins.manager.register(plugin, name=point.name)
         _require_known_hooks(plugins.manager, plugin, origin)
         _collect(plugins, plugin, origin, report)
-    except Exception:
+    except (Exception, SystemExit):
         plugins.manager.unregister(plugin)
         raise
 
@@ -136,8 +154,8 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
         return plugins.manager.subset_hook_caller(hook, only)(**arguments)  # type: ignore[no-any-return]
 
     ask("npu_register_ops", registry=ops)
-    passes = _named(ask("npu_passes"), plugins.passes, "pass", origin)
-    backends = _named(ask("npu_backends"), plugins.backends, "backend", origin)
+    passes = _named(ask("npu_passes"), "passes", plugins.reports, origin)
+    backends = _named(ask("npu_backends"), "backends", plugins.reports, origin)
     plugins.registry.merge(ops)
     plugins.passes.update(passes)
     plugins.backends.update(backends)
@@ -150,14 +168,17 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
     report.offers = {kind: sorted(names) for kind, names in offers.items() if names}
 
 
-def _named(answers: list[list[Any]], known: dict[str, Any], kind: str, origin: str) -> dict[str, Any]:
+def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str) -> dict[str, Any]:
+    """Return what a plugin offers by name; no other plugin offers one of that name."""
+    owners = {name: f"{report.name} ({report.distribution})" for report in reports for name in report.offers.get(kind, ())}
     named: dict[str, Any] = {}
     for item in (item for answer in answers for item in answer):
         name = getattr(item, "name", None)
         if not isinstance(name, str):
-            raise PluginError(f"{origin} offers a {kind} without a name: {item!r}")
-        if name in known or name in named:
-            raise RegistryError(f"{origin} offers a {kind} {name!r} that is already there: {known.get(name, named.get(name))!r}")
+            raise PluginError(f"{origin} offers {kind} without a name: {item!r}")
+        if name in owners:
+            raise RegistryError(f"{origin} offers {kind} called {name!r}, and so does {owners[name]}")
+        owners[name] = origin
         named[name] = item
     return named
 

@@ -56,7 +56,14 @@ class OpRegistry:
         return self._decorator("conversion", op_type)
 
     def _decorator(self, table: str, op_type: str) -> Callable[[F], F]:
+        if not isinstance(op_type, str):
+            raise RegistryError(
+                f"an op type is a string, not {op_type!r}", fix='name the op: @register_executor("my_op")'
+            )
+
         def register(function: F) -> F:
+            if not callable(function):
+                raise RegistryError(f"what is registered for {op_type} is no function: {function!r}")
             self.add(table, op_type, Entry(function, self.origin or function.__module__))
             return function
 

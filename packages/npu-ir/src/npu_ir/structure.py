@@ -71,12 +71,11 @@ class Structure:
             yield from child.leaf_paths(prefix + step)
 
     def _steps(self) -> list[str]:
-        if self.kind == "dict":
-            return [f"[{key!r}]" for key in self.context]
         if self.kind == "namedtuple":
             return [f".{field}" for field in self.context[1]]
-        if isinstance(self.context, list) and len(self.context) == len(self.children):
-            return [f"[{key!r}]" for key in self.context]
+        keys = self.context[1] if self.kind == "defaultdict" else self.context
+        if isinstance(keys, list) and len(keys) == len(self.children):
+            return [f"[{key!r}]" for key in dict_keys(keys)]
         return [f"[{index}]" for index in range(len(self.children))]
 
 
@@ -254,7 +253,10 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     """
     if structure.kind == LEAF:
         return [tree]
-    kind, context, parts = _open(tree) or (LEAF, None, [])
+    try:
+        kind, context, parts = _open(tree) or (LEAF, None, [])
+    except GraphError as error:
+        raise ExecutionError(error.message, where=path, fix="pass what the model was captured with") from error
     wanted = "tuple" if structure.kind == "torch.Size" else structure.kind  # either may stand for the other
     if isinstance(tree, dict) and kind == "dict" == structure.kind:
         keys = dict_keys(structure.context)
@@ -277,8 +279,10 @@ def describe(structure: Structure) -> str:
     """Return one node of a structure in words: ``a tuple of 2``, ``a dict with keys ['a']``."""
     if structure.kind == LEAF:
         return "one value"
-    if structure.kind == "dict":
-        return f"a dict with keys {structure.context}"
+    if structure.kind in ("dict", "collections.OrderedDict"):
+        return f"a {structure.kind} with keys {dict_keys(structure.context)}"
+    if structure.kind == "defaultdict":
+        return f"a defaultdict of {structure.context[0]} with keys {dict_keys(structure.context[1])}"
     if structure.kind == "namedtuple":
-        return f"a {structure.context[0]}"
+        return f"a {structure.context[0]} with fields {structure.context[1]}"
     return f"a {structure.kind} of {len(structure.children)}"

@@ -93,7 +93,7 @@ def memory_format_strides(shape: Sequence[int], memory_format: torch.memory_form
     strides, step = [0] * rank, 1
     for axis in _CHANNELS_LAST_ORDER[rank]:
         strides[axis] = step
-        step *= max(shape[axis], 1)
+        step *= shape[axis]  # PyTorch lets an empty axis make the outer strides 0 here, though not above
     return tuple(strides)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 import torch
 
@@ -15,7 +16,13 @@ _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 
 def provenance_of(node: torch.fx.Node) -> Provenance:
     """Return module path and ``file:line`` of ``node``, as far as its metadata tells."""
-    return Provenance(_module_path(node), source_line(node))
+    return Provenance(_module_path(node), _without_folder(source_line(node)))
+
+
+def _without_folder(path: str) -> str:
+    """Return ``path`` as seen from where Python imports it: the same on every machine."""
+    folders = [folder for folder in sys.path if folder and path.startswith(os.path.join(folder, ""))]
+    return path[len(os.path.join(max(folders, key=len), "")) :] if folders else path
 
 
 def _module_path(node: torch.fx.Node) -> str:

@@ -72,7 +72,9 @@ def _possible(path: Path) -> Path:
     try:
         name = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise SerializationError(f"{str(path)!r} cannot be the name of a file", fix="give another path") from error
+        raise SerializationError(
+            f"{str(path)!r} cannot be the name of a file", fix="give another path"
+        ) from error
     if b"\0" in name or not path.name:
         raise SerializationError(f"{str(path)!r} cannot be the name of a file", fix="give another path")
     return path

@@ -53,7 +53,7 @@ def _rows(
         for spot in layer
         if frame not in spot.frames and not spot.is_bend
     ]
-    if True:
+    if not any(_overlaps(spot, left, right) for spot in strangers):
         return [Row(left, right, top, bottom)]
     rows = []
     numbers = sorted(extents)
