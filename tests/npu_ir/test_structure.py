@@ -55,7 +55,6 @@ TREES = [
     pytest.param(collections.defaultdict(None, {(1, 2): 1}), id="defaultdict_none"),
     pytest.param(Point(1, (2,)), id="namedtuple"),
     pytest.param(Outer.Inner(3), id="nested_class"),
-    pytest.param(torch.Size([2, 3]), id="size"),
     pytest.param(DataPair(1, [2]), id="dataclass"),
     pytest.param(torch.return_types.max((torch.ones(1), torch.ones(1))), id="return_type"),
 ]
@@ -83,8 +82,7 @@ def test_every_tree_comes_back_in_the_same_containers(tree: Any) -> None:
 def test_a_torch_spec_gives_the_same_structure(tree: Any) -> None:
     _, spec = _pytree.tree_flatten(tree)
 
-    if not isinstance(tree, torch.Size):  # a leaf to torch
-        assert from_torch_spec(spec) == flatten(tree)[1]
+    assert from_torch_spec(spec) == flatten(tree)[1]
 
 
 @pytest.mark.parametrize("tree", TREES)
@@ -102,6 +100,15 @@ def test_a_registered_type_with_a_context_that_is_no_literal_uses_its_dumped_con
 
     assert structure.context == "2"
     assert unflatten(structure, leaves).items == (1, 2)
+
+
+def test_a_size_is_taken_for_a_tuple_and_the_other_way_round() -> None:
+    size = Structure("torch.Size", None, (LEAF_STRUCTURE,) * 2)
+
+    assert flatten(torch.Size([2, 3])) == flatten((2, 3))
+    assert unflatten(size, [2, 3]) == torch.Size([2, 3])
+    assert isinstance(unflatten(size, [2, 3]), torch.Size)
+    assert flatten_like((2, 3), size, "x") == flatten_like(torch.Size([2, 3]), size, "x") == [2, 3]
 
 
 def test_paths_of_leaves_are_written_like_python() -> None:

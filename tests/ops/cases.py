@@ -54,11 +54,17 @@ VARIANTS = (FUNCTION, METHOD, IN_PLACE, IN_PLACE_INSIDE, OUT)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How many samples of an operator are run, by variant: with its main dtype, and with each other."""
+    """How many samples of an operator are run, by variant: with its main dtype, and with each other.
+
+    Attributes:
+        main: With the main dtype.
+        other: With each other dtype.
+        dtypes: With how many dtypes at most.
+    """
 
     main: dict[str, int]
     other: dict[str, int]
-    dtypes: int = len(DTYPES)
+    dtypes: int | None = None
 
 
 FULL = Budget(
@@ -113,7 +119,12 @@ def operators() -> dict[str, OpInfo]:
 
 def dtypes_of(op: OpInfo) -> list[torch.dtype]:
     """Return the dtypes that ``op`` supports on the CPU, its main one first."""
-    return sorted(op.supported_dtypes("cpu"), key=DTYPES.index)
+    return sorted(op.supported_dtypes("cpu"), key=dtype_order)
+
+
+def dtype_order(dtype: torch.dtype) -> tuple[int, str]:
+    """Return what dtypes are sorted by: ``DTYPES`` first, then those that another PyTorch has by name."""
+    return DTYPES.index(dtype) if dtype in DTYPES else len(DTYPES), str(dtype)
 
 
 def calls_of(op: OpInfo, budget: Budget = FULL) -> Iterator[Call]:

@@ -6,7 +6,9 @@ import collections
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.ops.cases import DTYPES, VARIANTS
+import torch
+
+from tests.ops.cases import VARIANTS, dtype_order
 from tests.ops.outcomes import UNINITIALIZED, Outcome
 from tests.ops.workers import OpResult, Result
 
@@ -24,7 +26,6 @@ _NOT_EXPORTED = {Outcome.EAGER_REFUSES, Outcome.EXPORT_REFUSES}
 
 # Numbered symbols of torch.export, such as u12.
 _SYMBOL = re.compile(r"\b(u|s|zuf)\d+\b")
-_DTYPE_ORDER = {str(dtype).removeprefix("torch."): index for index, dtype in enumerate(DTYPES)}
 
 
 def format_report(torch_version: str, results: Sequence[OpResult]) -> str:
@@ -137,7 +138,10 @@ def _table(results: Sequence[OpResult]) -> Iterator[str]:
         cells = [
             _cell(entry for entry in result.results if entry["variant"] == variant) for variant in VARIANTS
         ]
-        dtypes = sorted({entry["dtype"] for entry in result.results} - {""}, key=_DTYPE_ORDER.__getitem__)
+        dtypes = sorted(
+            {entry["dtype"] for entry in result.results} - {""},
+            key=lambda name: dtype_order(getattr(torch, name)),
+        )
         present = _outcomes(result.results)
         words = ", ".join(outcome.value for outcome in Outcome if present[outcome]) or "not run"
         yield f"| `{result.op}` | {' | '.join(cells)} | {', '.join(dtypes)} | {words} |"

@@ -1,5 +1,7 @@
 """npu-ir: any PyTorch model as a clean, weight-free, functional graph of ATen ops."""
 
+from typing import TYPE_CHECKING, Any
+
 from npu_ir.capture import Converter, convert_exported_program, extract_ir
 from npu_ir.errors import (
     ConversionError,
@@ -24,8 +26,10 @@ from npu_ir.structure import Structure
 from npu_ir.text import format_ir, parse_ir
 from npu_ir.types import ScalarType, TensorType
 from npu_ir.verify import VerificationReport, verify_ir
-from npu_ir.viz import draw, to_dot, to_mermaid, to_svg
 from npu_ir.weights import load_weights
+
+if TYPE_CHECKING:
+    from npu_ir.viz import draw, to_dot, to_mermaid, to_svg
 
 __version__ = "0.1.0"
 
@@ -72,3 +76,12 @@ __all__ = [
     "to_svg",
     "verify_ir",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the drawings when one is first asked for: they are a quarter of the import time."""
+    if name not in ("draw", "to_dot", "to_mermaid", "to_svg"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from npu_ir import viz
+
+    return getattr(viz, name)

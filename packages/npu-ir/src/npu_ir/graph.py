@@ -557,6 +557,8 @@ def default_output_names(node_name: str, count: int) -> list[str]:
 def _plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
     plain = {}
     for name, value in attrs.items():
+        if not isinstance(name, str):
+            raise GraphError(f"attributes have names, not {name!r}", where=op_type)
         try:
             plain[name] = to_literal(value)
         except GraphError as error:

@@ -22,8 +22,8 @@ Literal: TypeAlias = Any
 
 _PLAIN = (type(None), bool, int, str)
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
-_MAX_DEPTH = 64
-_MAX_BITS = 4096  # Python refuses to write or read integers of more than 4300 digits
+MAX_LITERAL_DEPTH = 64
+_MAX_INTEGER_BITS = 4096  # Python refuses to write or read integers of more than 4300 digits
 
 LAYOUTS: dict[str, torch.layout] = {
     str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.layout)
@@ -41,11 +41,11 @@ def to_literal(value: object, depth: int = 0) -> Literal:
             deeper than 64.
     """
     if isinstance(value, (list, tuple)):
-        if depth >= _MAX_DEPTH:
-            raise GraphError(f"lists nested deeper than {_MAX_DEPTH} are not plain data")
+        if depth >= MAX_LITERAL_DEPTH:
+            raise GraphError(f"lists nested deeper than {MAX_LITERAL_DEPTH} are not plain data")
         return [to_literal(item, depth + 1) for item in value]
-    if type(value) is int and value.bit_length() > _MAX_BITS:
-        raise GraphError(f"an integer of {value.bit_length()} bits is too large: at most {_MAX_BITS}")
+    if type(value) is int and value.bit_length() > _MAX_INTEGER_BITS:
+        raise GraphError(f"an integer of {value.bit_length()} bits is too large: at most {_MAX_INTEGER_BITS}")
     if type(value) in (type(None), bool, int, float, complex, str) or isinstance(value, (*_NAMED, torch.device)):
         return value
     raise GraphError(
@@ -126,7 +126,7 @@ def literal_from_json(data: Any, depth: int = 0) -> Literal:
     Raises:
         ParseError: ``data`` is not the JSON form of a literal.
     """
-    if isinstance(data, list) and depth < _MAX_DEPTH:
+    if isinstance(data, list) and depth < MAX_LITERAL_DEPTH:
         return [literal_from_json(item, depth + 1) for item in data]
     if isinstance(data, (*_PLAIN, float)):
         return data

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from npu_ir.errors import ParseError
-from npu_ir.literals import LAYOUTS, MEMORY_FORMATS, Literal
+from npu_ir.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
 from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
 from npu_ir.text.lexer import Token, position, tokens
 from npu_ir.types import (
@@ -39,6 +39,7 @@ _CONSTRUCTORS: dict[str, tuple[Callable[..., Literal], tuple[Any, ...]]] = {
     "complex": (complex, ((int, float), (int, float))),
     "device": (torch.device, (str,)),
 }
+_MOST_NESTED = MAX_DEPTH + MAX_LITERAL_DEPTH  # containers, and the context of the innermost
 _INTEGER = re.compile(r"-?[0-9]+")
 _NEXT_CHARACTER = re.compile(r"(?:\s|#[^\n]*)*(.)")
 _END_OF_SIZES = 1 << 63
@@ -127,8 +128,8 @@ class Reader:
 
     def nested(self, parse: Callable[[], Any]) -> Any:
         self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise self.fail(f"nested deeper than {MAX_DEPTH}")
+        if self._depth > _MOST_NESTED:
+            raise self.fail(f"nested deeper than {_MOST_NESTED}")
         result = parse()
         self._depth -= 1
         return result

@@ -163,7 +163,7 @@ def _stack(layers: Sequence[Sequence[Spot]]) -> float:
     spans = frame_spans(layers)
     y = 0.0
     for number, layer in enumerate(layers):
-        y += 0 * _most(layer, {frame for frame, (first, _) in spans.items() if first == number})
+        y += FRAME_TOP * _most(layer, {frame for frame, (first, _) in spans.items() if first == number})
         row_height = max((spot.height for spot in layer), default=0.0)
         for spot in layer:
             spot.row_top, spot.row_bottom = y, y + row_height
