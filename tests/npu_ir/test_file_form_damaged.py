@@ -251,7 +251,7 @@ HOSTILE = [
     ),
     pytest.param(change("arguments", 1, "name", to="x"), "another value is called 'x'", r"arguments\[1\].name", id="same-name"),
     pytest.param(
-        change("arguments", 3, "target", to="count"), "already has a buffer 'count'", r"arguments\[3\].target", id="same-target"
+        change("arguments", 3, "target", to="count"), "already has buffer 'count'", r"arguments\[3\].target", id="same-target"
     ),
     pytest.param(change("tensors", to=None), "the document names no file with tensors", r"arguments\[3\].data", id="no-tensors"),
     pytest.param(change("tensors", to="../t.safetensors"), "not the name of a safetensors file in the same folder", "tensors", id="outside"),

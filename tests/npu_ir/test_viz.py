@@ -644,6 +644,13 @@ def test_dot_shows_every_name_in_a_well_formed_label(name: str, weights: bool) -
     check_dot(text)
 
 
+def test_dot_leaves_no_element_empty() -> None:
+    graph = Graph("")
+    graph.set_outputs(graph.insert("", [graph.add_input("", F32)], types=F32).outputs[0])
+
+    assert "><" not in re.sub(r"</?(TABLE|TR|TD)[^>]*>|<BR/>", " ", to_dot(graph))
+
+
 def check_dot(text: str) -> None:
     """Check that quotes, HTML and brackets of ``text`` close in the order they open."""
     bare = re.sub(r'"([^"\\]|\\.)*"', "S", re.sub(r"<(?:[^<>]|<[^<>]*>)*>", "H", text))
@@ -918,6 +925,19 @@ def test_graphviz_accepts_every_name(name: str, weights: bool, tmp_path: Path) -
     root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     shown = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert shown.count(printed(name)) >= 4
+
+
+@needs_graphviz
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(graph=graphs(max_nodes=8))
+def test_graphviz_accepts_any_graph_without_a_warning(graph: Graph) -> None:
+    source = to_dot(graph, weights=True).encode()
+
+    done = subprocess.run(["dot", "-Tsvg"], input=source, capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @needs_graphviz

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -115,6 +115,22 @@ def can_be_functionalized(op: OpOverload) -> bool:
     """Return whether PyTorch has a kernel that replaces ``op``, which writes, by a functional op."""
     name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "Functionalize")
+
+
+def functional_call(op: OpOverload, arguments: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return target, args and kwargs of the FX node that calls ``op``, which writes, on copies.
+
+    It returns the results of ``op`` (None where it has none), then what it wrote.
+    """
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized
+
+    given = {arg.name: arguments.get(arg.name, arg.default_value) for arg in op._schema.arguments}
+    return auto_functionalized, (op,), given
+
+
+def is_functional_call(target: Any) -> bool:
+    """Return whether an FX node's target is that of `functional_call`."""
+    return isinstance(target, torch._ops.HigherOrderOperator) and target.name() == "auto_functionalized"
 
 
 def overloads(namespace: str, name: str) -> list[OpOverload]:

@@ -130,7 +130,7 @@ def _schemas(graph: Graph) -> Iterator[str]:
         if op is None:
             continue
         schema = schema_of(op)
-        if schema.writes:
+        if schema.writes and not schema.runs_on_copies:
             yield f"node {node.name!r}: {node.op_type} changes a tensor in place"
         try:
             bind_arguments(schema, len(node.inputs), node.operands, node.attrs)

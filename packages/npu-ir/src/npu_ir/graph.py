@@ -188,7 +188,7 @@ class Graph:
     def _add_argument(self, name: str, type: Type, argument: Argument) -> Value:
         group = self._arguments[argument.kind]
         if argument.target in group:
-            raise GraphError(f"graph {self.name!r} already has a {argument.kind.value} {argument.target!r}")
+            raise GraphError(f"graph {self.name!r} already has {argument.kind.value} {argument.target!r}")
         value = self._new_value(name, type, argument=argument)
         group[argument.target] = value
         return value
@@ -452,6 +452,12 @@ class Graph:
         from npu_ir.copying import clone
 
         return clone(self, self.name if name is None else name)
+
+    def __copy__(self) -> Graph:
+        return self.clone()
+
+    def __deepcopy__(self, memo: object) -> Graph:
+        return self.clone()  # as copy.deepcopy goes from node to node, it would not come back
 
     def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
         """Return the given nodes as a graph of their own.

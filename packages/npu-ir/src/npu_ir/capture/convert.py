@@ -145,6 +145,8 @@ class Converter:
             functional, written = self._replacements[node]
             self._values[written] = _default_conversion(self, node, functional)
             return self._values[written]
+        if _torch.is_functional_call(node.target):
+            return _functional_call_conversion(self, node)
         if not isinstance(node.target, _torch.OpOverload):
             raise _unsupported(node)
         return None if node.target in _DROPPED else _default_conversion(self, node, node.target)
@@ -267,10 +269,7 @@ _UPDATES = {
 def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload) -> Any:
     """Append the graph node for an FX node that calls ``op``; return its values, nested as FX has them."""
     schema = schema_of(op)
-    try:
-        flat = flatten_arguments(schema, converter.value(node.args), converter.value(node.kwargs), _is_value)
-    except GraphError as error:
-        raise ConversionError(error.message, where=place(node), fix=error.fix) from error
+    flat = _flattened(converter, node, schema, node.args)
     types = _with_kept_dtypes(schema, flat, converter.types(node))
     name = _node_name(node, schema)
     inserted = converter.insert(
@@ -284,6 +283,32 @@ def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload)
         output_names=_output_names(name, schema, len(types)),
     )
     return converter._nested(node, inserted.outputs)
+
+
+def _functional_call_conversion(converter: Converter, node: Node) -> Any:
+    """Append the graph node for a call of an op on copies of what it writes: it returns these copies too."""
+    op, *args = node.args
+    assert isinstance(op, _torch.OpOverload)
+    schema = schema_of(op)
+    flat = _flattened(converter, node, schema, args)
+    results = node.meta["val"]  # None stands for no result, or for an optional tensor that is not given
+    inserted = converter.insert(
+        node,
+        op_type_of(op),
+        flat.inputs,
+        flat.attrs,
+        types=[converter._type(node, leaf) for leaf in _flat(results) if leaf is not None],
+        operands=flat.operands,
+        name=op._opname,
+    )
+    return _nest_present(results, iter(inserted.outputs))
+
+
+def _flattened(converter: Converter, node: Node, schema: OpSchema, args: Sequence[Any]) -> FlatArguments:
+    try:
+        return flatten_arguments(schema, converter.value(args), converter.value(node.kwargs), _is_value)
+    except GraphError as error:
+        raise ConversionError(error.message, where=place(node), fix=error.fix) from error
 
 
 def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) -> list[Type]:
@@ -351,6 +376,12 @@ def _nest(result: Any, leaves: Any) -> Any:
     if isinstance(result, (tuple, list)):
         return [_nest(part, leaves) for part in result]
     return next(leaves)
+
+
+def _nest_present(result: Any, leaves: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return [_nest_present(part, leaves) for part in result]
+    return None if result is None else next(leaves)
 
 
 def _content(tensor: Any) -> torch.Tensor | None:

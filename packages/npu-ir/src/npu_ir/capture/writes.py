@@ -78,7 +78,12 @@ def spell_out_write(node: Node) -> None:
     gives results of the type it writes.
     """
     schema = schema_of_node(node)
-    if schema is None or not schema.writes or not _is_misread(schema):
+    if schema is None or not schema.writes:
+        return
+    if schema.runs_on_copies and schema.op.namespace != "aten" and not _torch.can_be_functionalized(schema.op):
+        _call_on_copies(node, schema)
+        return
+    if not _is_misread(schema):
         return
     given = _arguments(node, schema)
     names = _destinations(schema) or [arg.name for arg in schema.args if arg.writes]
@@ -99,7 +104,6 @@ def _is_misread(schema: OpSchema) -> bool:
     """Whether functionalization has no kernel for an ATen op, or one that mixes up what is written where.
 
     The latter is so of batch norms with ``out=``: their running statistics come out as results.
-    Custom ops have no kernel either, but go through ``auto_functionalized`` whole.
     """
     mixes_up = "running_mean" in schema.by_name and bool(_destinations(schema))
     return schema.op.namespace == "aten" and (mixes_up or not _torch.can_be_functionalized(schema.op))
@@ -142,6 +146,35 @@ def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: d
     with _torch.fake_mode_of([item.meta["val"] for item in node.all_input_nodes]):
         results = op(*args, **kwargs)
     return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def _call_on_copies(node: Node, schema: OpSchema) -> None:
+    """Put a call of a custom op on copies in place of ``node``, and copies of what that wrote back."""
+    given = _arguments(node, schema)
+    op, args, kwargs = _torch.functional_call(schema.op, given)
+    results = _results(node, op, args, kwargs)
+    with node.graph.inserting_before(node):
+        called = _inserted(node, op, args, kwargs, tuple(results))
+        targets = [given.get(arg.name) for arg in schema.args if arg.writes]
+        first = len(results) - len(targets)
+        for index, target in enumerate(targets, start=first):
+            part = _inserted(node, _torch.GETITEM, (called, index), {}, results[index])
+            if isinstance(target, Node):
+                _inserted(node, torch.ops.aten.copy_.default, (target, part), {}, target.meta["val"])
+            for position, item in enumerate(target if isinstance(target, (list, tuple)) else ()):
+                element = _inserted(node, _torch.GETITEM, (part, position), {}, results[index][position])
+                _inserted(node, torch.ops.aten.copy_.default, (item, element), {}, item.meta["val"])
+        is_single = len(schema.op._schema.returns) == 1
+        result = _inserted(node, _torch.GETITEM, (called, 0), {}, results[0]) if is_single else called
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
+
+
+def _inserted(node: Node, target: Any, args: Any, kwargs: Any, value: Any) -> Node:
+    """Return a new FX node that stands where ``node`` does and returns what ``value`` is like."""
+    made = node.graph.call_function(target, args, kwargs)
+    made.meta = {**node.meta, "val": value}
+    return made
 
 
 def _type(tensor: Any) -> Any:

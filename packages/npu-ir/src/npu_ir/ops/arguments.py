@@ -129,10 +129,12 @@ class Binding:
     Attributes:
         positional: Leading arguments, all given.
         keyword: The rest by name; keyword-only arguments are always here.
+        written: The inputs that the op changes in place, by number, in the order of the schema.
     """
 
     positional: tuple[Template, ...]
     keyword: dict[str, Template]
+    written: tuple[int, ...] = ()
 
     def arguments(self, inputs: Sequence[Any], device: torch.device) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments for these inputs; ``meta`` becomes ``device``."""
@@ -174,12 +176,14 @@ def bind_arguments(
     taker = _Taker(schema, count, operands, attrs)
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
+    written: list[int] = []
     for position, arg in enumerate(schema.args):
         found, template = taker.take(arg)
         if not found and arg.required:
             raise GraphError(f"{schema.op} needs its argument {arg.name!r}", fix=f"its schema is {schema.op._schema}")
         if not found and arg.has_default:
             continue
+        written += _slots(template) if arg.writes else []
         if arg.kwarg_only or len(positional) < position:
             keyword[arg.name] = template
         else:
@@ -188,7 +192,13 @@ def bind_arguments(
         raise GraphError(f"{LIST_SIZES} or {NONE_MASKS} tells of more lists than {schema.op} has")
     if taker.left:
         raise GraphError(f"{schema.op} leaves {taker.left} of {count} inputs unused", fix=f"its schema is {schema.op._schema}")
-    return Binding(tuple(positional), keyword)
+    return Binding(tuple(positional), keyword, tuple(written))
+
+
+def _slots(template: Template) -> list[int]:
+    """Return the numbers of the inputs that fill an argument."""
+    parts = template if isinstance(template, list) else [template]
+    return [part.index for part in parts if isinstance(part, Slot)]
 
 
 class _Taker:

@@ -54,15 +54,26 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
             f"there is no operator {node.op_type}",
             fix=f"import the library that registers it, or register_executor({node.op_type!r})",
         )
-    args, kwargs = binding_of(node, op).arguments(inputs, device)
+    binding = binding_of(node, op)
+    if binding.written:
+        return _run_on_copies(op, binding, inputs, device)
+    args, kwargs = binding.arguments(inputs, device)
     return _flat(op(*args, **kwargs))
+
+
+def _run_on_copies(op: OpOverload, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+    """Return the results of an op that writes, then the new content of what it writes; the inputs stay."""
+    copies = [item.clone() if index in binding.written else item for index, item in enumerate(inputs)]
+    args, kwargs = binding.arguments(copies, device)
+    result = op(*args, **kwargs)
+    return [*(_flat(result) if op._schema.returns else []), *(copies[index] for index in binding.written)]
 
 
 def binding_of(node: OpNode, op: OpOverload) -> Binding:
     """Return how ``node`` calls ``op``: computed at the first call, kept until the node is edited."""
     if node._binding is None:
         schema = schema_of(op)
-        if schema.writes:
+        if schema.writes and not schema.runs_on_copies:
             raise ExecutionError(
                 f"{node.op_type} changes a tensor in place: a graph is functional",
                 fix="use the op that returns a new tensor, and state updates of inputs and buffers with set_update",

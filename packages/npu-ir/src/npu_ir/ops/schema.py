@@ -64,6 +64,15 @@ class OpSchema:
         """Whether the operator changes any argument in place."""
         return any(arg.writes for arg in self.args)
 
+    @property
+    def runs_on_copies(self) -> bool:
+        """Whether the operator writes, but returns nothing that it writes: most custom ops that write.
+
+        A graph holds such an op in functional form: it runs on copies of what it writes, and its
+        outputs are its results followed by these copies.
+        """
+        return self.writes and all(item.alias_info is None for item in self.op._schema.returns)
+
 
 @functools.cache
 def schema_of(op: OpOverload) -> OpSchema:

@@ -48,8 +48,8 @@ def _box(box: Box) -> str:
     style = STYLES[box.kind]
     shape, *looks = style.dot
     looks += ["filled", "dashed"] if style.dashed else ["filled"]
-    text = f"<B>{html.escape(box.title)}</B>" + "".join(
-        f'<BR/><FONT POINT-SIZE="10" COLOR="{MUTED}">{html.escape(line)}</FONT>' for line in box.details
+    text = f"<B>{_html(box.title)}</B>" + "".join(
+        f'<BR/><FONT POINT-SIZE="10" COLOR="{MUTED}">{_html(line)}</FONT>' for line in box.details
     )
     return (
         f'label=<{text}>, shape={shape}, style="{",".join(looks)}", fillcolor="{style.fill}", '
@@ -67,10 +67,14 @@ def _heading(diagram: Diagram) -> str:
     )
     legend = f'<TR><TD><TABLE BORDER="0" CELLSPACING="6" CELLPADDING="3"><TR>{cells}</TR></TABLE></TD></TR>'
     return (
-        f'<TABLE BORDER="0"><TR><TD><B>{html.escape(diagram.title)}</B></TD></TR>'
-        f'<TR><TD><FONT POINT-SIZE="11" COLOR="{MUTED}">{html.escape(diagram.summary)}</FONT></TD></TR>'
+        f'<TABLE BORDER="0"><TR><TD><B>{_html(diagram.title)}</B></TD></TR>'
+        f'<TR><TD><FONT POINT-SIZE="11" COLOR="{MUTED}">{_html(diagram.summary)}</FONT></TD></TR>'
         f"{legend if cells else ''}</TABLE>"
     )
+
+
+def _html(text: str) -> str:
+    return html.escape(text) or "&#160;"  # graphviz takes no empty element
 
 
 def _quoted(text: str) -> str:
