@@ -6,10 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 
-from npu_ir import ConversionError
+from npu_ir import ConversionError, execute_ir
 from tests.npu_ir.corpus import journey
 from tests.npu_ir.corpus.case import Case
+from tests.npu_ir.corpus.comparison import assert_same
+from tests.npu_ir.corpus.dtypes import float64_default
 from tests.npu_ir.corpus.tables import all_cases
 
 CASES = all_cases()
@@ -38,6 +41,22 @@ def test_a_model_captured_without_weights_computes_what_eager_computes(case: Cas
     loaded = journey.check_graph(case, graph, tmp_path)
 
     journey.check_execution(case, [graph, loaded], expected)
+
+
+NUMBERS_FROM_NOTHING = ("aranges", "linspace_logspace_eye", "random_factories", "integer_arithmetic", "windows_and_triangles")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES if case.id in NUMBERS_FROM_NOTHING])
+def test_the_default_dtype_of_the_process_has_no_influence(case: Case) -> None:
+    expected = journey.run_eagerly(case)
+    graph = journey.capture_without_weights(case)
+
+    with float64_default():
+        given = case.make_call()
+        torch.manual_seed(journey.RUN_SEED)
+        result = execute_ir(graph, given.args, given.kwargs)
+
+    assert_same(result, expected.result, "the result")
 
 
 def test_every_model_has_a_name_of_its_own() -> None:

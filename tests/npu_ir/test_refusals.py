@@ -10,6 +10,7 @@ from torch import nn, randn
 
 from npu_ir import ConversionError, ExecutionError, Graph, NpuError, WeightError, convert_exported_program, execute_ir, extract_ir, parse_ir
 from tests.npu_ir.corpus.case import Call, Function, Refusal, call
+from tests.npu_ir.corpus.dtypes import float64_default
 from tests.npu_ir.corpus.refused import REFUSED
 
 
@@ -29,6 +30,11 @@ def test_a_program_exported_with_dynamic_shapes_is_refused() -> None:
 
     with pytest.raises(ConversionError, match=r"x returns a tensor of shape \[s\d+, 3\]: dimension 0 is symbolic"):
         convert_exported_program(program)
+
+
+def test_an_op_that_follows_the_default_dtype_and_cannot_be_cast_is_refused() -> None:
+    with float64_default(), pytest.raises(ConversionError, match=r"aten.where.Scalar gives torch.float64 here because"):
+        extract_ir(Function(lambda x: torch.where(x > 0, 1.5, 2.5)), (torch.arange(3),))
 
 
 def test_a_function_is_refused() -> None:

@@ -82,6 +82,19 @@ def increment_all(xs: Sequence[Tensor]) -> None:
         x.add_(1)
 
 
+@torch.library.custom_op("corpus::multiply_some", mutates_args=("a", "b"))
+def multiply_some(x: Tensor, a: Tensor | None, b: Tensor | None = None) -> Tensor:
+    for written in (a, b):
+        if written is not None:
+            written.mul_(x)
+    return x * 2
+
+
+@multiply_some.register_fake
+def _(x: Tensor, a: Tensor | None, b: Tensor | None = None) -> Tensor:
+    return torch.empty_like(x)
+
+
 LIBRARY = torch.library.Library("corpus_schema", "DEF")
 LIBRARY.define("pick(Tensor?[] xs, int index, *, Tensor? otherwise=None, str mode='sum') -> Tensor")
 LIBRARY.define("pick.scaled(Tensor x, Scalar scale) -> Tensor")
@@ -108,6 +121,11 @@ function("custom_op_writing_seen_by_view", lambda x: (lambda y: (lambda v: (incr
 function("custom_op_writing_view", lambda x: (lambda y: (increment(y[1:], 2.0), y)[1])(x * 3), one)
 function("custom_op_writing_input", lambda x: (increment(x, 2.0), x * 2)[1], one)
 function("custom_op_writing_list", lambda x: (lambda a, b: (increment_all([a, b]), a * b)[1])(x + 1, x + 2), one)
+function("custom_op_writing_in_no_grad_region", lambda x: (lambda y: (torch.no_grad()(increment)(y[0], 2.0), y)[1])(x * 3), one)
+function("custom_op_writing_overlapping_views", lambda x: (lambda y: (increment(y[1:], 1.0), increment(y[:-1].T, 2.0), y)[2])(x * 3), one)
+function("custom_op_writing_only_the_second", lambda x: (lambda y: (multiply_some(x, None, y), y))(x + 1), one)
+function("custom_op_writing_only_the_first", lambda x: (lambda y: (multiply_some(x[0], y[:, 1], None), y))(torch.ones(4, 4)), one)
+function("list_op_writing_and_returning_nothing", lambda x: (lambda y: (torch._foreach_mul_([y, x], 2.0), y)[1])(x + 1), one)
 function("custom_op_of_optional_list", lambda x: OPS.pick([None, x, None], 1), one, op="corpus_schema.pick.default")
 function("custom_op_keyword_tensor", lambda x: OPS.pick([x, None], 1, otherwise=x * 2, mode="mean"), one)
 function("custom_op_other_overload", lambda x: OPS.pick.scaled(x, 3) + OPS.pick.scaled(x, 0.5), one, op="corpus_schema.pick.scaled")

@@ -23,7 +23,7 @@ from tests.npu_ir.corpus.observation import (
     tensors_of,
 )
 
-_RUN_SEED = 3
+RUN_SEED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def run_eagerly(case: Case, model: nn.Module | None = None) -> Eager:
     """
     model, given = (model or case.make_model()).requires_grad_(False), case.make_call()
     state, inputs = copies(tensors_of(model)), copies(input_tensors(given))
-    torch.manual_seed(_RUN_SEED)
+    torch.manual_seed(RUN_SEED)
     with case.under(), torch.no_grad():
         result = model(*given.args, **given.kwargs)
     changes = {*changed(state, tensors_of(model)), *changed(inputs, input_tensors(given))}
@@ -138,7 +138,7 @@ def check_execution(case: Case, graphs: list[Graph], expected: Eager) -> None:
     before = copies(tensors_of(twin))
     for graph in graphs:
         given = case.make_call()
-        torch.manual_seed(_RUN_SEED)
+        torch.manual_seed(RUN_SEED)
         result, mutations = execute_ir(
             graph, given.args, given.kwargs, weights=weights, constants=constants, return_mutations=True
         )

@@ -167,3 +167,19 @@ def record_function_region(x: Any) -> Any:
     with torch.profiler.record_function("part"):
         y = x * 2
     return y + 1
+
+
+class StatisticsWithoutGrad(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.InstanceNorm1d(2, track_running_stats=True)
+        self.batch = nn.BatchNorm1d(2)
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            y = self.norm(x)
+            z = self.batch(x)
+        return y + z
+
+
+CASES.module("statistics_kept_in_no_grad_region", StatisticsWithoutGrad, lambda: call(randn(3, 2, 4)))

@@ -130,7 +130,7 @@ def functional_call(op: OpOverload, arguments: Mapping[str, Any]) -> tuple[Any, 
 
 def is_functional_call(target: Any) -> bool:
     """Return whether an FX node's target is that of `functional_call`."""
-    return isinstance(target, torch._ops.HigherOrderOperator) and target.name() == "auto_functionalized"
+    return isinstance(target, HigherOrderOperator) and target.name() == "auto_functionalized"  # type: ignore[no-untyped-call]
 
 
 def overloads(namespace: str, name: str) -> list[OpOverload]:

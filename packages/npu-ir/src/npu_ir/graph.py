@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
+from npu_ir.edit_checks import checked_data, plain_attrs, require_same_type
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
+from npu_ir.naming import default_output_names, short_name, unique_name
 from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Provenance, Value
-from npu_ir.ops.arguments import record_problem
 from npu_ir.structure import Structure, flatten
 from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.types import ScalarType, TensorType, Type
@@ -163,7 +164,7 @@ class Graph:
         """Add a buffer; ``data`` is the content of a non-persistent one, where it is known."""
         if persistent and data is not None:
             raise GraphError(f"buffer {target!r} is persistent: its content comes with the weights")
-        checked = None if data is None else _checked_data(data, type, target)
+        checked = None if data is None else checked_data(data, type, target)
         argument = Argument(InputKind.BUFFER, target, tuple(aliases), persistent, checked)
         return self._add_argument(target if name is None else name, type, argument)
 
@@ -181,7 +182,7 @@ class Graph:
         Raises:
             GraphError: ``data`` is sparse, quantized, without data, or of another type.
         """
-        checked = _checked_data(data, type, target)
+        checked = checked_data(data, type, target)
         argument = Argument(InputKind.CONSTANT, target, data=checked)
         return self._add_argument(target if name is None else name, type or TensorType.of(checked), argument)
 
@@ -265,7 +266,7 @@ class Graph:
             raise GraphError(f"%{target.name} cannot be updated", fix="update a tensor: an input, a parameter or a buffer")
         if value is not None:
             self._require_mine(value)
-            _require_same_type(target, value)
+            require_same_type(target, value)
         old = self._updates.pop(target, None)
         if old is not None:
             del old._uses[None, target]
@@ -323,7 +324,7 @@ class Graph:
         output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
         for value in inputs:
             self._require_mine(value)
-        plain = _plain_attrs(op_type, attrs or {})
+        plain = plain_attrs(op_type, attrs or {})
         if operands is not None and len(operands) != len(inputs):
             raise GraphError(f"{op_type}: {len(inputs)} inputs but {len(operands)} operand names")
         if output_names is not None and len(output_names) != len(output_types):
@@ -373,7 +374,7 @@ class Graph:
         """
         self._require_mine(old)
         self._require_mine(new)
-        _require_same_type(old, new)
+        require_same_type(old, new)
         if old is new:
             return
         nodes: dict[OpNode, None] = {}
@@ -413,7 +414,7 @@ class Graph:
             GraphError: The node is not in this graph, or an attribute is not plain data.
         """
         self._require_my_node(node)
-        node._attrs = _plain_attrs(node.op_type, attrs)
+        node._attrs = plain_attrs(node.op_type, attrs)
         node._binding = None
 
     def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
@@ -504,16 +505,7 @@ class Graph:
         return value
 
     def _unique(self, taken: Mapping[str, object], name: str) -> str:
-        if name not in taken:
-            return name
-        base, _, suffix = name.rpartition("#")
-        base = base if base and suffix.isdigit() else name
-        count = self._counters.get(base, 0)
-        while True:
-            count += 1
-            if f"{base}#{count}" not in taken:
-                self._counters[base] = count
-                return f"{base}#{count}"
+        return unique_name(taken, self._counters, name)
 
     def _position(self, before: OpNode | None, after: OpNode | None) -> OpNode:
         """Return the node in front of which to insert."""
@@ -547,50 +539,3 @@ class Graph:
                 where=f"graph {self.name!r}",
                 fix="replace_all_uses first",
             )
-
-
-def short_name(op_type: str) -> str:
-    """Return what to call a node of ``op_type``: ``conv2d`` for ``aten.conv2d.default``."""
-    parts = op_type.strip("<>").split(".")
-    return parts[1] if len(parts) > 1 else parts[0].split(" ")[-1]
-
-
-def default_output_names(node_name: str, count: int) -> list[str]:
-    """Return the wanted output names of a node: its own, numbered where there are several."""
-    return [node_name] if count == 1 else [f"{node_name}.{index}" for index in range(count)]
-
-
-def _plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
-    plain = {}
-    for name, value in attrs.items():
-        if not isinstance(name, str):
-            raise GraphError(f"attributes have names, not {name!r}", where=op_type)
-        try:
-            plain[name] = to_literal(value)
-        except GraphError as error:
-            raise GraphError(error.message, where=f"attribute {name!r} of {op_type}", fix=error.fix) from error
-    problem = record_problem(plain)
-    if problem is not None:
-        raise GraphError(problem, where=op_type)
-    return plain
-
-
-def _require_same_type(old: Value, new: Value) -> None:
-    alike = old.type == new.type or (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type))
-    if not alike:
-        raise GraphError(f"%{new.name} is {new.type}, it cannot stand for %{old.name}, which is {old.type}")
-
-
-def _checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> torch.Tensor:
-    checked = data.detach()
-    kind = checked.layout if checked.layout is not torch.strided else checked.dtype if checked.is_quantized else None
-    if kind is not None or checked.is_meta or checked.__class__ is not torch.Tensor:
-        raise GraphError(
-            f"the data of {target!r} is a {checked.__class__.__name__} of {kind or checked.device}, not a dense tensor with data",
-            fix="pass a plain torch.Tensor with real data: to_dense(), dequantize(), or register_buffer in the model",
-        )
-    if type is not None and not type.same_shape_and_dtype(TensorType.of(checked)):
-        raise GraphError(f"{target!r} is {type}, its data is {TensorType.of(checked)}")
-    return checked
-
-

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from npu_ir.binding import bind_inputs, bind_weights
+from npu_ir.default_dtype import float32_by_default
 from npu_ir.graph import Graph
 from npu_ir.node import OpNode, Value, outside_names
 from npu_ir.ops.execution import execute_node
@@ -34,7 +35,7 @@ def execute_ir(
     """Return what ``model(*args, **kwargs)`` returns, computed node by node.
 
     Neither the arguments nor the weights are changed. No gradients are recorded, and the caller's
-    autocast and default device have no influence.
+    autocast, default device and default dtype have no influence.
 
     Args:
         graph: The program.
@@ -125,8 +126,8 @@ def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]
 
 @contextlib.contextmanager
 def _no_outside_influence(device: torch.device) -> Iterator[None]:
-    """Shut out what would change the meaning of an op: autograd, autocast, the default device."""
+    """Shut out what would change the meaning of an op: autograd, autocast, the default device and dtype."""
     accelerated = device.type not in ("cpu", "meta")
     autocast = torch.autocast(device.type, enabled=False) if accelerated else contextlib.nullcontext()
-    with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False), autocast:
+    with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False), autocast, float32_by_default():
         yield

@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from npu_ir import _torch, plugins
 from npu_ir.capture.functionalize import GRAD_REGION, FunctionalProgram, functionalize
+from npu_ir.capture.promotion import needed_cast
 from npu_ir.capture.provenance import place, provenance_of
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
@@ -271,11 +272,12 @@ def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload)
     schema = schema_of(op)
     flat = _flattened(converter, node, schema, node.args)
     types = _with_kept_dtypes(schema, flat, converter.types(node))
+    inputs = _cast(converter, node, flat.inputs, needed_cast(node, op, types))
     name = _node_name(node, schema)
     inserted = converter.insert(
         node,
         op_type_of(op),
-        flat.inputs,
+        inputs,
         _with_dtype(schema, flat.inputs, flat.attrs, types),
         types=types,
         operands=flat.operands,
@@ -283,6 +285,24 @@ def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload)
         output_names=_output_names(name, schema, len(types)),
     )
     return converter._nested(node, inserted.outputs)
+
+
+def _cast(converter: Converter, node: Node, inputs: Sequence[Value], dtype: torch.dtype | None) -> Sequence[Value]:
+    if dtype is None:
+        return inputs
+    casts = [
+        converter.insert(
+            node,
+            "aten._to_copy.default",
+            [value],
+            {"dtype": dtype},
+            types=dataclasses.replace(value.type, dtype=dtype),  # type: ignore[type-var]
+            operands=["self"],
+            name="_to_copy",
+        )
+        for value in inputs
+    ]
+    return [cast.outputs[0] for cast in casts]
 
 
 def _functional_call_conversion(converter: Converter, node: Node) -> Any:

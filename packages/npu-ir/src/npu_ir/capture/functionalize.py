@@ -265,14 +265,9 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
     _separate_placeholders(program, prepared, nodes, aliases, storages)
     for node in list(prepared.graph.nodes):
         _expose_alias(node, aliases, storages)
-    for node in list(prepared.graph.nodes):
-        if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
-            _torch.inline_decomposition(prepared.graph_module, node)
-        elif node.target is _LIFT and aliases.storage(node.meta["val"]) in storages:
-            node.target = torch.ops.aten.clone.default  # functionalization would take the copy for the constant itself
-        else:
-            spell_out_write(node)
-    prepared.graph_module.recompile()
+    for module in prepared.graph_module.modules():
+        if isinstance(module, GraphModule):
+            _spell_out_writes(module, aliases, storages)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own LeafSpec
@@ -284,6 +279,18 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
         ) from error
     _require_writes(program, functional, aliases)
     return functional
+
+
+def _spell_out_writes(module: GraphModule, aliases: _Aliases, storages: set[int]) -> None:
+    """Take apart what functionalization gets wrong, in one graph of a program."""
+    for node in list(module.graph.nodes):
+        if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
+            _torch.inline_decomposition(module, node)
+        elif node.target is _LIFT and aliases.storage(node.meta["val"]) in storages:
+            node.target = torch.ops.aten.clone.default  # functionalization would take the copy for the constant itself
+        else:
+            spell_out_write(node)
+    module.recompile()
 
 
 def _require_separate_elements(program: ExportedProgram) -> None:
@@ -337,17 +344,10 @@ def _region_nodes(node: Node, module: GraphModule) -> Iterator[Node]:
 
 
 def _with_own_graph(program: ExportedProgram) -> ExportedProgram:
-    graph = FxGraph()
-    copied_output: Any = graph.graph_copy(program.graph, {}, return_output_node=True)
-    results, output = copied_output
-    graph.output(results).meta.update(output.meta)
-    for node, copied in zip(program.graph.nodes, graph.nodes, strict=True):
-        copied.name = node.name  # the copy renames what looks like a Python builtin, such as "input"
-    module = GraphModule(program.graph_module, graph)
-    module.meta.update(program.graph_module.meta)
+    module = _with_own_graphs(program.graph_module)
     return ExportedProgram(
         root=module,
-        graph=graph,
+        graph=module.graph,
         graph_signature=copy.deepcopy(program.graph_signature),
         state_dict=dict(program.state_dict),
         range_constraints=program.range_constraints,
@@ -355,6 +355,22 @@ def _with_own_graph(program: ExportedProgram) -> ExportedProgram:
         constants=dict(program.constants),
         verifiers=list(program.verifiers),
     )
+
+
+def _with_own_graphs(module: GraphModule) -> GraphModule:
+    """Return a copy of ``module`` and of the regions in it; their tensors are shared."""
+    graph = FxGraph()
+    copied_output: Any = graph.graph_copy(module.graph, {}, return_output_node=True)
+    results, output = copied_output
+    graph.output(results).meta.update(output.meta)
+    for node, copied in zip(module.graph.nodes, graph.nodes, strict=True):
+        copied.name = node.name  # the copy renames what looks like a Python builtin, such as "input"
+    own = GraphModule(module, graph)
+    own.meta.update(module.meta)
+    for name, region in list(own.named_children()):
+        if isinstance(region, GraphModule):
+            setattr(own, name, _with_own_graphs(region))
+    return own
 
 
 def _separate_placeholders(

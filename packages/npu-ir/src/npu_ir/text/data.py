@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import torch
 
 from npu_ir.content import content_buffer, tensor_bytes
 from npu_ir.equality import same_data
 from npu_ir.literals import Literal, format_literal
+from npu_ir.text.reader import Reader
 from npu_ir.types import TensorType
-
-if TYPE_CHECKING:
-    from npu_ir.text.reader import Reader
 
 INLINE_ELEMENTS = 16
 
@@ -24,12 +20,12 @@ def format_data(data: torch.Tensor) -> str:
     if data.numel() > INLINE_ELEMENTS:
         return f"sha256:{content_hash(data)}"
     try:
-        items = data.detach().resolve_conj().resolve_neg().reshape(-1).tolist()
-        exact = same_data(_from_items(items, TensorType.of(data)), data)
+        text = format_literal(data.detach().resolve_conj().resolve_neg().reshape(-1).tolist())
+        exact = same_data(_from_items(Reader(text).literal(), TensorType.of(data)), data)
     except (RuntimeError, TypeError, ValueError):
         exact = False  # sub-byte dtypes have no Python numbers
     if exact:
-        return format_literal(items)
+        return text
     content = tensor_bytes(data)  # kept while its memory is read
     return f'bytes("{content_buffer(content).hex()}")'
 

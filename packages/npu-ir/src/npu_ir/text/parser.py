@@ -128,17 +128,21 @@ class _GraphParser(Reader):
     def _parts(self, kind: InputKind, type: Type, name: str) -> dict[str, Any]:
         """Read what stands behind the type, as arguments of the methods that add to a graph."""
         found: dict[str, Any] = {"target": name}
-        parts = _PARTS[kind]
-        if "target" in parts and self.accept("target"):
+        if self._accept_part("target", kind):
             found["target"] = self.string()
-        if "aliases" in parts and self.accept("aliases"):
+        if self._accept_part("aliases", kind):
             self.expect("[")
             found["aliases"] = self.sequence("]", self.string)
-        if "non_persistent" in parts and self.accept("non_persistent"):
+        if self._accept_part("non_persistent", kind):
             found["persistent"] = False
-        if "=" in parts and isinstance(type, TensorType) and self.accept("="):
+        if self._accept_part("=", kind) and isinstance(type, TensorType):
             found["data"] = read_data(self, type, found["target"], self._constants)
         return found
+
+    def _accept_part(self, part: str, kind: InputKind) -> bool:
+        if self.at(part) and part not in _PARTS[kind]:
+            raise self.fail(f"{part!r} cannot stand behind the type of an argument of kind {kind.value!r}")
+        return self.accept(part)
 
     def _require_name(self, wanted: str, got: str) -> None:
         if wanted != got:

@@ -21,7 +21,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.graph import short_name
+from npu_ir.naming import short_name
 from npu_ir.literals import format_literal
 from npu_ir.node import OpNode, Value
 from npu_ir.ops.arguments import RECORD_ATTRS

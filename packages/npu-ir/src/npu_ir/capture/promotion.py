@@ -1,0 +1,62 @@
+"""Results whose dtype follows the default dtype of the process: integers divided, their roots, means.
+
+Captured under another default dtype than float32, such an op gets its operands cast first, so that it
+gives the same under float32, which is what graphs run under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from npu_ir import _torch
+from npu_ir.capture.provenance import place
+from npu_ir.default_dtype import float32_by_default
+from npu_ir.errors import ConversionError
+from npu_ir.types import TensorType, Type
+
+_DEFAULTS = (torch.float32, torch.complex64)
+
+
+def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> torch.dtype | None:
+    """Return the dtype that the tensors ``node`` reads must be cast to; None where they stay as they are.
+
+    Raises:
+        ConversionError: Casting them does not help.
+    """
+    wanted = [item.dtype for item in types if isinstance(item, TensorType) and _is_inexact(item.dtype)]
+    operands = [item.meta["val"] for item in node.all_input_nodes]
+    if not operands or all(dtype in _DEFAULTS for dtype in wanted):
+        return None
+    if not all(isinstance(operand, torch.Tensor) and not _is_inexact(operand.dtype) for operand in operands):
+        return None
+    if _result_dtypes(node, op, lambda tensor: tensor) == wanted:
+        return None
+    if _result_dtypes(node, op, lambda tensor: tensor.to(wanted[0])) == wanted:
+        return wanted[0]
+    raise ConversionError(
+        f"{op} gives {wanted[0]} here because that is the default dtype of this process",
+        where=place(node),
+        fix="cast what it gets (x.to(...)), or capture the model under float32: torch.set_default_dtype(torch.float32)",
+    )
+
+
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _result_dtypes(
+    node: Node, op: _torch.OpOverload, prepared: Callable[[torch.Tensor], torch.Tensor]
+) -> list[torch.dtype]:
+    """Return the floating-point dtypes that ``op`` gives under float32 on the prepared operands of ``node``."""
+    fakes = [item.meta["val"] for item in node.all_input_nodes]
+    with _torch.fake_mode_of(fakes), float32_by_default():
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: prepared(item.meta["val"]))
+        try:
+            result: Any = op(*args, **kwargs)
+        except (RuntimeError, TypeError):  # it does not take the operands so prepared
+            return []
+    return [leaf.dtype for leaf in _torch.tree_leaves(result) if isinstance(leaf, torch.Tensor) and _is_inexact(leaf.dtype)]

@@ -1,0 +1,62 @@
+"""What an edit of a graph is checked for before it changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from npu_ir.errors import GraphError
+from npu_ir.literals import Literal, to_literal
+from npu_ir.node import Value
+from npu_ir.ops.arguments import record_problem
+from npu_ir.types import TensorType
+
+
+def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
+    """Return attributes of a node as literals.
+
+    Raises:
+        GraphError: A name is no string, a value is not plain data, or the list record is wrong.
+    """
+    plain = {}
+    for name, value in attrs.items():
+        if not isinstance(name, str):
+            raise GraphError(f"attributes have names, not {name!r}", where=op_type)
+        try:
+            plain[name] = to_literal(value)
+        except GraphError as error:
+            raise GraphError(error.message, where=f"attribute {name!r} of {op_type}", fix=error.fix) from error
+    problem = record_problem(plain)
+    if problem is not None:
+        raise GraphError(problem, where=op_type)
+    return plain
+
+
+def require_same_type(old: Value, new: Value) -> None:
+    """Raise unless one value can stand for another.
+
+    Raises:
+        GraphError: They differ in shape or dtype, or only one is a tensor.
+    """
+    alike = old.type == new.type or (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type))
+    if not alike:
+        raise GraphError(f"%{new.name} is {new.type}, it cannot stand for %{old.name}, which is {old.type}")
+
+
+def checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> torch.Tensor:
+    """Return the content of a constant or buffer, without autograd history.
+
+    Raises:
+        GraphError: It is no dense tensor with data, or not of ``type``.
+    """
+    checked = data.detach()
+    kind = checked.layout if checked.layout is not torch.strided else checked.dtype if checked.is_quantized else None
+    if kind is not None or checked.is_meta or checked.__class__ is not torch.Tensor:
+        raise GraphError(
+            f"the data of {target!r} is a {checked.__class__.__name__} of {kind or checked.device}, not a dense tensor with data",
+            fix="pass a plain torch.Tensor with real data: to_dense(), dequantize(), or register_buffer in the model",
+        )
+    if type is not None and not type.same_shape_and_dtype(TensorType.of(checked)):
+        raise GraphError(f"{target!r} is {type}, its data is {TensorType.of(checked)}")
+    return checked

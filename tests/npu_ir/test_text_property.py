@@ -1,0 +1,167 @@
+"""The text form under random graphs and random damage."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from npu_ir import Graph, GraphError, ParseError, TensorType, format_ir, parse_ir
+from npu_ir.text.lexer import KEYWORDS, tokens
+from tests.npu_ir.random_graphs import any_text, graphs
+
+F32 = TensorType((2,), torch.float32)
+WORDS = sorted({*KEYWORDS, "graph", "None", "True", "nan", "inf", "complex", "device", "bytes", "f32", "i64", "strided", "channels_last"})
+PIECES = [*WORDS, *'[](){},:=@?%#"\\-+. \n\t', "%x", "%y", '"text"', "-1", "0", "1e999", "sha256:0123456789abcdef", "99999999999999999999", "\ud800", "٣", "\0"]
+
+
+def content(graph: Graph) -> dict[str, torch.Tensor]:
+    """Return the tensors that the text of a graph may name by hash."""
+    arguments = [value.argument for value in graph.arguments if value.argument is not None]
+    return {argument.target: argument.data for argument in arguments if argument.data is not None}
+
+
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@given(graphs())
+def test_every_graph_comes_back_from_its_text(graph: Graph) -> None:
+    text = str(graph)
+
+    again = parse_ir(text, content(graph))
+
+    assert again == graph
+    assert str(again) == text
+    assert text.isascii()
+    assert parse_ir(format_ir(graph, provenance=True), content(graph)) == graph
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(graphs(max_nodes=8))
+def test_text_is_one_line_for_each_part(graph: Graph) -> None:
+    has_call = graph.call != Graph.call.fget(graph) or "\n  call (" in str(graph)  # type: ignore[attr-defined]
+    parts = len(graph.arguments) + has_call + len(graph) + len(graph.updates)
+
+    assert len(str(graph).splitlines()) == parts + 5  # name, two blank lines, results, brace
+
+
+@given(st.lists(any_text, min_size=1, max_size=4, unique=True))
+def test_any_names_come_back(names: list[str]) -> None:
+    graph = Graph(names[0])
+    for name in names:
+        x = graph.add_input(name, F32)
+        graph.insert(name, [x], {name: name}, types=F32, operands=[name], name=name, output_names=[name])
+    graph.set_call([], {name: value for name, value in zip(names, graph.inputs, strict=True)})
+    graph.set_outputs({name: value for name, value in zip(names, graph.inputs, strict=True)})
+
+    assert parse_ir(str(graph)) == graph
+
+
+# Damage
+
+
+def sample_text() -> str:
+    """Return a text with every construct in it."""
+    graph = Graph("sample")
+    x, n = graph.add_input("x", F32), graph.add_input("a b", F32, target="y")
+    weight = graph.add_parameter("w", F32, aliases=["v"])
+    graph.add_buffer("b", F32, persistent=False, data=torch.tensor([1.0, float("nan")]))
+    constant = graph.add_constant("c", torch.tensor([3], dtype=torch.uint8).view(torch.uint4))
+    graph.add_constant("d", torch.arange(20))
+    graph.set_call([x, [None]], {"n": n, "dtype": torch.float32})
+    node = graph.insert("aten.add.Tensor", [x, weight], {"alpha": complex(1, 2)}, types=F32, operands=["self", "other"])
+    both = graph.insert("my.op", [x, node.outputs[0]], {"device": torch.device("cpu"), "l": [[1], "s"]}, types=(F32, F32))
+    graph.insert(
+        "aten.index.Tensor", [x, n], {"_tensor_list_none_masks": [[True, False]]}, types=F32, operands=["self", "indices[1]"], name="i"
+    )
+    graph.insert("as", [x], types=())
+    graph.set_update(x, both.outputs[1])
+    graph.set_outputs({"k": (constant, [1.5, True]), (1, "2"): None})
+    return str(graph)
+
+
+SAMPLE = sample_text()
+CONSTANTS = {"d": torch.arange(20)}
+
+
+@st.composite
+def damaged_texts(draw: st.DrawFn) -> str:
+    """Texts with some tokens or characters deleted, doubled, swapped, replaced or put in."""
+    is_by_token = draw(st.booleans())
+    parts = [SAMPLE[a.offset : b.offset] for a, b in zip([*tokens(SAMPLE)], [*tokens(SAMPLE)][1:], strict=False)] if is_by_token else list(SAMPLE)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(parts) - 1))
+        other = draw(st.integers(0, len(parts) - 1))
+        piece = draw(st.sampled_from(PIECES) | st.text(max_size=3))
+        edit = draw(st.sampled_from(["delete", "double", "swap", "replace", "insert", "cut"]))
+        if edit == "delete":
+            parts[at] = ""
+        elif edit == "double":
+            parts[at] *= 2
+        elif edit == "swap":
+            parts[at], parts[other] = parts[other], parts[at]
+        elif edit == "replace":
+            parts[at] = piece
+        elif edit == "insert":
+            parts[at] += piece
+        elif edit == "cut":
+            parts[at:] = [piece]
+            break
+    return "".join(parts)
+
+
+def parsed(text: str) -> Graph | None:
+    """Return the graph of a text, or None where it is refused in the way it should be."""
+    try:
+        return parse_ir(text, CONSTANTS)
+    except ParseError as error:
+        assert error.where is not None
+        assert error.where.startswith("line ")
+    except GraphError as error:
+        assert error.where is not None
+    return None
+
+
+def test_the_sample_is_a_graph() -> None:
+    graph = parsed(SAMPLE)
+
+    assert graph is not None
+    assert str(graph) == SAMPLE
+
+
+@settings(max_examples=1500)
+@given(damaged_texts())
+@example("graph g {" + "(" * 100_000)
+@example("graph g { return " + "[" * 100_000)
+@example("graph g {\n return @\"a\"(" + "[" * 100_000)
+@example("graph g {\n return ()\n}" + "#" * 100_000)
+@example('graph g { return "' + "\\" * 100_001)
+@example("graph g {" + '"a"() ' * 2 + "return " + "1" * 4000 + "}")
+def test_damaged_text_is_refused_or_is_a_graph_that_comes_back(text: str) -> None:
+    graph = parsed(text)
+
+    if graph is not None:
+        assert parse_ir(str(graph), CONSTANTS) == graph
+        assert graph.clone() == graph
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(max_size=40))
+def test_random_text_behind_a_good_start_is_refused_or_is_a_graph(text: str) -> None:
+    for start in ("", "graph g { ", "graph g { input %x: f32[2] ", "graph g { input %x: f32[2] %y: f32[2] = op(", "graph g { return "):
+        graph = parsed(start + text)
+        assert graph is None or parse_ir(str(graph)) == graph
+
+
+@given(st.text(string.printable, max_size=60))
+def test_tokens_cover_the_text_up_to_white_space_and_comments(text: str) -> None:
+    found: list[Any] = []
+    try:
+        found.extend(tokens(text))
+    except ParseError:
+        return
+    ends = [token.offset + len(token.text) + (token.kind == "value") for token in found]
+    gaps = [text[end : token.offset] for end, token in zip([0, *ends], found, strict=False)]
+    assert all(not gap.split("#")[0].strip() for gap in gaps)
+    assert found[-1].kind == "end"
