@@ -168,7 +168,7 @@ def test_results_never_require_gradients() -> None:
 
 
 def test_a_named_tuple_of_a_class_that_cannot_be_found_comes_back_as_a_look_alike() -> None:
-    local = collections.namedtuple("local", ["a", "b"])  # noqa: PYI024
+    local = collections.namedtuple("local", ["a", "b"])
     graph = extract_ir(Function(lambda x: local(x, x + 1)), (torch.ones(1),))
 
     result = execute_ir(graph, (torch.ones(1),))

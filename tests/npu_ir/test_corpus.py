@@ -43,20 +43,54 @@ def test_a_model_captured_without_weights_computes_what_eager_computes(case: Cas
     journey.check_execution(case, [graph, loaded], expected)
 
 
-NUMBERS_FROM_NOTHING = ("aranges", "linspace_logspace_eye", "random_factories", "integer_arithmetic", "windows_and_triangles")
+NUMBERS_FROM_NOTHING = (
+    "aranges",
+    "linspace_logspace_eye",
+    "random_factories",
+    "integer_arithmetic",
+    "windows_and_triangles",
+)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES if case.id in NUMBERS_FROM_NOTHING])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.id) for case in CASES if case.id in NUMBERS_FROM_NOTHING]
+)
 def test_the_default_dtype_of_the_process_has_no_influence(case: Case) -> None:
     expected = journey.run_eagerly(case)
-    graph = journey.capture_without_weights(case)
+    graph, given = journey.capture_without_weights(case), case.make_call()
 
     with float64_default():
-        given = case.make_call()
         torch.manual_seed(journey.RUN_SEED)
         result = execute_ir(graph, given.args, given.kwargs)
 
     assert_same(result, expected.result, "the result")
+
+
+# What a reader expects to be covered, by kind of operator.
+EXPECTED = {
+    "convolution": "conv1d conv2d conv3d conv_transpose2d convolution",
+    "linear": "linear addmm mm bmm matmul einsum",
+    "activation": "relu gelu silu sigmoid tanh leaky_relu hardswish",
+    "normalization": "batch_norm layer_norm group_norm instance_norm",
+    "pooling": "max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d",
+    "elementwise": "add sub mul div pow sqrt rsqrt neg abs exp log clamp",
+    "shape": "view reshape permute transpose flatten squeeze unsqueeze expand repeat",
+    "concatenation": "cat split chunk stack",
+    "reduction": "mean sum max min amax amin",
+    "attention": "softmax log_softmax scaled_dot_product_attention",
+    "indexing": "embedding select slice index gather",
+    "comparison": "eq ne lt gt where",
+    "casts": "to _to_copy contiguous clone",
+    "recurrent": "gru lstm",
+    "others": "dropout sort topk lerp addcmul",
+}
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_every_expected_operator_has_a_model(kind: str) -> None:
+    covered = {case.op.split(".")[1] for case in CASES if case.op}
+
+    assert set(EXPECTED[kind].split()) - covered == set()
 
 
 def test_every_model_has_a_name_of_its_own() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
+from npu_ir.types import dtype_name
 from tests.ops.cases import VARIANTS, dtype_order
 from tests.ops.outcomes import UNINITIALIZED, Outcome
 from tests.ops.workers import OpResult, Result
@@ -24,8 +25,9 @@ _MEANINGS = {
 }
 _NOT_EXPORTED = {Outcome.EAGER_REFUSES, Outcome.EXPORT_REFUSES}
 
-# Numbered symbols of torch.export, such as u12.
-_SYMBOL = re.compile(r"\b(u|s|zuf)\d+\b")
+# Numbered symbols of torch.export, such as u12, or a list of them; a tensor with its sizes.
+_SYMBOLS = re.compile(r"\b(u|s|zuf)\d+\b(, (u|s|zuf)\d+\b)*")
+_TENSOR = re.compile(r"FakeTensor\(\.\.\., .*")
 
 
 def format_report(torch_version: str, results: Sequence[OpResult]) -> str:
@@ -53,10 +55,10 @@ def _head(torch_version: str, results: Sequence[OpResult]) -> Iterator[str]:
     yield "<!-- written by nox -s ops -->"
     yield "# Operator coverage"
     yield ""
-    yield "Every operator of PyTorch's own test database (OpInfo) as a function, a method, in place (on an input, and"
-    yield "on a tensor made inside) and with `out=`, on"
-    yield "several samples and every dtype it supports on the CPU: captured, saved, loaded, run, and compared with PyTorch"
-    yield "to the bit. No tolerance is used anywhere. Run it yourself: `nox -s ops`."
+    yield "Every operator of PyTorch's own test database (OpInfo): as a function, a method, in place (on an input, and on a"
+    yield "tensor made inside) and with `out=`; on several samples, with every dtype it supports on the CPU. Each call is"
+    yield "captured, saved, loaded, run, and compared with PyTorch to the bit: no tolerance is used anywhere."
+    yield "Run it yourself: `nox -s ops`."
     yield ""
     yield f"- PyTorch {torch_version.partition('+')[0]}: {len(results)} operators, {outcomes.total()} calls"
     yield f"- **{_share(passed, exported)}** of the {exported} calls that `torch.export` exports pass,"
@@ -113,12 +115,12 @@ def _reasons(outcome: Outcome, results: Sequence[OpResult]) -> Iterator[str]:
 
 def _general(outcome: Outcome, reason: str) -> str:
     """Return a reason without what differs from call to call."""
-    if outcome is Outcome.EAGER_REFUSES:
-        return reason.partition(":")[0]  # what PyTorch says of a sample is no news
+    if outcome is Outcome.EAGER_REFUSES and reason.startswith("RuntimeError"):
+        return "RuntimeError"  # of shapes and dtypes that do not go together: no news
     if outcome is Outcome.SYMBOLIC_SIZE:
         op = reason.partition(" returns ")[0].rpartition(" ")[2]
         return f"{op} returns something whose size or value depends on data"
-    return _SYMBOL.sub(r"\1", reason)
+    return _SYMBOLS.sub(r"\1", _TENSOR.sub("FakeTensor(...)", reason))
 
 
 def _code(text: str) -> str:
@@ -138,13 +140,11 @@ def _table(results: Sequence[OpResult]) -> Iterator[str]:
         cells = [
             _cell(entry for entry in result.results if entry["variant"] == variant) for variant in VARIANTS
         ]
-        dtypes = sorted(
-            {entry["dtype"] for entry in result.results} - {""},
-            key=lambda name: dtype_order(getattr(torch, name)),
-        )
+        dtypes = {getattr(torch, entry["dtype"]) for entry in result.results if entry["dtype"]}
+        short = ", ".join(dtype_name(dtype) for dtype in sorted(dtypes, key=dtype_order))
         present = _outcomes(result.results)
         words = ", ".join(outcome.value for outcome in Outcome if present[outcome]) or "not run"
-        yield f"| `{result.op}` | {' | '.join(cells)} | {', '.join(dtypes)} | {words} |"
+        yield f"| `{result.op}` | {' | '.join(cells)} | {short} | {words} |"
 
 
 def _cell(entries: Iterable[Result]) -> str:

@@ -378,10 +378,12 @@ def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
             [
                 entry(Outcome.PASS),
                 entry(Outcome.PASS, variant=IN_PLACE),
-                entry(Outcome.EAGER_REFUSES, "TypeError: no"),
+                entry(Outcome.EAGER_REFUSES, "RuntimeError: of shapes"),
             ],
         ),
-        OpResult("equal", [entry(Outcome.EXPORT_REFUSES, "Guard: on u12")]),
+        OpResult(
+            "equal", [entry(Outcome.EXPORT_REFUSES, "Guard: on {u12, u3} of FakeTensor(..., size=(5, 2))")]
+        ),
         OpResult(
             "item",
             [
@@ -397,14 +399,14 @@ def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
     assert "PyTorch 2.0: 4 operators, 6 calls" in page
     assert "**75.00 %** of the 4 calls that `torch.export` exports pass,\n  0 fail" in page
     assert "2 operators have a call that `torch.export` exports; 1 of them pass every such call" in page
-    assert "- `Guard: on u`\n  <br>`equal` (1)" in page
-    assert "- `TypeError`\n  <br>`add` (1)" in page
+    assert "- `Guard: on {u} of FakeTensor(...)`\n  <br>`equal` (1)" in page
+    assert "- `RuntimeError`\n  <br>`add` (1)" in page
     assert (
         "- `aten.item.default returns something whose size or value depends on data`\n  <br>`item` (1)"
         in page
     )
     assert "no dtype for the CPU: `gpu_only`." in page
-    assert "| `add` | 1/1 |  | 1/1 |  |  | float32 | pass, eager refuses |" in page
+    assert "| `add` | 1/1 |  | 1/1 |  |  | f32 | pass, eager refuses |" in page
 
 
 def test_the_share_is_100_only_where_nothing_fails() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
@@ -19,15 +18,35 @@ function, module = CASES.function, CASES.module
 # Without gradients, eager runs a layer in eval mode as one fused operator; torch.export never does.
 FUSED: dict[str, Any] = {"tolerance": 2e-5, "reason": "eager takes its fused path, torch.export does not"}
 
+
 def heads() -> Call:
     return call(randn(2, 2, 5, 4), randn(2, 2, 5, 4), randn(2, 2, 5, 4))
 
 
-function("scaled_dot_product_attention", fn.scaled_dot_product_attention, heads, op="aten.scaled_dot_product_attention.default")
-function("attention_causal_scaled", lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3), heads)
-function("attention_boolean_mask", lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril().bool()), heads)
-function("attention_float_mask", lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, attn_mask=(q @ k.mT) * 0.1), heads)
-function("attention_with_dropout", lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, dropout_p=0.4), heads)
+function(
+    "scaled_dot_product_attention",
+    fn.scaled_dot_product_attention,
+    heads,
+    op="aten.scaled_dot_product_attention.default",
+)
+function(
+    "attention_causal_scaled",
+    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
+    heads,
+)
+function(
+    "attention_boolean_mask",
+    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril().bool()),
+    heads,
+)
+function(
+    "attention_float_mask",
+    lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, attn_mask=(q @ k.mT) * 0.1),
+    heads,
+)
+function(
+    "attention_with_dropout", lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, dropout_p=0.4), heads
+)
 
 
 class SelfAttention(nn.Module):
@@ -45,7 +64,13 @@ def tokens() -> Call:
 
 module("multihead_attention", lambda: SelfAttention(batch_first=True), tokens)
 module("multihead_attention_eval", lambda: SelfAttention(batch_first=True).eval(), tokens, **FUSED)
-module("multihead_attention_eval_without_grad", lambda: SelfAttention(batch_first=True).eval(), tokens, under=torch.no_grad, **FUSED)
+module(
+    "multihead_attention_eval_without_grad",
+    lambda: SelfAttention(batch_first=True).eval(),
+    tokens,
+    under=torch.no_grad,
+    **FUSED,
+)
 module("multihead_attention_dropout", lambda: SelfAttention(dropout=0.2), tokens)
 module("multihead_attention_bias_kv", lambda: SelfAttention(add_bias_kv=True, add_zero_attn=True), tokens)
 module(
@@ -58,7 +83,11 @@ module(
         key_padding_mask=torch.tensor([[False] * 5, [False] * 4 + [True]]),
     ),
 )
-module("multihead_attention_all_weights", lambda: SelfAttention(), lambda: call(randn(5, 2, 8), average_attn_weights=False))
+module(
+    "multihead_attention_all_weights",
+    lambda: SelfAttention(),
+    lambda: call(randn(5, 2, 8), average_attn_weights=False),
+)
 
 
 class CrossAttention(nn.Module):
@@ -70,7 +99,11 @@ class CrossAttention(nn.Module):
         return self.attention(q, k, v)[0]
 
 
-module("multihead_attention_of_other_sizes", CrossAttention, lambda: call(randn(3, 2, 8), randn(5, 2, 6), randn(5, 2, 4)))
+module(
+    "multihead_attention_of_other_sizes",
+    CrossAttention,
+    lambda: call(randn(3, 2, 8), randn(5, 2, 6), randn(5, 2, 4)),
+)
 
 
 def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:
@@ -79,14 +112,30 @@ def encoder_layer(**options: Any) -> nn.TransformerEncoderLayer:
 
 module("encoder_layer_training", encoder_layer, tokens)
 module("encoder_layer_eval", lambda: encoder_layer().eval(), tokens, **FUSED)
-module("encoder_layer_eval_without_grad", lambda: encoder_layer().eval(), tokens, under=torch.no_grad, **FUSED)
-module("encoder_layer_norm_first", lambda: encoder_layer(norm_first=True, activation="gelu", dropout=0.0), tokens)
-module("encoder_eval_without_grad", lambda: nn.TransformerEncoder(encoder_layer(), 2).eval(), tokens, under=torch.no_grad, **FUSED)
-module("decoder_layer", lambda: nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0), lambda: call(randn(3, 2, 8), randn(4, 2, 8)))
+module(
+    "encoder_layer_eval_without_grad", lambda: encoder_layer().eval(), tokens, under=torch.no_grad, **FUSED
+)
+module(
+    "encoder_layer_norm_first", lambda: encoder_layer(norm_first=True, activation="gelu", dropout=0.0), tokens
+)
+module(
+    "encoder_eval_without_grad",
+    lambda: nn.TransformerEncoder(encoder_layer(), 2).eval(),
+    tokens,
+    under=torch.no_grad,
+    **FUSED,
+)
+module(
+    "decoder_layer",
+    lambda: nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0),
+    lambda: call(randn(3, 2, 8), randn(4, 2, 8)),
+)
 module(
     "transformer",
     lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True),
-    lambda: call(randn(2, 3, 8), randn(2, 4, 8), tgt_mask=torch.ones(4, 4).triu(1).bool(), tgt_is_causal=True),
+    lambda: call(
+        randn(2, 3, 8), randn(2, 4, 8), tgt_mask=torch.ones(4, 4).triu(1).bool(), tgt_is_causal=True
+    ),
 )
 
 
@@ -101,49 +150,3 @@ class Rotary(nn.Module):
 
 
 module("rotary_embedding", Rotary, lambda: call(randn(2, 5, 4)))
-
-# Recurrent networks
-
-
-def sequence() -> Call:
-    return call(randn(4, 2, 3))
-
-
-module("gru", lambda: nn.GRU(3, 4), sequence, op="aten.gru.input")
-module("lstm", lambda: nn.LSTM(3, 4), sequence, op="aten.lstm.input")
-module("rnn_tanh", lambda: nn.RNN(3, 4), sequence, op="aten.rnn_tanh.input")
-module("rnn_relu", lambda: nn.RNN(3, 4, nonlinearity="relu"), sequence, op="aten.rnn_relu.input")
-module("lstm_with_projection", lambda: nn.LSTM(3, 4, proj_size=2), sequence)
-module("lstm_with_dropout", lambda: nn.LSTM(3, 4, num_layers=2, dropout=0.5), sequence)
-module("gru_unbatched", lambda: nn.GRU(3, 4), lambda: call(randn(4, 3)))
-module("lstm_given_state", lambda: nn.LSTM(3, 4, 2), lambda: call(randn(4, 2, 3), (randn(2, 2, 4), randn(2, 2, 4))))
-module("lstm_cell", lambda: nn.LSTMCell(3, 4), lambda: call(randn(2, 3), (randn(2, 4), randn(2, 4))))
-module("gru_cell", lambda: nn.GRUCell(3, 4), lambda: call(randn(2, 3)))
-
-for kind, layers, bidirectional, batch_first, bias in itertools.product(("LSTM", "GRU"), (1, 2), *[(False, True)] * 3):
-    CASES.module(
-        f"{kind.lower()}_layers{layers}_bi{bidirectional:d}_first{batch_first:d}_bias{bias:d}",
-        lambda kind=kind, layers=layers, options=dict(bidirectional=bidirectional, batch_first=batch_first, bias=bias): (
-            getattr(nn, kind)(3, 4, layers, **options)
-        ),
-        sequence,
-    )
-
-
-class Steps(nn.Module):
-    """A recurrent network as a Python loop over cells."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.GRUCell(3, 4)
-
-    def forward(self, x: Any) -> Any:
-        state = x.new_zeros(x.shape[1], 4)
-        states = []
-        for step in x:
-            state = self.cell(step, state)
-            states.append(state)
-        return torch.stack(states), state
-
-
-module("loop_over_cells", Steps, sequence)

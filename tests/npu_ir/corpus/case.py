@@ -117,11 +117,15 @@ class Table:
     def __iter__(self) -> Iterator[Case]:
         return iter(self.cases)
 
-    def module(self, id: str, build: Callable[[], nn.Module], inputs: Callable[[], Call], **options: Any) -> None:
+    def module(
+        self, id: str, build: Callable[[], nn.Module], inputs: Callable[[], Call], **options: Any
+    ) -> None:
         """Add the model that ``build`` makes."""
         self.cases.append(Case(id, build, inputs, **options))
 
-    def function(self, id: str, function: Callable[..., Any], inputs: Callable[[], Call], **options: Any) -> None:
+    def function(
+        self, id: str, function: Callable[..., Any], inputs: Callable[[], Call], **options: Any
+    ) -> None:
         """Add a model that calls ``function``."""
         self.module(id, lambda: Function(function), inputs, **options)
 

@@ -22,17 +22,33 @@ def one() -> Call:
 function("constant_scalar", lambda x: x * tensor(3.0), one)
 function("constant_list", lambda x: x + tensor([1.0, 2.0, 3.0, 4.0]), one)
 function("constant_nested_list", lambda x: x @ tensor([[1.0, 0.0], [0.5, 0.25], [2, 3], [4, 5]]), one)
-function("constant_of_each_number_type", lambda x: (tensor(True), tensor(3), tensor(2.5), tensor(1 + 2j), x), one)
+function(
+    "constant_of_each_number_type", lambda x: (tensor(True), tensor(3), tensor(2.5), tensor(1 + 2j), x), one
+)
 function("constant_of_numpy_array", lambda x: x + torch.from_numpy(numpy.arange(4, dtype=numpy.float32)), one)
 function("constant_as_tensor", lambda x: x + torch.as_tensor([1.0, 2.0, 3.0, 4.0]) + torch.asarray(2), one)
-function("constant_larger_than_the_text_shows", lambda x: x[:1, :1] + tensor([[float(i) for i in range(100)]]), one)
+function(
+    "constant_larger_than_the_text_shows", lambda x: x[:1, :1] + tensor([[float(i) for i in range(100)]]), one
+)
 function("constant_empty", lambda x: torch.cat([x, tensor([]).reshape(0, 4)]), one)
 function("constant_with_a_size_of_zero", lambda x: (torch.zeros(2, 0, 4), tensor([[], []]), x), one)
-function("constant_nan_and_infinity", lambda x: torch.where(x > 0, tensor(float("-inf")), tensor([math.nan, math.inf, -0.0, 1.0])), one)
+function(
+    "constant_nan_and_infinity",
+    lambda x: torch.where(x > 0, tensor(float("-inf")), tensor([math.nan, math.inf, -0.0, 1.0])),
+    one,
+)
 function("constant_used_twice", lambda x: (lambda t: x * t + t.sum())(tensor([1.0, 2.0, 3.0, 4.0])), one)
-function("constants_that_are_equal", lambda x: x * tensor([1.0, 2.0, 3.0, 4.0]) + tensor([1.0, 2.0, 3.0, 4.0]), one)
-function("constant_written_in_place", lambda x: (lambda t: (t.add_(x), t * 2))(tensor([1.0, 2.0, 3.0, 4.0]).repeat(3, 1)), one)
-function("constant_itself_written", lambda x: (lambda t: (t.add_(1), x * t)[1])(tensor([1.0, 2.0, 3.0, 4.0])), one)
+function(
+    "constants_that_are_equal", lambda x: x * tensor([1.0, 2.0, 3.0, 4.0]) + tensor([1.0, 2.0, 3.0, 4.0]), one
+)
+function(
+    "constant_written_in_place",
+    lambda x: (lambda t: (t.add_(x), t * 2))(tensor([1.0, 2.0, 3.0, 4.0]).repeat(3, 1)),
+    one,
+)
+function(
+    "constant_itself_written", lambda x: (lambda t: (t.add_(1), x * t)[1])(tensor([1.0, 2.0, 3.0, 4.0])), one
+)
 function("constant_index", lambda x: (x[tensor([2, 0])], x[[1, 1]], x[:, tensor([[0], [3]])]), one)
 
 
@@ -55,21 +71,65 @@ def constant_written_in_every_call_of_a_function(x: Any) -> Any:
 
     first = table()
     return x * first + table().add_(first)
+
+
 function("new_tensor", lambda x: x + x.new_tensor([1.0, 2.0, 3.0, 4.0]), one)
 
-for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.int16, torch.uint8, torch.int8, torch.bool, torch.complex64):
-    function(f"constant_{str(dtype)[6:]}", lambda x, d=dtype: (tensor([1, 0, 3, 2], dtype=d), x + tensor([1, 2, 0, 4], dtype=d)), one)
-for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64, torch.complex32):
+for dtype in (
+    torch.bfloat16,
+    torch.float16,
+    torch.float64,
+    torch.int16,
+    torch.uint8,
+    torch.int8,
+    torch.bool,
+    torch.complex64,
+):
+    function(
+        f"constant_{str(dtype)[6:]}",
+        lambda x, d=dtype: (tensor([1, 0, 3, 2], dtype=d), x + tensor([1, 2, 0, 4], dtype=d)),
+        one,
+    )
+for dtype in (
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.complex32,
+):
     function(f"constant_{str(dtype)[6:]}", lambda x, d=dtype: (tensor([1.0, 0.5, 3.0]).to(d), x), one)
 
-function("aranges", lambda x: (arange(4), arange(1, 4), arange(0, 1, 0.25), arange(3, dtype=torch.float16), x), one)
-function("zeros_ones_full", lambda x: x * torch.ones(4) + torch.zeros(3, 4) + torch.full((4,), 2.5) + torch.full((), 3), one)
-function("linspace_logspace_eye", lambda x: (torch.linspace(0, 1, 4), torch.logspace(0, 2, 3), torch.eye(3, 4) + x), one)
-function("new_factories", lambda x: (x.new_zeros(2), x.new_ones(2, dtype=torch.int32), x.new_full((2,), 7), torch.ones_like(x)), one)
-function("windows_and_triangles", lambda x: (torch.hamming_window(4), torch.tril_indices(3, 3), torch.triu(torch.ones(3, 4)) * x), one)
+function(
+    "aranges", lambda x: (arange(4), arange(1, 4), arange(0, 1, 0.25), arange(3, dtype=torch.float16), x), one
+)
+function(
+    "zeros_ones_full",
+    lambda x: x * torch.ones(4) + torch.zeros(3, 4) + torch.full((4,), 2.5) + torch.full((), 3),
+    one,
+)
+function(
+    "linspace_logspace_eye",
+    lambda x: (torch.linspace(0, 1, 4), torch.logspace(0, 2, 3), torch.eye(3, 4) + x),
+    one,
+)
+function(
+    "new_factories",
+    lambda x: (x.new_zeros(2), x.new_ones(2, dtype=torch.int32), x.new_full((2,), 7), torch.ones_like(x)),
+    one,
+)
+function(
+    "windows_and_triangles",
+    lambda x: (torch.hamming_window(4), torch.tril_indices(3, 3), torch.triu(torch.ones(3, 4)) * x),
+    one,
+)
 function("causal_mask", lambda x: x.masked_fill(torch.full((3, 4), float("-inf")).triu(1) < 0, -1.0), one)
 function("scalar_tensor_and_item_free", lambda x: x * torch.scalar_tensor(2.0) / math.sqrt(x.shape[-1]), one)
-function("factories_with_layout_and_device", lambda x: torch.zeros(3, 4, layout=torch.strided, device="cpu", pin_memory=False) + x, one)
+function(
+    "factories_with_layout_and_device",
+    lambda x: torch.zeros(3, 4, layout=torch.strided, device="cpu", pin_memory=False) + x,
+    one,
+)
 function("factory_on_the_device_of_the_input", lambda x: x + arange(4, device=x.device, dtype=x.dtype), one)
 
 

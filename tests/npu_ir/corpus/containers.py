@@ -38,7 +38,10 @@ _pytree.register_pytree_node(
     serialized_type_name="tests.PairList",
     to_dumpable_context=str,
     from_dumpable_context=int,
-    flatten_with_keys_fn=lambda pairs: ([(_pytree.SequenceKey(i), item) for i, item in enumerate(pairs.items)], len(pairs.items)),
+    flatten_with_keys_fn=lambda pairs: (
+        [(_pytree.SequenceKey(i), item) for i, item in enumerate(pairs.items)],
+        len(pairs.items),
+    ),
 )
 
 

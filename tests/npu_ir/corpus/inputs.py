@@ -86,12 +86,16 @@ class VariadicKeywords(nn.Module):
 
 
 CASES.module(
-    "variadic_keywords", VariadicKeywords, lambda: call(randn(2), randn(2), randn(2), scale=0.5, b=randn(2), a=randn(2))
+    "variadic_keywords",
+    VariadicKeywords,
+    lambda: call(randn(2), randn(2), randn(2), scale=0.5, b=randn(2), a=randn(2)),
 )
 
 
 class Defaults(nn.Module):
-    def forward(self, x: Any, mask: Any = None, scale: float = 2.0, *, bias: Any = None, causal: bool = False) -> Any:
+    def forward(
+        self, x: Any, mask: Any = None, scale: float = 2.0, *, bias: Any = None, causal: bool = False
+    ) -> Any:
         y = x * scale if mask is None else x * mask
         return (y if bias is None else y + bias) * (1 if causal else -1)
 
@@ -134,8 +138,14 @@ def twice() -> Call:
 
 function("same_tensor_twice", lambda x, y: x * 2 - y, twice)
 function("same_tensor_twice_and_changed", lambda x, y: (x.add_(1), x * 2 - y)[1], twice)
-function("same_tensor_twice_in_a_container", lambda tree: tree[0] - tree[1] * 2, lambda: (lambda x: call([x, x]))(randn(2)))
-function("same_tensor_by_keyword", lambda x, y, z: x - y + 3 * z, lambda: (lambda x: call(x, z=x, y=x))(randn(2)))
+function(
+    "same_tensor_twice_in_a_container",
+    lambda tree: tree[0] - tree[1] * 2,
+    lambda: (lambda x: call([x, x]))(randn(2)),
+)
+function(
+    "same_tensor_by_keyword", lambda x, y, z: x - y + 3 * z, lambda: (lambda x: call(x, z=x, y=x))(randn(2))
+)
 function("unused_input", lambda x, y, z=None: x + 1, lambda: call(randn(2), randn(3), randn(4)))
 function("all_inputs_unused", lambda x, tree: torch.ones(2), lambda: call(randn(2), {"a": [randn(1)]}))
 function("input_requires_grad", lambda x: x * x, lambda: call(randn(3, requires_grad=True)))
@@ -144,6 +154,16 @@ function("input_is_transposed", lambda x: x.reshape(-1) * 2, lambda: call(randn(
 function("input_is_a_slice", lambda x: x.reshape(-1) * 2, lambda: call(randn(6, 8)[1:5:2, ::3]))
 function("input_is_expanded", lambda x: x + 1, lambda: call(randn(3, 1).expand(3, 4)))
 function("input_is_overlapping", lambda x: x.sum(1), lambda: call(randn(8).as_strided((3, 4), (1, 1))))
-function("input_is_0d_and_empty", lambda x, y: (x + y.sum(), y * x), lambda: call(torch.tensor(2.0), randn(0, 3)))
-function("many_inputs", lambda *xs: sum((i * x for i, x in enumerate(xs)), xs[0]), lambda: call(*(randn(2) for _ in range(40))))
-function("names_of_python_builtins", lambda input, len, id: input - len * id, lambda: call(randn(2), len=randn(2), id=randn(2)))
+function(
+    "input_is_0d_and_empty", lambda x, y: (x + y.sum(), y * x), lambda: call(torch.tensor(2.0), randn(0, 3))
+)
+function(
+    "many_inputs",
+    lambda *xs: sum((i * x for i, x in enumerate(xs)), xs[0]),
+    lambda: call(*(randn(2) for _ in range(40))),
+)
+function(
+    "names_of_python_builtins",
+    lambda input, len, id: input - len * id,
+    lambda: call(randn(2), len=randn(2), id=randn(2)),
+)

@@ -118,7 +118,11 @@ def check_graph(case: Case, graph: Graph, folder: Path) -> Graph:
 
 
 def _through_text(graph: Graph, folder: Path) -> Graph:
-    data = {value.argument.target: value.argument.data for value in graph.arguments if value.argument.data is not None}
+    data = {
+        value.argument.target: value.argument.data
+        for value in graph.arguments
+        if value.argument.data is not None
+    }
     return parse_ir(str(graph), constants=data)
 
 
@@ -145,12 +149,16 @@ def check_execution(case: Case, graphs: list[Graph], expected: Eager) -> None:
         assert_same(result, expected.result, "the result", case.tolerance)
         _check_mutations(case, graph, mutations, expected)
         assert not changed(before, tensors_of(twin)), "execution changed the weights"
-        assert not changed(input_tensors(case.make_call()), input_tensors(given)), "execution changed an input"
+        assert not changed(input_tensors(case.make_call()), input_tensors(given)), (
+            "execution changed an input"
+        )
 
 
 def _check_mutations(case: Case, graph: Graph, mutations: dict[str, torch.Tensor], expected: Eager) -> None:
     """Fail unless all that eager changed is in ``mutations``, with the content that eager left behind."""
-    names = {index: leaf.argument.target for index, leaf in enumerate(graph.call[1]) if isinstance(leaf, Value)}
+    names = {
+        index: leaf.argument.target for index, leaf in enumerate(graph.call[1]) if isinstance(leaf, Value)
+    }
     afterwards = {**expected.state, **{names[index]: tensor for index, tensor in expected.inputs.items()}}
     unseen = {names.get(key, key) for key in expected.changes} - mutations.keys()
     assert not unseen, f"eager changes {sorted(unseen)}, the graph only {sorted(mutations)}"

@@ -12,7 +12,13 @@ from torch.utils import _pytree
 from tests.npu_ir.corpus.case import Call
 from tests.npu_ir.corpus.comparison import same_bits
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks", "_load_state_dict_pre_hooks")
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+)
 
 
 def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -40,7 +46,9 @@ def changed(before: dict[Any, torch.Tensor], after: dict[Any, torch.Tensor]) -> 
 
 def appearance(model: nn.Module) -> list[Any]:
     """Return all of a model that extraction must leave alone, except what its tensors hold."""
-    return [line for name, module in model.named_modules(remove_duplicate=False) for line in _seen(name, module)]
+    return [
+        line for name, module in model.named_modules(remove_duplicate=False) for line in _seen(name, module)
+    ]
 
 
 def _seen(name: str, module: nn.Module) -> Iterator[Any]:

@@ -19,13 +19,19 @@ def one() -> Call:
     return call(randn(4, 3))
 
 
-def refuse(id: str, model: Any, match: str, inputs: Any = one, error: type[Exception] = ConversionError) -> None:
+def refuse(
+    id: str, model: Any, match: str, inputs: Any = one, error: type[Exception] = ConversionError
+) -> None:
     REFUSED.append(Refusal(id, model, inputs, error, match))
 
 
 # Sizes and numbers that depend on data
 
-refuse("nonzero", lambda x: x.nonzero(), r"aten.nonzero.default returns a tensor of shape \[u0, 2\]: dimension 0 is symbolic")
+refuse(
+    "nonzero",
+    lambda x: x.nonzero(),
+    r"aten.nonzero.default returns a tensor of shape \[u0, 2\]: dimension 0 is symbolic",
+)
 refuse("boolean_mask", lambda x: x[x > 0], r"aten.index.Tensor returns .*dimension 0 is symbolic")
 refuse("masked_select", lambda x: x.masked_select(x > 0).sum(), r"dimension 0 is symbolic")
 refuse("where_with_one_argument", lambda x: torch.where(x > 0), r"is symbolic")
@@ -47,13 +53,29 @@ refuse(
 )
 refuse(
     "while_loop",
-    lambda x: torch._higher_order_ops.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (tensor(0), x)),
+    lambda x: torch._higher_order_ops.while_loop(
+        lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (tensor(0), x)
+    ),
     r"control-flow op while_loop",
 )
-refuse("scan", lambda x: torch._higher_order_ops.scan(lambda a, b: (a + b, a * b), x[0], x), r"control-flow op scan")
+refuse(
+    "scan",
+    lambda x: torch._higher_order_ops.scan(lambda a, b: (a + b, a * b), x[0], x),
+    r"control-flow op scan",
+)
 refuse("map", lambda x: torch._higher_order_ops.map(lambda row: row * 2, x), r"control-flow op map")
-refuse("branch_on_data", lambda x: x + 1 if x.sum() > 0 else x, r"torch.export cannot capture \w+: .*data-dependent", error=ExportError)
-refuse("loop_over_data", lambda x: sum(x for _ in range(int(x[0, 0]))), r"cannot capture .*data-dependent", error=ExportError)
+refuse(
+    "branch_on_data",
+    lambda x: x + 1 if x.sum() > 0 else x,
+    r"torch.export cannot capture \w+: .*data-dependent",
+    error=ExportError,
+)
+refuse(
+    "loop_over_data",
+    lambda x: sum(x for _ in range(int(x[0, 0]))),
+    r"cannot capture .*data-dependent",
+    error=ExportError,
+)
 refuse("assert_on_data", lambda x: x if bool((x > -100).all()) else -x, r"cannot capture", error=ExportError)
 
 # What torch.export refuses
@@ -63,10 +85,27 @@ refuse("shapes_that_do_not_fit", lambda x: x @ x, r"cannot capture .*reduction d
 refuse("numpy_in_forward", lambda x: torch.from_numpy(x.numpy() * 2), r"cannot capture", error=ExportError)
 refuse("an_object_returned", lambda x: object(), r"cannot capture", error=ExportError)
 refuse("nan_returned", lambda x: (x, float("nan")), r"cannot capture .*nan", error=ExportError)
-refuse("a_dtype_passed", lambda x, d: x.to(d), r"Unsupported input type", lambda: call(randn(2), torch.float64), ExportError)
-refuse("container_without_key_paths", lambda x: x["a"], r"flatten_with_keys_fn", lambda: call(ModelOutput(a=randn(2))), ExportError)
+refuse(
+    "a_dtype_passed",
+    lambda x, d: x.to(d),
+    r"Unsupported input type",
+    lambda: call(randn(2), torch.float64),
+    ExportError,
+)
+refuse(
+    "container_without_key_paths",
+    lambda x: x["a"],
+    r"flatten_with_keys_fn",
+    lambda: call(ModelOutput(a=randn(2))),
+    ExportError,
+)
 refuse("wrong_arguments", lambda x: x, r"cannot capture", lambda: call(randn(2), y=randn(2)), ExportError)
-refuse("batch_norm_with_cumulative_average", lambda: nn.BatchNorm1d(3, momentum=None), r"data-dependent", error=ExportError)
+refuse(
+    "batch_norm_with_cumulative_average",
+    lambda: nn.BatchNorm1d(3, momentum=None),
+    r"data-dependent",
+    error=ExportError,
+)
 refuse(
     "mask_checked_for_causality",
     lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 1, 4), 1),
@@ -80,12 +119,18 @@ refuse(
 refuse("sparse_result", lambda x: x.to_sparse(), r"layout torch.sparse_coo")
 refuse("sparse_product", lambda x: torch.sparse.mm(x.to_sparse(), x.T), r"layout torch.sparse_coo")
 refuse("dict_with_object_keys", lambda x: {Key(): x}, r"not plain data")
-refuse("defaultdict_of_a_lambda", lambda x: collections.defaultdict(lambda: 1, a=x), r"cannot be written down")
+refuse(
+    "defaultdict_of_a_lambda", lambda x: collections.defaultdict(lambda: 1, a=x), r"cannot be written down"
+)
 refuse("input_transposed_in_place", lambda x: x.t_(), r"changes the shape or strides of 'args_0'")
 refuse("input_resized", lambda x: x.resize_(2, 2), r"changes the shape|cannot")
 
 
-refuse("gradient_by_torch_func", lambda x: torch.func.grad(lambda y: (y**2).sum())(x), r"a tensor that torch.func differentiates")
+refuse(
+    "gradient_by_torch_func",
+    lambda x: torch.func.grad(lambda y: (y**2).sum())(x),
+    r"a tensor that torch.func differentiates",
+)
 refuse(
     "a_generator_of_its_own",
     lambda x: x + torch.rand(3, generator=torch.Generator()),
@@ -128,10 +173,22 @@ class CacheOfAnotherDtype(GrowingCache):
         return x
 
 
-refuse("buffer_registered_in_forward", LateBuffer, r"forward registers, replaces or removes mask\n  at: LateBuffer")
+refuse(
+    "buffer_registered_in_forward",
+    LateBuffer,
+    r"forward registers, replaces or removes mask\n  at: LateBuffer",
+)
 refuse("module_added_in_forward", LateModule, r"forward registers, replaces or removes inner.0\n")
-refuse("buffer_that_grows", GrowingCache, r"b_keys is f32\[1, 3\], and forward replaces it by a tensor that is f32\[5, 3\]")
-refuse("buffer_that_changes_its_dtype", CacheOfAnotherDtype, r"is f32\[1, 3\], and forward replaces it by a tensor that is f64\[1, 3\]")
+refuse(
+    "buffer_that_grows",
+    GrowingCache,
+    r"b_keys is f32\[1, 3\], and forward replaces it by a tensor that is f32\[5, 3\]",
+)
+refuse(
+    "buffer_that_changes_its_dtype",
+    CacheOfAnotherDtype,
+    r"is f32\[1, 3\], and forward replaces it by a tensor that is f64\[1, 3\]",
+)
 refuse("lazy_module", lambda: nn.LazyLinear(3), r"uninitialized parameter", error=ExportError)
 
 
@@ -144,7 +201,12 @@ def overlapping() -> Call:
     return call(x[:3], x[1:])
 
 
-refuse("overlapping_inputs_changed", lambda x, y: x.add_(1) + y, r"overlap in memory, and one of them is changed", overlapping)
+refuse(
+    "overlapping_inputs_changed",
+    lambda x, y: x.add_(1) + y,
+    r"overlap in memory, and one of them is changed",
+    overlapping,
+)
 
 
 class OverlappingBuffers(nn.Module):
@@ -158,4 +220,9 @@ class OverlappingBuffers(nn.Module):
         return self.tail
 
 
-refuse("overlapping_buffers_changed", OverlappingBuffers, r"state, tail overlap in memory", lambda: call(randn(4)))
+refuse(
+    "overlapping_buffers_changed",
+    OverlappingBuffers,
+    r"state, tail overlap in memory",
+    lambda: call(randn(4)),
+)

@@ -56,7 +56,7 @@ CASES.function("no_grad_everywhere", decorated, lambda: call(randn(3, 3)))
 def no_grad_region_with_many_results(x: Any) -> Any:
     with torch.no_grad():
         values, indices = x.topk(2)
-        unused = x.exp()
+        x.exp()  # nothing reads it
         y = values.sum() + 1
     return {"i": indices, "v": values, "y": y}
 
@@ -128,13 +128,27 @@ CASES.module("autocast_decorator", HalfConvolution, lambda: call(randn(2, 1, 5, 
 CASES.module("autocast_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=bfloat16)
 CASES.module(
     "autocast_around_capture_of_mixed_ops",
-    lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.Softmax(-1)),
+    lambda: nn.Sequential(
+        nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU(inplace=True), nn.Linear(4, 4), nn.Softmax(-1)
+    ),
     lambda: call(randn(2, 4)),
     under=bfloat16,
 )
-CASES.function("autocast_to_half", lambda x: (x @ x) * 2, lambda: call(randn(3, 3)), under=lambda: torch.autocast("cpu", dtype=torch.float16))
-CASES.module("no_grad_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=torch.no_grad)
-CASES.module("inference_mode_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=torch.inference_mode)
+CASES.function(
+    "autocast_to_half",
+    lambda x: (x @ x) * 2,
+    lambda: call(randn(3, 3)),
+    under=lambda: torch.autocast("cpu", dtype=torch.float16),
+)
+CASES.module(
+    "no_grad_around_capture", lambda: nn.Linear(4, 4), lambda: call(randn(2, 4)), under=torch.no_grad
+)
+CASES.module(
+    "inference_mode_around_capture",
+    lambda: nn.Linear(4, 4),
+    lambda: call(randn(2, 4)),
+    under=torch.inference_mode,
+)
 
 
 def conv() -> Call:

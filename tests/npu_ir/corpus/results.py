@@ -26,7 +26,11 @@ function("returns_tuple_of_one", lambda x: (x + 1,), one)
 function("returns_nested_tuples", lambda x: ((x, (x + 1,)), ()), one)
 function("returns_namedtuple", lambda x: Pair(x + 1, Pair(None, x)), one)
 function("returns_torch_return_type", lambda x: torch.max(x, dim=1), one)
-function("returns_return_types_nested", lambda x: {"top": x.topk(2), "slogdet": torch.linalg.slogdet(x[:, :2])}, one)
+function(
+    "returns_return_types_nested",
+    lambda x: {"top": x.topk(2), "slogdet": torch.linalg.slogdet(x[:, :2])},
+    one,
+)
 function("returns_dataclass", lambda x: DataPair(x + 1, {"y": x}), one)
 function("returns_ordereddict", lambda x: collections.OrderedDict(b=x + 1, a=x), one)
 function("returns_defaultdict", lambda x: collections.defaultdict(list, b=[x + 1], a=[]), one)
@@ -38,7 +42,11 @@ function("returns_odd_keys", lambda x: {3: x + 1, "x y": x, "": x, None: x, True
 function("returns_none", lambda x: None, one)
 function("returns_nothing", lambda x: (), one)
 function("returns_scalars", lambda x: (x + 1, 3, 0.5, True, None, "text", float("-inf"), -0.0), one)
-function("returns_scalar_arguments", lambda x, n, s: {"n": n, "s": s, "m": n + 1, "x": x}, lambda: call(randn(2), 3, "mode"))
+function(
+    "returns_scalar_arguments",
+    lambda x, n, s: {"n": n, "s": s, "m": n + 1, "x": x},
+    lambda: call(randn(2), 3, "mode"),
+)
 function("returns_shape", lambda x: (x.shape, x.size(0), x.dim(), list(x.shape)), one)
 function("returns_input", lambda x: x, one)
 function("returns_inputs", lambda x, tree: (tree, x, x + 1), lambda: call(randn(2), {"a": [randn(2)]}))

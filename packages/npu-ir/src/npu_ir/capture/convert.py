@@ -296,7 +296,7 @@ def _cast(converter: Converter, node: Node, inputs: Sequence[Value], dtype: torc
             "aten._to_copy.default",
             [value],
             {"dtype": dtype},
-            types=dataclasses.replace(value.type, dtype=dtype),  # type: ignore[type-var]
+            types=dataclasses.replace(value.tensor_type, dtype=dtype),
             operands=["self"],
             name="_to_copy",
         )

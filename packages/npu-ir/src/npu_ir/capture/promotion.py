@@ -59,4 +59,8 @@ def _result_dtypes(
             result: Any = op(*args, **kwargs)
         except (RuntimeError, TypeError):  # it does not take the operands so prepared
             return []
-    return [leaf.dtype for leaf in _torch.tree_leaves(result) if isinstance(leaf, torch.Tensor) and _is_inexact(leaf.dtype)]
+    return [
+        leaf.dtype
+        for leaf in _torch.tree_leaves(result)
+        if isinstance(leaf, torch.Tensor) and _is_inexact(leaf.dtype)
+    ]

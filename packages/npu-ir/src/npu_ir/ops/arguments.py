@@ -51,7 +51,7 @@ def flatten_arguments(
         is_value: Tells the arguments that are values of the graph from plain data.
 
     Raises:
-        GraphError: Too many or unknown arguments, or a list that mixes values with plain data.
+        GraphError: Too many or unknown arguments, or a list of tensors with something else in it.
     """
     given = _by_name(schema, args, kwargs)
     inputs: list[Any] = []
@@ -66,10 +66,8 @@ def flatten_arguments(
         if is_value(value):
             inputs.append(value)
             operands.append(arg.name)
-        elif arg.kind is ArgKind.TENSOR_LIST or arg.kind is ArgKind.OPTIONAL_TENSOR_LIST:
-            elements = {index: item for index, item in enumerate(value or ()) if item is not None}
-            if not all(map(is_value, elements.values())):
-                raise GraphError(f"argument {arg.name!r} of {schema.op} mixes tensors and plain data: {value!r}")
+        elif arg.kind in _LISTS:
+            elements = _elements(schema, arg, value or (), is_value)
             inputs += elements.values()
             operands += [list_operand(arg.name, index) for index in elements]
             if arg.kind is ArgKind.TENSOR_LIST:
@@ -78,11 +76,20 @@ def flatten_arguments(
                 masks.append([item is None for item in value or ()])
         elif not (value is None and arg.kind is ArgKind.OPTIONAL_TENSOR):
             attrs[arg.name] = value
-    if sizes:
-        attrs[LIST_SIZES] = sizes
-    if masks:
-        attrs[NONE_MASKS] = masks
-    return FlatArguments(tuple(inputs), tuple(operands), attrs)
+    record = {name: entries for name, entries in ((LIST_SIZES, sizes), (NONE_MASKS, masks)) if entries}
+    return FlatArguments(tuple(inputs), tuple(operands), {**attrs, **record})
+
+
+def _elements(
+    schema: OpSchema, arg: SchemaArg, items: Sequence[Any], is_value: Callable[[Any], bool]
+) -> dict[int, Any]:
+    """Return the values in a list argument by their place; None leaves a gap."""
+    elements = {index: item for index, item in enumerate(items) if item is not None}
+    if not all(map(is_value, elements.values())):
+        raise GraphError(f"argument {arg.name!r} of {schema.op} mixes tensors and plain data: {items!r}")
+    if arg.kind is ArgKind.TENSOR_LIST and len(elements) < len(items):
+        raise GraphError(f"argument {arg.name!r} of {schema.op} is a list of tensors without None: {items!r}")
+    return elements
 
 
 def record_problem(attrs: Mapping[str, Literal]) -> str | None:

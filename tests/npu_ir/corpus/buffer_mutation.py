@@ -1,4 +1,4 @@
-"""Models that change their inputs, buffers and parameters."""
+"""Models that change their buffers and parameters."""
 
 from __future__ import annotations
 
@@ -15,87 +15,6 @@ module = CASES.module
 
 def images() -> Call:
     return call(randn(3, 2, 4, 4))
-
-
-# Inputs
-
-add = CASES.add(lambda: call(randn(3, 3), randn(3, 3)))
-
-
-@add
-def input_changed(x: Any, y: Any) -> Any:
-    x.add_(1)
-    return x + y
-
-
-@add
-def input_changed_and_nothing_returned(x: Any, y: Any) -> Any:
-    y.copy_(x)
-
-
-@add
-def input_changed_and_returned(x: Any, y: Any) -> Any:
-    return x.mul_(2), x[0], y
-
-
-@add
-def input_changed_through_a_view(x: Any, y: Any) -> Any:
-    x[0].copy_(y[1])
-    x.T[1:].zero_()
-    return x.sum()
-
-
-@add
-def inputs_changed_by_each_other(x: Any, y: Any) -> Any:
-    x.add_(y)
-    y.mul_(x)
-    return y - x
-
-
-@add
-def input_changed_after_it_was_read(x: Any, y: Any) -> Any:
-    before = x * y
-    x.zero_()
-    return before, x + y
-
-
-@add
-def input_written_with_what_it_holds(x: Any, y: Any) -> Any:
-    x.add_(0)
-    return x * y
-
-
-@add
-def input_changed_under_no_grad(x: Any, y: Any) -> Any:
-    with torch.no_grad():
-        x[1] += y[0]
-    return x
-
-
-@add
-def input_changed_through_an_alias(x: Any, y: Any) -> Any:
-    x.reshape(9).add_(y.view(-1))
-    x.detach().relu_()
-    return x
-
-
-CASES.function(
-    "inputs_in_containers_changed",
-    lambda tree, *, out: out.add_(tree["a"][0].mul_(2)),
-    lambda: call({"a": [randn(2)]}, out=randn(2)),
-)
-CASES.function("list_of_inputs_changed", lambda xs: [x.add_(i) for i, x in enumerate(xs)], lambda: call([randn(2), randn(2)]))
-
-
-def twice() -> Call:
-    x = randn(3)
-    return call(x, x)
-
-
-CASES.function("same_input_changed_twice", lambda x, y: (x.add_(1), y.mul_(2), x - 3 * y)[2], twice)
-CASES.function("same_input_seen_through_the_other", lambda x, y: (y[0].fill_(9), x.clone())[1], twice)
-
-# Buffers
 
 
 class Counter(nn.Module):
@@ -231,8 +150,24 @@ module("batch_norm1d_training", lambda: nn.BatchNorm1d(3), lambda: call(randn(4,
 module("batch_norm2d_training", lambda: nn.BatchNorm2d(2), images)
 module("batch_norm3d_training", lambda: nn.BatchNorm3d(2), lambda: call(randn(2, 2, 2, 2, 2)))
 module("batch_norm_training_without_affine", lambda: nn.BatchNorm2d(2, affine=False), images)
-module("batch_norm_called_twice", lambda: (lambda bn: nn.Sequential(bn, nn.ReLU(inplace=True), bn))(nn.BatchNorm2d(2)), images)
+module(
+    "batch_norm_called_twice",
+    lambda: (lambda bn: nn.Sequential(bn, nn.ReLU(inplace=True), bn))(nn.BatchNorm2d(2)),
+    images,
+)
 module("instance_norm_with_statistics", lambda: nn.InstanceNorm2d(2, track_running_stats=True), images)
-module("instance_norm1d_affine_with_statistics", lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True), lambda: call(randn(3, 2, 5)))
-module("instance_norm_with_statistics_eval", lambda: nn.InstanceNorm2d(2, track_running_stats=True).eval(), images)
-module("conv_bn_relu_training", lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Dropout(0.3)), images)
+module(
+    "instance_norm1d_affine_with_statistics",
+    lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True),
+    lambda: call(randn(3, 2, 5)),
+)
+module(
+    "instance_norm_with_statistics_eval",
+    lambda: nn.InstanceNorm2d(2, track_running_stats=True).eval(),
+    images,
+)
+module(
+    "conv_bn_relu_training",
+    lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.Dropout(0.3)),
+    images,
+)
