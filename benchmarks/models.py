@@ -32,7 +32,9 @@ class GptBlock(nn.Module):
 class Gpt(nn.Module):
     """A GPT with tied embeddings."""
 
-    def __init__(self, layers: int, width: int = 64, heads: int = 4, vocabulary: int = 1000, length: int = 32) -> None:
+    def __init__(
+        self, layers: int, width: int = 64, heads: int = 4, vocabulary: int = 1000, length: int = 32
+    ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)

@@ -107,7 +107,10 @@ def scaling(sizes: list[int]) -> list[dict[str, Any]]:
                 "load": lambda: load_ir(path),
             }
             cost = {name: seconds(step) / size * 1e6 for name, step in steps.items()}
-        print(f"{size:>7} nodes, us per node: " + "  ".join(f"{name} {value:.1f}" for name, value in cost.items()))
+        print(
+            f"{size:>7} nodes, us per node: "
+            + "  ".join(f"{name} {value:.1f}" for name, value in cost.items())
+        )
         results.append({"nodes": size, "us_per_node": cost})
     return results
 
@@ -124,7 +127,13 @@ def huge_model() -> dict[str, Any]:
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
     parameters = sum(value.tensor_type.numel for value in graph.parameters.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"parameters": parameters, "nodes": len(graph), "seconds": elapsed, "peak_bytes": peak, "file_bytes": size}
+    return {
+        "parameters": parameters,
+        "nodes": len(graph),
+        "seconds": elapsed,
+        "peak_bytes": peak,
+        "file_bytes": size,
+    }
 
 
 def main() -> None:
@@ -144,9 +153,13 @@ def main() -> None:
         "ResNet-50, training": models.resnet50(training=True),
     }
     results["capture"] = [capture_costs(name, *case, options.repeat) for name, case in cases.items()]
-    results["interpreter"] = [interpreter_cost(name, *case, options.repeat) for name, case in list(cases.items())[:2]]
+    results["interpreter"] = [
+        interpreter_cost(name, *case, options.repeat) for name, case in list(cases.items())[:2]
+    ]
     results["scaling"] = scaling([1_000, 10_000, 100_000])
-    huge = json.loads(subprocess.check_output([sys.executable, __file__, "--huge"], text=True).splitlines()[-1])
+    huge = json.loads(
+        subprocess.check_output([sys.executable, __file__, "--huge"], text=True).splitlines()[-1]
+    )
     print(
         f"{huge['parameters'] / 1e9:.1f}B-parameter decoder: {huge['nodes']} nodes in {huge['seconds']:.1f} s, "
         f"peak memory {huge['peak_bytes'] / 2**30:.2f} GiB, graph file {huge['file_bytes'] / 1e6:.2f} MB"

@@ -41,7 +41,9 @@ A, B, C, D, E = (Input(name) for name in "ABCDE")
 def library() -> Iterator[None]:
     """Ops with the kinds of arguments that no ATen op has, or has in this order."""
     lib = torch.library.Library("test_arguments", "DEF")
-    lib.define("defaults(Tensor a, int n=3, Tensor? b=None, float f=0.5, *, bool flag=False, Tensor? c=None) -> Tensor")
+    lib.define(
+        "defaults(Tensor a, int n=3, Tensor? b=None, float f=0.5, *, bool flag=False, Tensor? c=None) -> Tensor"
+    )
     lib.define("lists(Tensor[] a, Tensor?[] b, Tensor c, Tensor[]? d=None, *, Tensor[] e) -> Tensor")
     lib.define("optional_between(Tensor? a, Tensor b, Tensor? c) -> Tensor")
     lib.define("scalars(Scalar s, Tensor a, int[] sizes, str text, Device? device=None) -> Tensor")
@@ -60,7 +62,9 @@ def is_input(argument: Any) -> bool:
     return isinstance(argument, Input)
 
 
-def bound(op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], operands: Sequence[str] | None = None) -> tuple[list[Any], dict[str, Any]]:
+def bound(
+    op_type: str, inputs: Sequence[Any], attrs: Mapping[str, Any], operands: Sequence[str] | None = None
+) -> tuple[list[Any], dict[str, Any]]:
     binding = bind_arguments(schema(op_type), len(inputs), operands, attrs)
     return binding.arguments(inputs, CPU)
 
@@ -112,7 +116,12 @@ CALLS = [
 
 @pytest.mark.parametrize(("op_type", "args", "kwargs", "inputs", "operands", "attrs"), CALLS)
 def test_a_call_is_taken_apart_and_comes_back(
-    op_type: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: tuple[Any, ...], operands: tuple[str, ...], attrs: dict[str, Any]
+    op_type: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    inputs: tuple[Any, ...],
+    operands: tuple[str, ...],
+    attrs: dict[str, Any],
 ) -> None:
     found = schema(op_type)
 
@@ -121,9 +130,14 @@ def test_a_call_is_taken_apart_and_comes_back(
 
     assert (flat.inputs, flat.operands, flat.attrs) == (inputs, operands, attrs)
     assert record_problem(flat.attrs) is None
-    assert {arg.name for arg in found.args if arg.kwarg_only} >= keywords.keys() - {arg.name for arg in found.args[len(again) :]}
+    assert {arg.name for arg in found.args if arg.kwarg_only} >= keywords.keys() - {
+        arg.name for arg in found.args[len(again) :]
+    }
     wanted = complete(found, args, kwargs)
-    assert complete(found, again, keywords) == {name: list(value) if isinstance(value, tuple) and any(map(is_input, value)) else value for name, value in wanted.items()}
+    assert complete(found, again, keywords) == {
+        name: list(value) if isinstance(value, tuple) and any(map(is_input, value)) else value
+        for name, value in wanted.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -162,7 +176,9 @@ def test_a_record_wins_over_the_order() -> None:
 
 
 def test_meta_becomes_the_device_of_execution() -> None:
-    binding = bind_arguments(schema("aten.full.default"), 0, (), {"size": [2], "fill_value": 1, "device": torch.device("meta")})
+    binding = bind_arguments(
+        schema("aten.full.default"), 0, (), {"size": [2], "fill_value": 1, "device": torch.device("meta")}
+    )
 
     assert binding.arguments([], torch.device("cuda:1")) == ([[2], 1], {"device": torch.device("cuda:1")})
     kept = bind_arguments(schema("aten.full.default"), 0, (), {"size": [2], "fill_value": 1, "device": CPU})
@@ -182,15 +198,49 @@ def test_a_bound_list_is_a_new_one_at_every_call() -> None:
 @pytest.mark.parametrize(
     ("op_type", "args", "kwargs", "message"),
     [
-        pytest.param("aten.relu.default", (A, B), {}, "aten.relu.default takes 1 arguments, got 2", id="too_many"),
-        pytest.param("aten.relu.default", (A,), {"other": B}, "aten.relu.default got an unknown argument 'other'", id="unknown"),
-        pytest.param("aten.relu.default", (A,), {"self": B}, "aten.relu.default got a second argument 'self'", id="twice"),
-        pytest.param("aten.cat.default", ([A, 1.0],), {}, r"argument 'tensors' of aten.cat.default mixes tensors and plain data: \[A, 1.0\]", id="mixed"),
-        pytest.param("aten.cat.default", ([A, None],), {}, r"argument 'tensors' of aten.cat.default is a list of tensors without None: \[A, None\]", id="none"),
-        pytest.param("aten.index.Tensor", (A, [True]), {}, r"argument 'indices' of aten.index.Tensor mixes tensors and plain data: \[True\]", id="plain"),
+        pytest.param(
+            "aten.relu.default", (A, B), {}, "aten.relu.default takes 1 arguments, got 2", id="too_many"
+        ),
+        pytest.param(
+            "aten.relu.default",
+            (A,),
+            {"other": B},
+            "aten.relu.default got an unknown argument 'other'",
+            id="unknown",
+        ),
+        pytest.param(
+            "aten.relu.default",
+            (A,),
+            {"self": B},
+            "aten.relu.default got a second argument 'self'",
+            id="twice",
+        ),
+        pytest.param(
+            "aten.cat.default",
+            ([A, 1.0],),
+            {},
+            r"argument 'tensors' of aten.cat.default mixes tensors and plain data: \[A, 1.0\]",
+            id="mixed",
+        ),
+        pytest.param(
+            "aten.cat.default",
+            ([A, None],),
+            {},
+            r"argument 'tensors' of aten.cat.default is a list of tensors without None: \[A, None\]",
+            id="none",
+        ),
+        pytest.param(
+            "aten.index.Tensor",
+            (A, [True]),
+            {},
+            r"argument 'indices' of aten.index.Tensor mixes tensors and plain data: \[True\]",
+            id="plain",
+        ),
     ],
 )
-def test_a_call_that_the_schema_does_not_allow_is_refused(op_type: str, args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
+def test_a_call_that_the_schema_does_not_allow_is_refused(
+    op_type: str, args: tuple[Any, ...], kwargs: dict[str, Any], message: str
+) -> None:
     with pytest.raises(GraphError, match=message):
         flatten_arguments(schema(op_type), args, kwargs, is_input)
 
@@ -276,25 +326,48 @@ def test_calls_of_every_aten_operator_come_back(is_given: bool, is_short: bool) 
     assert len(ops) > 3000
 
     for found in ops:
-        given = {arg.name: sample_argument(arg, is_given) for arg in found.args if not (is_short and arg.has_default)}
+        given = {
+            arg.name: sample_argument(arg, is_given)
+            for arg in found.args
+            if not (is_short and arg.has_default)
+        }
         args = []
         for arg in found.args:
             if arg.kwarg_only or arg.name not in given:
                 break
             args.append(given.pop(arg.name))
         flat = flatten_arguments(found, args, given, is_input)
-        again, keywords = bind_arguments(found, len(flat.inputs), flat.operands, flat.attrs).arguments(flat.inputs, CPU)
+        again, keywords = bind_arguments(found, len(flat.inputs), flat.operands, flat.attrs).arguments(
+            flat.inputs, CPU
+        )
         assert complete(found, again, keywords) == complete(found, args, given), op_type_of(found.op)
 
 
-@given(st.text(max_size=12) | st.lists(st.sampled_from(["aten", "relu", "default", "__class__", "__doc__", "_dir", "x", "", "1"]), max_size=4).map(".".join))
+@given(
+    st.text(max_size=12)
+    | st.lists(
+        st.sampled_from(["aten", "relu", "default", "__class__", "__doc__", "_dir", "x", "", "1"]), max_size=4
+    ).map(".".join)
+)
 def test_any_name_is_an_operator_or_none(name: str) -> None:
     found = resolve(name)
 
     assert found is None or op_type_of(found) == name
 
 
-@pytest.mark.parametrize("name", ["aten.relu", "aten.relu.default.x", "aten..default", "aten.relu.nope", "nope.nope.nope", "aten.re lu.default", "higher_order.cond.default", "aten.__name__.default"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten.relu",
+        "aten.relu.default.x",
+        "aten..default",
+        "aten.relu.nope",
+        "nope.nope.nope",
+        "aten.re lu.default",
+        "higher_order.cond.default",
+        "aten.__name__.default",
+    ],
+)
 def test_what_is_no_operator_is_not_found(name: str) -> None:
     assert resolve(name) is None
 

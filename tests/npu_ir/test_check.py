@@ -151,7 +151,9 @@ BROKEN = {
 
 def test_the_sample_keeps_every_rule() -> None:
     sample().check()
-    assert {value.argument.kind for value in sample().arguments if value.argument is not None} == set(InputKind)
+    assert {value.argument.kind for value in sample().arguments if value.argument is not None} == set(
+        InputKind
+    )
 
 
 def test_every_rule_is_broken_here() -> None:
@@ -166,7 +168,9 @@ def test_every_rule_is_broken_here() -> None:
         for index, (breaks, message) in enumerate(cases)
     ],
 )
-def test_a_broken_rule_is_named_with_what_breaks_it(name: str, breaks: Callable[[Graph], None], message: str) -> None:
+def test_a_broken_rule_is_named_with_what_breaks_it(
+    name: str, breaks: Callable[[Graph], None], message: str
+) -> None:
     graph = sample()
     rule = next(rule for rule in RULES if rule.name == name)
 

@@ -240,6 +240,7 @@ def test_plugins_tells_what_each_offers_or_why_it_was_refused(install: Install, 
     lines = capsys.readouterr().out.splitlines()
     assert [re.split(r"  +", line) for line in lines] == [
         ["plugin", "from", "state"],
+        ["broken", "unknown distribution", "refused: ValueError: no luck"],
         ["friend", "unknown distribution", "commands: greet"],
         [
             "half",
@@ -248,7 +249,6 @@ def test_plugins_tells_what_each_offers_or_why_it_was_refused(install: Install, 
         ],
         ["idle", "unknown distribution", "offers nothing"],
         ["off", "unknown distribution", "refused: disabled by NPU_DISABLE_PLUGINS"],
-        ["broken", "unknown distribution", "refused: ValueError: no luck"],
     ]
 
 
@@ -257,7 +257,7 @@ def test_plugins_prints_json(install: Install, capsys: Capture) -> None:
 
     main(["plugins", "--json"])
 
-    friend, broken = json.loads(capsys.readouterr().out)
+    broken, friend = json.loads(capsys.readouterr().out)
     assert friend["offers"] == {"commands": ["greet"]}
     assert (broken["name"], broken["refused"]) == ("broken", "ValueError: no luck")
 

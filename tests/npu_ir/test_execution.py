@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import ExecutionError, Graph, GraphError, Interpreter, Provenance, ScalarType, TensorType, WeightError, execute_ir, parse_ir
+from npu_ir import (
+    ExecutionError,
+    Graph,
+    GraphError,
+    Interpreter,
+    Provenance,
+    ScalarType,
+    TensorType,
+    WeightError,
+    execute_ir,
+    parse_ir,
+)
 from npu_ir.equality import same_data
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.ops.execution import execute_node, is_of_type
@@ -24,7 +35,7 @@ CPU = torch.device("cpu")
 
 
 def tensor(*items: float) -> torch.Tensor:
-    return torch.tensor(items)
+    return torch.tensor(items, dtype=torch.float32)
 
 
 def program(text: str) -> Graph:
@@ -73,14 +84,20 @@ def test_a_graph_gives_its_results_in_their_structure() -> None:
 
 
 def test_what_the_model_would_change_comes_back_by_name() -> None:
-    result, mutations = execute_ir(program(ADD), (tensor(1, 2),), weights=WEIGHTS, constants=CONSTANTS, return_mutations=True)
+    result, mutations = execute_ir(
+        program(ADD), (tensor(1, 2),), weights=WEIGHTS, constants=CONSTANTS, return_mutations=True
+    )
 
     assert repr(mutations) == repr({"s": tensor(2, 3), "x": tensor(4, 5)})
     assert torch.equal(result[0], tensor(17, 28))
 
 
 def test_nothing_of_the_caller_is_changed() -> None:
-    x, weights, constants = tensor(1, 2), {key: value.clone() for key, value in WEIGHTS.items()}, {"m": tensor(3, 3)}
+    x, weights, constants = (
+        tensor(1, 2),
+        {key: value.clone() for key, value in WEIGHTS.items()},
+        {"m": tensor(3, 3)},
+    )
 
     execute_ir(program(ADD), (x,), weights=weights, constants=constants)
 
@@ -91,7 +108,9 @@ def test_nothing_of_the_caller_is_changed() -> None:
 
 
 def test_a_tied_parameter_is_updated_under_every_name() -> None:
-    graph = program('  input %x: f32[2]\n  param %w: f32[2] aliases ["v", "u"]\n  update %w = %x\n  return ()')
+    graph = program(
+        '  input %x: f32[2]\n  param %w: f32[2] aliases ["v", "u"]\n  update %w = %x\n  return ()'
+    )
 
     _, mutations = execute_ir(graph, (tensor(1, 2),), weights={"w": tensor(0, 0)}, return_mutations=True)
 
@@ -100,7 +119,9 @@ def test_a_tied_parameter_is_updated_under_every_name() -> None:
 
 
 def test_inputs_weights_and_literals_are_results_as_they_are() -> None:
-    graph = program("  input %x: f32[2]\n  input %n: int\n  param %w: f32[2]\n  call (%x, n=%n)\n  return [%x, %x, %n, %w, None, 1.5]")
+    graph = program(
+        "  input %x: f32[2]\n  input %n: int\n  param %w: f32[2]\n  call (%x, n=%n)\n  return [%x, %x, %n, %w, None, 1.5]"
+    )
     x, w = tensor(1, 2), tensor(3, 4)
 
     results = execute_ir(graph, (x,), {"n": 7}, weights={"w": w})
@@ -124,7 +145,9 @@ def test_an_interpreter_runs_again_and_again() -> None:
 def test_every_node_is_shown_with_its_outputs() -> None:
     seen: list[tuple[str, str]] = []
 
-    Interpreter(program(ADD), WEIGHTS, CONSTANTS).run_flat((tensor(1, 2),), observe=lambda node, outputs: seen.append((node.name, repr(outputs))))
+    Interpreter(program(ADD), WEIGHTS, CONSTANTS).run_flat(
+        (tensor(1, 2),), observe=lambda node, outputs: seen.append((node.name, repr(outputs)))
+    )
 
     assert seen[0] == ("a", repr([tensor(2, 3)]))
     assert [name for name, _ in seen] == ["a", "b", "d", "e"]
@@ -159,18 +182,41 @@ def test_values_are_forgotten_after_their_last_use() -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        pytest.param((), {}, r"expected a tuple of 1, got a tuple of 0\n  at: args\n  fix: pass what the model was captured with", id="missing"),
+        pytest.param(
+            (),
+            {},
+            r"expected a tuple of 1, got a tuple of 0\n  at: args\n  fix: pass what the model was captured with",
+            id="missing",
+        ),
         pytest.param((tensor(1, 2), 3), {}, "expected a tuple of 1, got a tuple of 2", id="too_many"),
-        pytest.param((tensor(1, 2),), {"y": 1}, r"expected keys \[\], got \['y'\]\n  at: kwargs", id="keyword"),
-        pytest.param(([tensor(1, 2)],), {}, r"input %x is list, the graph needs f32\[2\]\n  at: args\[0\]", id="list"),
-        pytest.param((5,), {}, r"input %x is int, the graph needs f32\[2\]\n  at: args\[0\]\n  fix: pass a tensor of this shape and dtype", id="number"),
+        pytest.param(
+            (tensor(1, 2),), {"y": 1}, r"expected keys \[\], got \['y'\]\n  at: kwargs", id="keyword"
+        ),
+        pytest.param(
+            ([tensor(1, 2)],), {}, r"input %x is list, the graph needs f32\[2\]\n  at: args\[0\]", id="list"
+        ),
+        pytest.param(
+            (5,),
+            {},
+            r"input %x is int, the graph needs f32\[2\]\n  at: args\[0\]\n  fix: pass a tensor of this shape and dtype",
+            id="number",
+        ),
         pytest.param((tensor(1, 2, 3),), {}, r"input %x is f32\[3\], the graph needs f32\[2\]", id="shape"),
-        pytest.param((tensor(1, 2).double(),), {}, r"input %x is f64\[2\], the graph needs f32\[2\]", id="dtype"),
-        pytest.param((tensor(1, 2).to_sparse(),), {}, r"input %x is a tensor of layout torch.sparse_coo, the graph needs", id="sparse"),
+        pytest.param(
+            (tensor(1, 2).double(),), {}, r"input %x is f64\[2\], the graph needs f32\[2\]", id="dtype"
+        ),
+        pytest.param(
+            (tensor(1, 2).to_sparse(),),
+            {},
+            r"input %x is a tensor of layout torch.sparse_coo, the graph needs",
+            id="sparse",
+        ),
         pytest.param((None,), {}, "input %x is NoneType, the graph needs", id="none"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_before_anything_runs(args: Any, kwargs: Any, message: str, ran: list[str]) -> None:
+def test_arguments_that_do_not_fit_are_refused_before_anything_runs(
+    args: Any, kwargs: Any, message: str, ran: list[str]
+) -> None:
     interpreter = Interpreter(program(ADD), WEIGHTS, CONSTANTS)
 
     with pytest.raises(ExecutionError, match=message):
@@ -202,7 +248,10 @@ def test_nan_is_the_constant_nan() -> None:
     assert execute_ir(graph, (float("nan"),)) == ()
 
 
-@pytest.mark.parametrize(("kind", "right", "wrong"), [("int", 3, True), ("int", 3, 3.0), ("float", 3.0, 3), ("bool", True, 1), ("none", None, 0)])
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [("int", 3, True), ("int", 3, 3.0), ("float", 3.0, 3), ("bool", True, 1), ("none", None, 0)],
+)
 def test_numbers_are_checked_by_type(kind: str, right: Any, wrong: Any) -> None:
     graph = program(f"  input %n: {kind}\n  return %n")
 
@@ -216,9 +265,15 @@ def test_an_input_in_two_places_is_the_same_tensor_or_number_twice() -> None:
     x = tensor(1, 2)
 
     assert execute_ir(graph, (x, 10**6, [x.view(2), int("1000000")])) == ()
-    with pytest.raises(ExecutionError, match=r"input %x is passed in two places: both must be the same tensor or number\n  at: args\[2\]\[0\]"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"input %x is passed in two places: both must be the same tensor or number\n  at: args\[2\]\[0\]",
+    ):
         execute_ir(graph, (x, 5, [x.clone(), 5]))
-    with pytest.raises(ExecutionError, match=r"input %n is passed in two places[\s\S]*at: args\[2\]\[1\]\n  fix: pass one tensor twice"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"input %n is passed in two places[\s\S]*at: args\[2\]\[1\]\n  fix: pass one tensor twice",
+    ):
         execute_ir(graph, (x, 5, [x, 6]))
 
 
@@ -226,7 +281,10 @@ def test_inputs_that_share_memory_with_one_that_changes_are_refused() -> None:
     graph = program("  input %x: f32[2]\n  input %y: f32[2]\n  update %x = %y\n  return ()")
     both = tensor(1, 2, 3, 4)
 
-    with pytest.raises(ExecutionError, match=r"inputs %x and %y share memory, and the model changes %x in place\n  fix: pass a copy"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"inputs %x and %y share memory, and the model changes %x in place\n  fix: pass a copy",
+    ):
         execute_ir(graph, (both[:2], both[1:3]))
     read_only = program("  input %x: f32[2]\n  input %y: f32[2]\n  return ()")
     assert execute_ir(read_only, (both[:2], both[1:3])) == ()
@@ -239,7 +297,12 @@ def test_everything_wrong_with_the_weights_is_listed_at_once(ran: list[str]) -> 
     graph = program(ADD)
 
     with pytest.raises(WeightError) as caught:
-        execute_ir(graph, (tensor(1, 2),), weights={"w": tensor(1), "extra": tensor(1)}, constants={"c": tensor(1, 2).int(), "other": tensor(1)})
+        execute_ir(
+            graph,
+            (tensor(1, 2),),
+            weights={"w": tensor(1), "extra": tensor(1)},
+            constants={"c": tensor(1, 2).int(), "other": tensor(1)},
+        )
 
     assert caught.value.message.splitlines() == [
         "the weights do not fit graph 'g':",
@@ -269,8 +332,16 @@ def test_a_long_list_of_wrong_weights_is_cut() -> None:
     ("given", "message"),
     [
         pytest.param({"w": 1.0}, "misfit: w is float, the graph needs", id="number"),
-        pytest.param({"w": tensor(1, 1).to_sparse()}, "misfit: w is a tensor of layout torch.sparse_coo, the graph needs", id="sparse"),
-        pytest.param({"w": tensor(1, 1), "v": tensor(1, 2)}, "misfit: v and w are tied in the model but differ", id="tied"),
+        pytest.param(
+            {"w": tensor(1, 1).to_sparse()},
+            "misfit: w is a tensor of layout torch.sparse_coo, the graph needs",
+            id="sparse",
+        ),
+        pytest.param(
+            {"w": tensor(1, 1), "v": tensor(1, 2)},
+            "misfit: v and w are tied in the model but differ",
+            id="tied",
+        ),
         pytest.param({"v": tensor(1)}, r"misfit: v is f32\[1\]", id="alias"),
         pytest.param({}, "missing: w", id="missing"),
     ],
@@ -280,7 +351,9 @@ def test_weights_that_do_not_fit_are_refused(given: dict[str, Any], message: str
         Interpreter(program('  param %w: f32[2] aliases ["v"]\n  return %w'), given)
 
 
-@pytest.mark.parametrize("given", [{"w": tensor(1, 2)}, {"v": tensor(1, 2)}, {"w": tensor(1, 2), "v": tensor(1, 2)}])
+@pytest.mark.parametrize(
+    "given", [{"w": tensor(1, 2)}, {"v": tensor(1, 2)}, {"w": tensor(1, 2), "v": tensor(1, 2)}]
+)
 def test_one_name_of_a_tied_parameter_is_enough(given: dict[str, torch.Tensor]) -> None:
     graph = program('  param %w: f32[2] aliases ["v"]\n  return %w')
 
@@ -288,7 +361,9 @@ def test_one_name_of_a_tied_parameter_is_enough(given: dict[str, torch.Tensor]) 
 
 
 def test_constants_and_non_persistent_buffers_can_be_given_anew() -> None:
-    graph = program("  buffer %m: f32[2] non_persistent = [1.0, 2.0]\n  const %c: f32[2] = [3.0, 4.0]\n  return (%m, %c)")
+    graph = program(
+        "  buffer %m: f32[2] non_persistent = [1.0, 2.0]\n  const %c: f32[2] = [3.0, 4.0]\n  return (%m, %c)"
+    )
 
     assert repr(execute_ir(graph)) == repr((tensor(1, 2), tensor(3, 4)))
     assert repr(execute_ir(graph, constants={"c": tensor(5, 6)})) == repr((tensor(1, 2), tensor(5, 6)))
@@ -389,7 +464,12 @@ def test_a_result_of_another_type_than_the_graph_states_is_refused(type: str, re
 
 
 @pytest.mark.parametrize(
-    ("outputs", "count"), [("%a: f32[2], %b: i64[2] = aten.max.dim(%x) {dim=0}", 2), ("aten.neg.default(%x)", 1), ("%a: f32[2], %b: f32[2] = aten.neg.default(%x)", 1)]
+    ("outputs", "count"),
+    [
+        ("%a: f32[2], %b: i64[2] = aten.max.dim(%x) {dim=0}", 2),
+        ("aten.neg.default(%x)", 1),
+        ("%a: f32[2], %b: f32[2] = aten.neg.default(%x)", 1),
+    ],
 )
 def test_another_number_of_results_than_the_graph_states_is_refused(outputs: str, count: int) -> None:
     outputs = outputs if count == 1 else outputs.replace(", %b: i64[2]", "")
@@ -409,13 +489,17 @@ def test_an_op_without_results_runs() -> None:
 
 
 def test_an_op_that_returns_a_list_has_as_many_outputs() -> None:
-    graph = program("  input %x: f32[2]\n  %a: f32[1], %b: f32[1] = aten.split.Tensor(%x) {split_size=1}\n  return (%b, %a)")
+    graph = program(
+        "  input %x: f32[2]\n  %a: f32[1], %b: f32[1] = aten.split.Tensor(%x) {split_size=1}\n  return (%b, %a)"
+    )
 
     assert repr(execute_ir(graph, (tensor(1, 2),))) == repr((tensor(2), tensor(1)))
 
 
 def test_getitem_selects_an_output() -> None:
-    graph = program('  input %x: f32[2]\n  input %y: f32[2]\n  %z: f32[2] = "<built-in function getitem>"(%x, %y) {index=1}\n  return %z')
+    graph = program(
+        '  input %x: f32[2]\n  input %y: f32[2]\n  %z: f32[2] = "<built-in function getitem>"(%x, %y) {index=1}\n  return %z'
+    )
 
     assert torch.equal(execute_ir(graph, (tensor(1, 2), tensor(3, 4))), tensor(3, 4))
 
@@ -442,7 +526,9 @@ def test_a_registered_executor_gets_inputs_and_attributes_and_wins_over_the_oper
         pytest.param(lambda inputs, attrs: (_ for _ in ()).throw(GraphError("no", fix="do")), r"^no\n  at: node 'y'\n  fix: do$", id="our_own"),
     ],
 )  # fmt: skip
-def test_an_executor_that_does_not_keep_to_its_contract_is_named(function: Callable[..., Any], message: str) -> None:
+def test_an_executor_that_does_not_keep_to_its_contract_is_named(
+    function: Callable[..., Any], message: str
+) -> None:
     graph = program("  input %x: f32[2]\n  %y: f32[2] = my_op(%x)\n  return %y")
 
     with executor("my_op", function), pytest.raises(ExecutionError, match=message):
@@ -483,7 +569,10 @@ def test_an_op_that_changes_its_input_does_not_run() -> None:
 
     with pytest.raises(GraphError, match="node 'neg_': aten.neg_.default changes a tensor in place"):
         execute_ir(graph, (value,))
-    with pytest.raises(ExecutionError, match=r"aten.neg_.default changes a tensor in place: a graph is functional\n  at: node 'neg_'\n  fix: use the op that returns a new tensor"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"aten.neg_.default changes a tensor in place: a graph is functional\n  at: node 'neg_'\n  fix: use the op that returns a new tensor",
+    ):
         execute_node(node, [value], CPU)
     assert torch.equal(value, tensor(1, 2))
 
@@ -543,7 +632,9 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("around", surroundings())
-def test_the_surroundings_of_the_caller_have_no_influence(around: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:
+def test_the_surroundings_of_the_caller_have_no_influence(
+    around: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> None:
     x = torch.tensor([[1.0, 2.0], [3.0, 4.125]], requires_grad=True)
 
     with around():
@@ -571,7 +662,9 @@ def test_a_graph_runs_on_meta_tensors_to_types() -> None:
 
 def test_many_threads_may_run_one_interpreter() -> None:
     lines = "\n".join(f"  %v{index + 1}: f32[2] = aten.add.Tensor(%v{index}, %w)" for index in range(50))
-    interpreter = Interpreter(program(f"  input %v0: f32[2]\n  param %w: f32[2]\n{lines}\n  return %v50"), {"w": tensor(1, 1)})
+    interpreter = Interpreter(
+        program(f"  input %v0: f32[2]\n  param %w: f32[2]\n{lines}\n  return %v50"), {"w": tensor(1, 1)}
+    )
     results: dict[int, torch.Tensor] = {}
     ready = threading.Barrier(8)
 
@@ -592,7 +685,11 @@ def test_many_threads_may_run_one_interpreter() -> None:
 def test_custom_operators_run_by_their_schema() -> None:
     library = torch.library.Library("test_execution", "DEF")
     library.define("scaled(Tensor[] xs, *, float by=2.0, Tensor? bias=None) -> (Tensor, int)")
-    library.impl("scaled", lambda xs, by=2.0, bias=None: (sum(xs) * by + (0 if bias is None else bias), len(xs)), "CompositeExplicitAutograd")
+    library.impl(
+        "scaled",
+        lambda xs, by=2.0, bias=None: (sum(xs) * by + (0 if bias is None else bias), len(xs)),
+        "CompositeExplicitAutograd",
+    )
     try:
         graph = program(
             "  input %x: f32[2]\n  input %b: f32[2]\n"

@@ -178,7 +178,9 @@ def test_a_node_knows_its_module_and_the_users_source_line() -> None:
     assert [int(line) - first_line for _, _, line in lines] == [1, 1, 1, 2]
 
 
-def test_source_files_are_named_as_seen_from_where_python_imports_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_files_are_named_as_seen_from_where_python_imports_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folder, name = os.path.split(__file__)
     monkeypatch.setattr(sys, "path", [os.path.dirname(folder), folder, *sys.path])
 

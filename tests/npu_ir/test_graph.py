@@ -197,7 +197,11 @@ def fake() -> torch.Tensor:
         pytest.param(lambda: torch.ones(2, device="meta"), "a Tensor of meta", id="meta"),
         pytest.param(fake, "a FakeTensor of cpu", id="fake"),
         pytest.param(lambda: torch.eye(2).to_sparse(), "a Tensor of torch.sparse_coo", id="sparse"),
-        pytest.param(lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8), "a Tensor of torch.qint8", id="quantized"),
+        pytest.param(
+            lambda: torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8),
+            "a Tensor of torch.qint8",
+            id="quantized",
+        ),
         pytest.param(lambda: torch.ones(2).as_subclass(Tagged), "a Tagged of cpu", id="subclass"),
     ],
 )
@@ -206,17 +210,25 @@ def test_data_is_a_dense_tensor_with_content(make: Callable[[], torch.Tensor], k
     match = rf"the data of 'c' is {kind}, not a dense tensor with data[\s\S]*fix: pass a plain torch.Tensor"
 
     assert_unchanged_by(graph, lambda: graph.add_constant("c", data), match)
-    assert_unchanged_by(graph, lambda: graph.add_buffer("c", TensorType((2,), torch.float32), persistent=False, data=data), match)
+    assert_unchanged_by(
+        graph,
+        lambda: graph.add_buffer("c", TensorType((2,), torch.float32), persistent=False, data=data),
+        match,
+    )
 
 
 def test_data_of_another_type_is_refused() -> None:
     graph = Graph()
 
     assert_unchanged_by(
-        graph, lambda: graph.add_buffer("b", F32, persistent=False, data=torch.ones(3, 2)), r"'b' is f32\[2, 3\], its data is f32\[3, 2\]"
+        graph,
+        lambda: graph.add_buffer("b", F32, persistent=False, data=torch.ones(3, 2)),
+        r"'b' is f32\[2, 3\], its data is f32\[3, 2\]",
     )
     assert_unchanged_by(
-        graph, lambda: graph.add_constant("c", torch.ones(2, 3).double(), type=F32), r"'c' is f32\[2, 3\], its data is f64\[2, 3\]"
+        graph,
+        lambda: graph.add_constant("c", torch.ones(2, 3).double(), type=F32),
+        r"'c' is f32\[2, 3\], its data is f64\[2, 3\]",
     )
 
 
@@ -224,7 +236,9 @@ def test_a_persistent_buffer_has_no_data() -> None:
     graph = Graph()
 
     assert_unchanged_by(
-        graph, lambda: graph.add_buffer("b", F32, data=torch.ones(2, 3)), "buffer 'b' is persistent: its content comes with the weights"
+        graph,
+        lambda: graph.add_buffer("b", F32, data=torch.ones(2, 3)),
+        "buffer 'b' is persistent: its content comes with the weights",
     )
 
 
@@ -267,11 +281,27 @@ def test_an_argument_that_is_needed_is_not_erased() -> None:
     graph.set_outputs(returned)
     other = Graph("other").add_parameter("w", F32)
 
-    assert_unchanged_by(graph, lambda: graph.erase_argument(read), r"%read is still read by reader[\s\S]*replace_all_uses first")
-    assert_unchanged_by(graph, lambda: graph.erase_argument(returned), r"%returned is still read by the results")
-    assert_unchanged_by(graph, lambda: graph.erase_argument(updated), r"%updated is updated by the graph[\s\S]*set_update\(value, None\)")
-    assert_unchanged_by(graph, lambda: graph.erase_argument(x), r"%x is no parameter, buffer or constant[\s\S]*part of the signature")
-    assert_unchanged_by(graph, lambda: graph.erase_argument(relu.outputs[0]), r"%relu is no parameter, buffer or constant")
+    assert_unchanged_by(
+        graph,
+        lambda: graph.erase_argument(read),
+        r"%read is still read by reader[\s\S]*replace_all_uses first",
+    )
+    assert_unchanged_by(
+        graph, lambda: graph.erase_argument(returned), r"%returned is still read by the results"
+    )
+    assert_unchanged_by(
+        graph,
+        lambda: graph.erase_argument(updated),
+        r"%updated is updated by the graph[\s\S]*set_update\(value, None\)",
+    )
+    assert_unchanged_by(
+        graph,
+        lambda: graph.erase_argument(x),
+        r"%x is no parameter, buffer or constant[\s\S]*part of the signature",
+    )
+    assert_unchanged_by(
+        graph, lambda: graph.erase_argument(relu.outputs[0]), r"%relu is no parameter, buffer or constant"
+    )
     assert_unchanged_by(graph, lambda: graph.erase_argument(other), r"%w is not a value of graph 'chain'")
 
 
@@ -302,13 +332,35 @@ def test_a_call_nests_inputs_and_literals() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        pytest.param(lambda g, x: g.set_call([]), "the call must use every input of the graph, and no other value", id="missing"),
-        pytest.param(lambda g, x: g.set_call([x, g.node("relu").outputs[0]]), "the call must use every input", id="other_value"),
-        pytest.param(lambda g, x: g.set_call([x, Graph().add_input("x", F32)]), "%x is not a value of graph 'chain'", id="other_graph"),
-        pytest.param(lambda g, x: g.set_call([x, torch.ones(1)]), r"tensor\(\[1\.\]\) of type Tensor is not plain data", id="tensor"),
+        pytest.param(
+            lambda g, x: g.set_call([]),
+            "the call must use every input of the graph, and no other value",
+            id="missing",
+        ),
+        pytest.param(
+            lambda g, x: g.set_call([x, g.node("relu").outputs[0]]),
+            "the call must use every input",
+            id="other_value",
+        ),
+        pytest.param(
+            lambda g, x: g.set_call([x, Graph().add_input("x", F32)]),
+            "%x is not a value of graph 'chain'",
+            id="other_graph",
+        ),
+        pytest.param(
+            lambda g, x: g.set_call([x, torch.ones(1)]),
+            r"tensor\(\[1\.\]\) of type Tensor is not plain data",
+            id="tensor",
+        ),
         pytest.param(lambda g, x: g.set_call([x], {1: 2}), "a call is a tuple of two", id="keyword"),
-        pytest.param(lambda g, x: g.set_call_structure(g.call[0], []), "a structure with 1 places cannot hold 0 leaves", id="leaves"),
-        pytest.param(lambda g, x: g.set_call_structure(g.results[0], [x]), "a call is a tuple of two", id="structure"),
+        pytest.param(
+            lambda g, x: g.set_call_structure(g.call[0], []),
+            "a structure with 1 places cannot hold 0 leaves",
+            id="leaves",
+        ),
+        pytest.param(
+            lambda g, x: g.set_call_structure(g.results[0], [x]), "a call is a tuple of two", id="structure"
+        ),
     ],
 )
 def test_a_call_that_does_not_fit_is_refused(call: Callable[[Graph, Value], None], message: str) -> None:
@@ -334,10 +386,22 @@ def test_results_nest_values_and_literals() -> None:
 @pytest.mark.parametrize(
     ("results", "message"),
     [
-        pytest.param(lambda g: g.set_outputs([Graph().add_input("x", F32)]), "%x is not a value of graph 'chain'", id="other_graph"),
+        pytest.param(
+            lambda g: g.set_outputs([Graph().add_input("x", F32)]),
+            "%x is not a value of graph 'chain'",
+            id="other_graph",
+        ),
         pytest.param(lambda g: g.set_outputs([object()]), "of type object is not plain data", id="object"),
-        pytest.param(lambda g: g.set_results(g.results[0], []), "a structure with 1 places cannot hold 0 leaves", id="leaves"),
-        pytest.param(lambda g: g.set_results(g.results[0], [[1]]), r"a leaf is a value or a single literal, not \[1\][\s\S]*part of the structure", id="list"),
+        pytest.param(
+            lambda g: g.set_results(g.results[0], []),
+            "a structure with 1 places cannot hold 0 leaves",
+            id="leaves",
+        ),
+        pytest.param(
+            lambda g: g.set_results(g.results[0], [[1]]),
+            r"a leaf is a value or a single literal, not \[1\][\s\S]*part of the structure",
+            id="list",
+        ),
     ],
 )
 def test_results_that_do_not_fit_are_refused(results: Callable[[Graph], None], message: str) -> None:
@@ -367,10 +431,17 @@ def test_updates_are_uses() -> None:
 @pytest.mark.parametrize(
     ("target", "value", "message"),
     [
-        pytest.param("relu", "add", r"%relu cannot be updated[\s\S]*update a tensor: an input, a parameter or a buffer", id="computed"),
+        pytest.param(
+            "relu",
+            "add",
+            r"%relu cannot be updated[\s\S]*update a tensor: an input, a parameter or a buffer",
+            id="computed",
+        ),
         pytest.param("c", "add", "%c cannot be updated", id="constant"),
         pytest.param("n", "n", "%n cannot be updated", id="number"),
-        pytest.param("small", "add", r"%add is f32\[2, 3\], it cannot stand for %small, which is f32\[2\]", id="type"),
+        pytest.param(
+            "small", "add", r"%add is f32\[2, 3\], it cannot stand for %small, which is f32\[2\]", id="type"
+        ),
     ],
 )
 def test_an_update_that_does_not_fit_is_refused(target: str, value: str, message: str) -> None:
@@ -402,7 +473,9 @@ def test_a_node_keeps_what_it_was_given() -> None:
     graph, x, _, _ = chain()
     provenance = Provenance("layer.1", "net.py:3", ("conv", "bn"))
 
-    node = graph.insert("my.op.default", [x], {"sizes": (1, 2)}, types=[F32], operands=["self"], provenance=provenance)
+    node = graph.insert(
+        "my.op.default", [x], {"sizes": (1, 2)}, types=[F32], operands=["self"], provenance=provenance
+    )
 
     assert node.attrs == {"sizes": [1, 2]}
     assert (node.operands, node.provenance, node.inputs) == (("self",), provenance, (x,))
@@ -414,15 +487,51 @@ def test_a_node_keeps_what_it_was_given() -> None:
 @pytest.mark.parametrize(
     ("insert", "message"),
     [
-        pytest.param(lambda g, x: g.insert(RELU, [Graph().add_input("x", F32)], types=F32), "%x is not a value of graph 'chain'", id="input"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], {"a": object()}, types=F32), r"is not plain data\n  at: attribute 'a' of aten.relu.default\n  fix: attributes hold", id="attr"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], types=F32, operands=[]), "aten.relu.default: 1 inputs but 0 operand names", id="operands"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], types=F32, output_names=[]), "aten.relu.default: 1 outputs but 0 output names", id="output_names"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], types=F32, before=g.node("relu"), after=g.node("relu")), "before one node or after one, not both", id="place"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], types=F32, before=chain()[2]), "node 'relu' is not in graph 'chain'", id="before"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], types=F32, after=chain()[2]), "node 'relu' is not in graph 'chain'", id="after"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], {"_tensor_list_sizes": [-1]}, types=F32), r"_tensor_list_sizes is a list of sizes, .*not \[-1\]\n  at: aten.relu.default", id="sizes"),
-        pytest.param(lambda g, x: g.insert(RELU, [x], {"_tensor_list_none_masks": [1]}, types=F32), r"_tensor_list_none_masks is a list of lists of bools, .*not \[1\]", id="masks"),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [Graph().add_input("x", F32)], types=F32),
+            "%x is not a value of graph 'chain'",
+            id="input",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], {"a": object()}, types=F32),
+            r"is not plain data\n  at: attribute 'a' of aten.relu.default\n  fix: attributes hold",
+            id="attr",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], types=F32, operands=[]),
+            "aten.relu.default: 1 inputs but 0 operand names",
+            id="operands",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], types=F32, output_names=[]),
+            "aten.relu.default: 1 outputs but 0 output names",
+            id="output_names",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], types=F32, before=g.node("relu"), after=g.node("relu")),
+            "before one node or after one, not both",
+            id="place",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], types=F32, before=chain()[2]),
+            "node 'relu' is not in graph 'chain'",
+            id="before",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], types=F32, after=chain()[2]),
+            "node 'relu' is not in graph 'chain'",
+            id="after",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], {"_tensor_list_sizes": [-1]}, types=F32),
+            r"_tensor_list_sizes is a list of sizes, .*not \[-1\]\n  at: aten.relu.default",
+            id="sizes",
+        ),
+        pytest.param(
+            lambda g, x: g.insert(RELU, [x], {"_tensor_list_none_masks": [1]}, types=F32),
+            r"_tensor_list_none_masks is a list of lists of bools, .*not \[1\]",
+            id="masks",
+        ),
     ],
 )
 def test_a_node_that_does_not_fit_is_refused(insert: Callable[[Graph, Value], OpNode], message: str) -> None:
@@ -432,7 +541,7 @@ def test_a_node_that_does_not_fit_is_refused(insert: Callable[[Graph, Value], Op
 
 
 def test_an_erased_node_is_gone() -> None:
-    graph, x, relu, add = chain()
+    graph, _, relu, add = chain()
     graph.set_outputs(relu.outputs[0])
 
     graph.erase(add)
@@ -443,13 +552,19 @@ def test_an_erased_node_is_gone() -> None:
     assert not relu.is_erased
     graph.check()
     assert_unchanged_by(graph, lambda: graph.erase(add), "node 'add' is not in graph 'chain'")
-    assert_unchanged_by(graph, lambda: graph.insert(RELU, [add.outputs[0]], types=F32), "%add is not a value of graph 'chain'")
+    assert_unchanged_by(
+        graph, lambda: graph.insert(RELU, [add.outputs[0]], types=F32), "%add is not a value of graph 'chain'"
+    )
 
 
 def test_a_node_that_is_read_is_not_erased() -> None:
     graph, _, relu, add = chain()
 
-    assert_unchanged_by(graph, lambda: graph.erase(relu), r"%relu is still read by add\n  at: graph 'chain'\n  fix: replace_all_uses first")
+    assert_unchanged_by(
+        graph,
+        lambda: graph.erase(relu),
+        r"%relu is still read by add\n  at: graph 'chain'\n  fix: replace_all_uses first",
+    )
     assert_unchanged_by(graph, lambda: graph.erase(add), "%add is still read by the results")
 
 
@@ -481,12 +596,23 @@ def test_replacing_a_value_by_itself_changes_nothing() -> None:
 
 def test_a_value_of_another_type_does_not_replace() -> None:
     graph, x, relu, _ = chain()
-    other, number = graph.add_input("other", TensorType((2, 3), torch.float64)), graph.add_input("number", ScalarType("int"))
+    other, number = (
+        graph.add_input("other", TensorType((2, 3), torch.float64)),
+        graph.add_input("number", ScalarType("int")),
+    )
     strided = graph.add_input("strided", TensorType((2, 3), torch.float32, (1, 2)))
 
-    assert_unchanged_by(graph, lambda: graph.replace_all_uses(x, other), r"%other is f64\[2, 3\], it cannot stand for %x, which is f32\[2, 3\]")
-    assert_unchanged_by(graph, lambda: graph.replace_all_uses(x, number), "%number is int, it cannot stand for %x")
-    assert_unchanged_by(graph, lambda: graph.replace_all_uses(number, x), "it cannot stand for %number, which is int")
+    assert_unchanged_by(
+        graph,
+        lambda: graph.replace_all_uses(x, other),
+        r"%other is f64\[2, 3\], it cannot stand for %x, which is f32\[2, 3\]",
+    )
+    assert_unchanged_by(
+        graph, lambda: graph.replace_all_uses(x, number), "%number is int, it cannot stand for %x"
+    )
+    assert_unchanged_by(
+        graph, lambda: graph.replace_all_uses(number, x), "it cannot stand for %number, which is int"
+    )
     assert_unchanged_by(graph, lambda: graph.replace_all_uses(chain()[1], x), "%x is not a value of graph")
     graph.replace_all_uses(relu.outputs[0], strided)
     graph.check()
@@ -503,8 +629,12 @@ def test_an_input_of_a_node_is_replaced() -> None:
     graph.check()
     assert_unchanged_by(graph, lambda: graph.set_input(add, 2, x), "node 'add' has 2 inputs, no input 2")
     assert_unchanged_by(graph, lambda: graph.set_input(add, -1, x), "node 'add' has 2 inputs, no input -1")
-    assert_unchanged_by(graph, lambda: graph.set_input(chain()[3], 0, x), "node 'add' is not in graph 'chain'")
-    assert_unchanged_by(graph, lambda: graph.set_input(add, 0, chain()[1]), "%x is not a value of graph 'chain'")
+    assert_unchanged_by(
+        graph, lambda: graph.set_input(chain()[3], 0, x), "node 'add' is not in graph 'chain'"
+    )
+    assert_unchanged_by(
+        graph, lambda: graph.set_input(add, 0, chain()[1]), "%x is not a value of graph 'chain'"
+    )
 
 
 def test_attributes_are_replaced_as_a_whole() -> None:
@@ -515,9 +645,15 @@ def test_attributes_are_replaced_as_a_whole() -> None:
 
     assert dict(add.attrs) == {"alpha": 2}
     assert add.provenance.module == "layer"
-    assert_unchanged_by(graph, lambda: graph.set_attrs(add, {"alpha": {}}), r"is not plain data\n  at: attribute 'alpha' of aten.add.Tensor")
+    assert_unchanged_by(
+        graph,
+        lambda: graph.set_attrs(add, {"alpha": {}}),
+        r"is not plain data\n  at: attribute 'alpha' of aten.add.Tensor",
+    )
     assert_unchanged_by(graph, lambda: graph.set_attrs(chain()[3], {}), "node 'add' is not in graph")
-    assert_unchanged_by(graph, lambda: graph.set_provenance(chain()[3], Provenance()), "node 'add' is not in graph")
+    assert_unchanged_by(
+        graph, lambda: graph.set_provenance(chain()[3], Provenance()), "node 'add' is not in graph"
+    )
 
 
 def test_attributes_cannot_be_changed_behind_the_back_of_the_graph() -> None:
@@ -634,7 +770,9 @@ def test_a_graph_out_of_order_is_not_copied() -> None:
     graph, _, relu, add = chain()
     early = graph.insert(RELU, [add.outputs[0]], types=F32, name="early", before=relu)
 
-    with pytest.raises(GraphError, match=r"node 'early' reads %add before it is produced\n  fix: sort the graph first"):
+    with pytest.raises(
+        GraphError, match=r"node 'early' reads %add before it is produced\n  fix: sort the graph first"
+    ):
         graph.clone()
     with pytest.raises(GraphError, match="node 'early' reads %add before it is produced"):
         graph.subgraph([early, add])
@@ -684,7 +822,10 @@ def test_a_subgraph_of_nodes_of_another_graph_is_refused() -> None:
 def edited(edit: Callable[[Graph], Any]) -> Graph:
     graph = Graph("g")
     x, w = graph.add_input("x", F32), graph.add_parameter("w", F32)
-    state, constant = graph.add_buffer("s", F32), graph.add_constant("c", torch.tensor([0.0, 1.0, float("nan")]))
+    state, constant = (
+        graph.add_buffer("s", F32),
+        graph.add_constant("c", torch.tensor([0.0, 1.0, float("nan")])),
+    )
     node = graph.insert(ADD, [x, w], {"alpha": 1.0}, types=F32, operands=["self", "other"])
     graph.set_update(state, node.outputs[0])
     graph.set_outputs([node.outputs[0], constant, 1])
@@ -746,7 +887,9 @@ def test_a_graph_equals_nothing_else_and_has_no_hash() -> None:
 
 @st.composite
 def edit_sequences(draw: st.DrawFn) -> list[tuple[str, int, int, int]]:
-    names = st.sampled_from(["insert", "erase", "replace", "set_input", "outputs", "update", "rename", "add", "drop"])
+    names = st.sampled_from(
+        ["insert", "erase", "replace", "set_input", "outputs", "update", "rename", "add", "drop"]
+    )
     numbers = st.integers(0, 1000)
     return draw(st.lists(st.tuples(names, numbers, numbers, numbers), max_size=40))
 
@@ -756,7 +899,10 @@ def apply_edit(graph: Graph, edit: str, first: int, second: int, third: int) -> 
     value, other = values[first % len(values)], values[second % len(values)]
     node = nodes[third % len(nodes)] if nodes else None
     if edit == "insert":
-        known = [*graph.arguments, *(output for earlier in nodes[: third % (len(nodes) + 1)] for output in earlier.outputs)]
+        known = [
+            *graph.arguments,
+            *(output for earlier in nodes[: third % (len(nodes) + 1)] for output in earlier.outputs),
+        ]
         place = nodes[third % (len(nodes) + 1)] if third % (len(nodes) + 1) < len(nodes) else None
         graph.insert(ADD, [known[first % len(known)], known[second % len(known)]], types=F32, before=place)
     elif edit == "erase" and node is not None:

@@ -104,7 +104,9 @@ class Text(str):
     ],
 )
 def test_anything_else_is_no_literal(value: object) -> None:
-    with pytest.raises(GraphError, match=r"of type \w+ is not plain data\n  fix: attributes hold None, bools, numbers"):
+    with pytest.raises(
+        GraphError, match=r"of type \w+ is not plain data\n  fix: attributes hold None, bools, numbers"
+    ):
         to_literal(value)
 
 
@@ -198,7 +200,9 @@ def test_json_that_is_no_literal_is_refused(data: Any, message: str) -> None:
         pytest.param("nope", "'nope' is no literal", id="word"),
         pytest.param("complex(1.0)", r"complex\(1.0\) is no complex", id="complex_of_one"),
         pytest.param('complex("1", 2.0)', r"complex\('1', 2.0\) is no complex", id="complex_of_text"),
-        pytest.param(f"complex(1.0, 1{'0' * 400})", r"complex\(1.0, 10+.* is no complex", id="complex_too_large"),
+        pytest.param(
+            f"complex(1.0, 1{'0' * 400})", r"complex\(1.0, 10+.* is no complex", id="complex_too_large"
+        ),
         pytest.param('device("nowhere")', r"device\('nowhere'\) is no device", id="device"),
         pytest.param("device(0)", r"device\(0\) is no device", id="device_index"),
         pytest.param("device", r"expected '\(', got the end of the text", id="no_arguments"),

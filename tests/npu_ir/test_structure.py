@@ -48,7 +48,7 @@ TREES = [
     pytest.param((), id="empty"),
     pytest.param((1, [2, {}], None), id="nested"),
     pytest.param({"b": 1, "a": 2}, id="dict"),
-    pytest.param({1: 1, True: 2, "1": 3, None: 4}, id="keys"),
+    pytest.param({1: 1, 2.5: 2, "1": 3, None: 4}, id="keys"),
     pytest.param({(1, ("a", 2)): 1, (): 2}, id="tuple_keys"),
     pytest.param(collections.OrderedDict(b=1, a=2), id="ordered_dict"),
     pytest.param(collections.defaultdict(list, a=1, b=2), id="defaultdict"),
@@ -112,7 +112,13 @@ def test_a_size_is_taken_for_a_tuple_and_the_other_way_round() -> None:
 
 
 def test_paths_of_leaves_are_written_like_python() -> None:
-    tree = (1, {"a": [2], (1, 2): 3}, Point(4, None), collections.defaultdict(int, p=5, q=6), collections.OrderedDict(k=7))
+    tree = (
+        1,
+        {"a": [2], (1, 2): 3},
+        Point(4, None),
+        collections.defaultdict(int, p=5, q=6),
+        collections.OrderedDict(k=7),
+    )
 
     paths = list(flatten(tree)[1].leaf_paths("args"))
 
@@ -164,8 +170,16 @@ _pytree.register_pytree_node(WithObjectContext, lambda _: ([], object()), lambda
     ("tree", "message"),
     [
         pytest.param({Plain(): 1}, "is not plain data", id="key"),
-        pytest.param(collections.defaultdict(Plain), r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or a default among dict, float", id="default"),
-        pytest.param(WithObjectContext(), r"the pytree context of .*WithObjectContext is not plain data[\s\S]*to_dumpable_context", id="context"),
+        pytest.param(
+            collections.defaultdict(Plain),
+            r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or a default among dict, float",
+            id="default",
+        ),
+        pytest.param(
+            WithObjectContext(),
+            r"the pytree context of .*WithObjectContext is not plain data[\s\S]*to_dumpable_context",
+            id="context",
+        ),
     ],
 )
 def test_a_container_that_cannot_be_written_down_is_refused(tree: Any, message: str) -> None:
@@ -180,7 +194,15 @@ def nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
     return tree
 
 
-@pytest.mark.parametrize("wrap", [lambda tree: [tree], lambda tree: (tree,), lambda tree: {"a": tree}, lambda tree: Point(tree, tree and None)])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda tree: [tree],
+        lambda tree: (tree,),
+        lambda tree: {"a": tree},
+        lambda tree: Point(tree, tree and None),
+    ],
+)
 def test_containers_may_nest_100_deep(wrap: Callable[[Any], Any]) -> None:
     tree = nested(MAX_DEPTH, wrap)
     graph = Graph()
@@ -194,7 +216,9 @@ def test_containers_may_nest_100_deep(wrap: Callable[[Any], Any]) -> None:
 
 def test_deeper_containers_are_refused() -> None:
     tree = nested(MAX_DEPTH + 1, lambda tree: [tree])
-    structure = nested(MAX_DEPTH + 1, lambda tree: Structure("list", None, (tree if tree != 1 else LEAF_STRUCTURE,)))
+    structure = nested(
+        MAX_DEPTH + 1, lambda tree: Structure("list", None, (tree if tree != 1 else LEAF_STRUCTURE,))
+    )
 
     with pytest.raises(GraphError, match="a structure nested deeper than 100 is not supported"):
         flatten(tree)
@@ -216,22 +240,54 @@ def test_a_list_that_holds_itself_is_refused() -> None:
 @pytest.mark.parametrize(
     ("structure", "problem"),
     [
-        pytest.param(Structure(LEAF, None, (LEAF_STRUCTURE,)), "a leaf is no container", id="leaf_with_parts"),
+        pytest.param(
+            Structure(LEAF, None, (LEAF_STRUCTURE,)), "a leaf is no container", id="leaf_with_parts"
+        ),
         pytest.param(Structure(LEAF, 1), "a leaf is no container", id="leaf_with_context"),
         pytest.param(Structure("tuple", 1), "a tuple has no context", id="tuple"),
         pytest.param(Structure("torch.Size", []), "a torch.Size has no context", id="size"),
         pytest.param(Structure("dict", ["a"]), "expected a list of 0 keys", id="keys"),
         pytest.param(Structure("dict", None), "expected a list of 0 keys", id="no_keys"),
-        pytest.param(Structure("dict", ["a", "a"], (LEAF_STRUCTURE,) * 2), "two keys of a dict are equal", id="equal_keys"),
-        pytest.param(Structure("dict", [1, 1.0], (LEAF_STRUCTURE,) * 2), "two keys of a dict are equal", id="equal_numbers"),
+        pytest.param(
+            Structure("dict", ["a", "a"], (LEAF_STRUCTURE,) * 2),
+            "two keys of a dict are equal",
+            id="equal_keys",
+        ),
+        pytest.param(
+            Structure("dict", [1, 1.0], (LEAF_STRUCTURE,) * 2),
+            "two keys of a dict are equal",
+            id="equal_numbers",
+        ),
         pytest.param(Structure("collections.OrderedDict", 3), "expected a list of 0 keys", id="ordered_dict"),
-        pytest.param(Structure("defaultdict", ["bytes", []]), "expected the name of the default and the keys", id="default"),
-        pytest.param(Structure("defaultdict", [["list"], []]), "expected the name of the default and the keys", id="default_list"),
-        pytest.param(Structure("defaultdict", ["list", ["a"]]), "expected a list of 0 keys", id="default_keys"),
-        pytest.param(Structure("namedtuple", None), "expected the name of the type and its fields", id="namedtuple"),
-        pytest.param(Structure("namedtuple", ["T", [1]], (LEAF_STRUCTURE,)), "the fields of a named tuple are identifiers", id="fields"),
-        pytest.param(Structure("namedtuple", ["T", ["a", "a"]], (LEAF_STRUCTURE,) * 2), "two keys of a dict are equal", id="equal_fields"),
-        pytest.param(Structure("list", None, (Structure("dict", 1),)), "expected a list of 0 keys", id="inner"),
+        pytest.param(
+            Structure("defaultdict", ["bytes", []]),
+            "expected the name of the default and the keys",
+            id="default",
+        ),
+        pytest.param(
+            Structure("defaultdict", [["list"], []]),
+            "expected the name of the default and the keys",
+            id="default_list",
+        ),
+        pytest.param(
+            Structure("defaultdict", ["list", ["a"]]), "expected a list of 0 keys", id="default_keys"
+        ),
+        pytest.param(
+            Structure("namedtuple", None), "expected the name of the type and its fields", id="namedtuple"
+        ),
+        pytest.param(
+            Structure("namedtuple", ["T", [1]], (LEAF_STRUCTURE,)),
+            "the fields of a named tuple are identifiers",
+            id="fields",
+        ),
+        pytest.param(
+            Structure("namedtuple", ["T", ["a", "a"]], (LEAF_STRUCTURE,) * 2),
+            "two keys of a dict are equal",
+            id="equal_fields",
+        ),
+        pytest.param(
+            Structure("list", None, (Structure("dict", 1),)), "expected a list of 0 keys", id="inner"
+        ),
     ],
 )
 def test_a_structure_that_no_tree_has_is_refused(structure: Structure, problem: str) -> None:
@@ -245,9 +301,14 @@ def test_registered_types_may_have_any_context() -> None:
     assert context_problem(LEAF, None, 0) == "a leaf is no container"
 
 
-@pytest.mark.parametrize("tree", [1, (), ((),), ([], {}), ((), ()), ((), {1: 2}), ((), collections.OrderedDict()), ((), {}, {})])
+@pytest.mark.parametrize(
+    "tree", [1, (), ((),), ([], {}), ((), ()), ((), {1: 2}), ((), collections.OrderedDict()), ((), {}, {})]
+)
 def test_a_call_is_a_tuple_of_arguments_and_a_dict_of_keyword_arguments(tree: Any) -> None:
-    assert call_problem(flatten(tree)[1]) == "a call is a tuple of two: the arguments in a tuple, the keyword arguments, by name, in a dict"
+    assert (
+        call_problem(flatten(tree)[1])
+        == "a call is a tuple of two: the arguments in a tuple, the keyword arguments, by name, in a dict"
+    )
     assert call_problem(flatten(((1, [2]), {"a": 3}))[1]) is None
 
 
@@ -255,7 +316,10 @@ def test_a_call_is_a_tuple_of_arguments_and_a_dict_of_keyword_arguments(tree: An
 
 
 def test_a_type_that_is_not_registered_cannot_be_made() -> None:
-    with pytest.raises(ExecutionError, match=r"the type nowhere.Thing is not registered as a pytree[\s\S]*import nowhere first, or use flat results"):
+    with pytest.raises(
+        ExecutionError,
+        match=r"the type nowhere.Thing is not registered as a pytree[\s\S]*import nowhere first, or use flat results",
+    ):
         unflatten(Structure("nowhere.Thing", None, ()), [])
 
 
@@ -269,7 +333,10 @@ def test_a_type_that_is_not_registered_cannot_be_made() -> None:
     ],
 )
 def test_a_container_that_cannot_be_made_of_its_parts_is_named(structure: Structure) -> None:
-    with pytest.raises(ExecutionError, match=rf"a {structure.kind if structure.kind != 'namedtuple' else 'm.T'}.* cannot be made of \['x'\]"):
+    with pytest.raises(
+        ExecutionError,
+        match=rf"a {structure.kind if structure.kind != 'namedtuple' else 'm.T'}.* cannot be made of \['x'\]",
+    ):
         unflatten(structure, ["x"])
 
 
@@ -287,7 +354,9 @@ def test_a_module_is_never_asked_to_import_a_namedtuple(monkeypatch: pytest.Monk
 
 
 def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> None:
-    made = unflatten(Structure("namedtuple", [f"{__name__}.Point", ["a", "b"]], (LEAF_STRUCTURE,) * 2), [1, 2])
+    made = unflatten(
+        Structure("namedtuple", [f"{__name__}.Point", ["a", "b"]], (LEAF_STRUCTURE,) * 2), [1, 2]
+    )
 
     assert type(made) is not Point
     assert (made.a, made.b) == (1, 2)
@@ -303,18 +372,52 @@ def test_a_namedtuple_with_other_fields_than_the_loaded_one_is_made_anew() -> No
         pytest.param((1, [2]), (1, (2,)), "expected a list of 1, got a tuple of 1", r"x\[1\]", id="kind"),
         pytest.param({"a": 1}, 5, r"expected a dict with keys \['a'\], got one value", "x", id="leaf"),
         pytest.param({"a": [1]}, {"a": 1}, "expected a list of 1, got one value", r"x\['a'\]", id="inner"),
-        pytest.param({"a": 1, "b": 2}, {"a": 1, "c": 2}, r"expected keys \['a', 'b'\], got \['a', 'c'\]", "x", id="keys"),
+        pytest.param(
+            {"a": 1, "b": 2},
+            {"a": 1, "c": 2},
+            r"expected keys \['a', 'b'\], got \['a', 'c'\]",
+            "x",
+            id="keys",
+        ),
         pytest.param({"a": 1}, {Plain(): 1}, "is not plain data", "x", id="strange_key"),
-        pytest.param(Point(1, 2), (1, 2), r"expected a .*\.Point with fields \['x', 'y'\], got a tuple of 2", "x", id="namedtuple"),
-        pytest.param(collections.OrderedDict(a=1, b=2), collections.OrderedDict(b=1, a=2), r"with keys \['a', 'b'\], got .* with keys \['b', 'a'\]", "x", id="ordered_dict"),
-        pytest.param(collections.defaultdict(int, a=1), collections.defaultdict(list, a=1), r"a defaultdict of int with keys \['a'\], got a defaultdict of list", "x", id="defaultdict"),
-        pytest.param(PairList(1, 2), PairList(1), r"expected a .*PairList of 2, got a .*PairList of 1", "x", id="registered"),
+        pytest.param(
+            Point(1, 2),
+            (1, 2),
+            r"expected a .*\.Point with fields \['x', 'y'\], got a tuple of 2",
+            "x",
+            id="namedtuple",
+        ),
+        pytest.param(
+            collections.OrderedDict(a=1, b=2),
+            collections.OrderedDict(b=1, a=2),
+            r"with keys \['a', 'b'\], got .* with keys \['b', 'a'\]",
+            "x",
+            id="ordered_dict",
+        ),
+        pytest.param(
+            collections.defaultdict(int, a=1),
+            collections.defaultdict(list, a=1),
+            r"a defaultdict of int with keys \['a'\], got a defaultdict of list",
+            "x",
+            id="defaultdict",
+        ),
+        pytest.param(
+            PairList(1, 2),
+            PairList(1),
+            r"expected a .*PairList of 2, got a .*PairList of 1",
+            "x",
+            id="registered",
+        ),
     ],
 )
-def test_a_tree_that_nests_otherwise_is_refused_with_the_place(expected: Any, given: Any, message: str, where: str) -> None:
+def test_a_tree_that_nests_otherwise_is_refused_with_the_place(
+    expected: Any, given: Any, message: str, where: str
+) -> None:
     _, structure = flatten(expected)
 
-    with pytest.raises(ExecutionError, match=rf"{message}[\s\S]*at: {where}\n  fix: pass what the model was captured with"):
+    with pytest.raises(
+        ExecutionError, match=rf"{message}[\s\S]*at: {where}\n  fix: pass what the model was captured with"
+    ):
         flatten_like(given, structure, "x")
 
 

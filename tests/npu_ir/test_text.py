@@ -25,11 +25,21 @@ def assert_ir(graph: Graph, body: str) -> None:
 
 def line(graph: Graph) -> str:
     """Return the line of the only node."""
-    (found,) = [line for line in str(graph).splitlines() if line.startswith("  ") and "(" in line and "return" not in line]
+    (found,) = [
+        line
+        for line in str(graph).splitlines()
+        if line.startswith("  ") and "(" in line and "return" not in line
+    ]
     return found.strip()
 
 
-def one_node(op_type: str, *, operands: list[str] | None = None, attrs: dict[str, object] | None = None, inputs: int = 1) -> Graph:
+def one_node(
+    op_type: str,
+    *,
+    operands: list[str] | None = None,
+    attrs: dict[str, object] | None = None,
+    inputs: int = 1,
+) -> Graph:
     graph = Graph()
     values = [graph.add_input(f"x{index}", F32) for index in range(inputs)]
     graph.insert(op_type, values, attrs, types=F32, operands=operands, name="y")
@@ -43,14 +53,26 @@ def test_a_graph_reads_as_arguments_call_nodes_updates_and_results() -> None:
     graph = Graph("Net")
     x = graph.add_input("x", TensorType((8, 64), torch.float32))
     n = graph.add_input("n", ScalarType("int"))
-    weight = graph.add_parameter("fc.weight", TensorType((10, 64), torch.bfloat16, (1, 10)), aliases=["tied.weight"])
+    weight = graph.add_parameter(
+        "fc.weight", TensorType((10, 64), torch.bfloat16, (1, 10)), aliases=["tied.weight"]
+    )
     graph.add_buffer("mean", F32, name="m")
     graph.add_buffer("mask", F32, persistent=False, data=torch.tensor([math.inf, -0.0]))
     graph.add_constant("c0", torch.tensor([True, False]))
     graph.set_call([x, [n, None]], {"scale": 2.0, "a b": True})
-    linear = graph.insert("aten.linear.default", [x, weight], types=TensorType((8, 10), torch.float32), operands=["input", "weight"])
+    linear = graph.insert(
+        "aten.linear.default",
+        [x, weight],
+        types=TensorType((8, 10), torch.float32),
+        operands=["input", "weight"],
+    )
     graph.insert(
-        "aten.max.dim", [linear.outputs[0]], {"dim": 1}, types=(F32, F32), operands=["self"], output_names=["max.values", "max.indices"]
+        "aten.max.dim",
+        [linear.outputs[0]],
+        {"dim": 1},
+        types=(F32, F32),
+        operands=["self"],
+        output_names=["max.values", "max.indices"],
     )
     graph.insert("aten._assert_async.default", [n], types=(), operands=["self"], name="check")
     graph.set_update(graph.buffers["mean"], graph.value("max.values"))
@@ -103,13 +125,17 @@ def test_a_name_is_quoted_where_it_is_no_word(name: str, printed: str) -> None:
     assert parse_ir(str(graph)).name == name
 
 
-@pytest.mark.parametrize("name", ["x", "x#1", "fc.0.weight", "a-b", "1", "inf", "", "a b", "%", "é", '"', "x\n  return ()\n}\n#"])
+@pytest.mark.parametrize(
+    "name", ["x", "x#1", "fc.0.weight", "a-b", "1", "inf", "", "a b", "%", "é", '"', "x\n  return ()\n}\n#"]
+)
 def test_values_and_nodes_of_any_name_come_back(name: str) -> None:
     graph = Graph()
     x = graph.add_input(name, F32)
     parameter = graph.add_parameter(f"{name}.w", F32, aliases=[f"{name}.v"])
     constant = graph.add_constant(name, torch.ones(2), name=f"{name}.c")
-    node = graph.insert("op", [x, parameter], types=(F32, F32), name=name, output_names=[f"{name}.a", f"{name}.b"])
+    node = graph.insert(
+        "op", [x, parameter], types=(F32, F32), name=name, output_names=[f"{name}.a", f"{name}.b"]
+    )
     graph.set_outputs([constant, node.outputs[1]])
     graph.rename(x, f"{name}.renamed")
 
@@ -122,13 +148,42 @@ def test_an_input_called_like_a_parameter_comes_back() -> None:
     graph.add_input("x", F32)
     graph.rename(graph.add_input("y", F32), "z")
 
-    assert_ir(graph, '  input %x#1: f32[2]\n  input %z: f32[2] target "y"\n  param %x: f32[2]\n\n\n  return ()\n')
+    assert_ir(
+        graph, '  input %x#1: f32[2]\n  input %z: f32[2] target "y"\n  param %x: f32[2]\n\n\n  return ()\n'
+    )
 
 
-OP_TYPES = ["input", "param", "buffer", "const", "target", "aliases", "non_persistent", "call", "as", "update", "return"]
+OP_TYPES = [
+    "input",
+    "param",
+    "buffer",
+    "const",
+    "target",
+    "aliases",
+    "non_persistent",
+    "call",
+    "as",
+    "update",
+    "return",
+]
 
 
-@pytest.mark.parametrize("op_type", [*OP_TYPES, "graph", "end", "inf", "None", "f32", "", "my op", "<built-in function getitem>", "a.b.c", "{"])
+@pytest.mark.parametrize(
+    "op_type",
+    [
+        *OP_TYPES,
+        "graph",
+        "end",
+        "inf",
+        "None",
+        "f32",
+        "",
+        "my op",
+        "<built-in function getitem>",
+        "a.b.c",
+        "{",
+    ],
+)
 def test_nodes_without_results_of_any_op_type_come_back(op_type: str) -> None:
     graph = Graph()
     x = graph.add_input("x", F32)
@@ -140,7 +195,9 @@ def test_nodes_without_results_of_any_op_type_come_back(op_type: str) -> None:
     assert parse_ir(str(graph)) == graph
 
 
-@pytest.mark.parametrize("name", ["nan", "inf", "None", "input", "return", "as", "", "two words", "a.b", "é", "1"])
+@pytest.mark.parametrize(
+    "name", ["nan", "inf", "None", "input", "return", "as", "", "two words", "a.b", "é", "1"]
+)
 def test_attributes_keywords_and_operands_of_any_name_come_back(name: str) -> None:
     graph = Graph()
     x, y = graph.add_input("x", F32), graph.add_input("y", F32)
@@ -151,7 +208,9 @@ def test_attributes_keywords_and_operands_of_any_name_come_back(name: str) -> No
 
 
 def test_an_attribute_called_nan_reads_as_it_is_called() -> None:
-    graph = one_node("aten.nan_to_num.default", operands=["self"], attrs={"nan": math.nan, "posinf": math.inf})
+    graph = one_node(
+        "aten.nan_to_num.default", operands=["self"], attrs={"nan": math.nan, "posinf": math.inf}
+    )
 
     assert line(graph) == "%y: f32[2] = aten.nan_to_num.default(self=%x0) {nan=nan, posinf=inf}"
     assert parse_ir(str(graph)) == graph
@@ -183,7 +242,9 @@ def test_an_attribute_called_nan_reads_as_it_is_called() -> None:
         pytest.param("my.op.default", ["a", "a"], {}, "(a=%x0, a=%x1)", id="twice"),
     ],
 )  # fmt: skip
-def test_inputs_are_shown_with_the_arguments_they_fill(op_type: str, operands: list[str] | None, attrs: dict[str, object], shown: str) -> None:
+def test_inputs_are_shown_with_the_arguments_they_fill(
+    op_type: str, operands: list[str] | None, attrs: dict[str, object], shown: str
+) -> None:
     graph = one_node(op_type, operands=operands, attrs=attrs, inputs=1 if operands is None else len(operands))
 
     assert line(graph) == f"%y: f32[2] = {op_type}{shown}"
@@ -436,7 +497,9 @@ def test_the_good_text_is_a_graph() -> None:
         pytest.param("dim=0", "dim=1" + "0" * 4000, "an integer of .* bits is too large", (10, 3), id="large_number"),
     ],
 )  # fmt: skip
-def test_text_that_is_no_graph_is_refused_with_line_and_column(old: str, new: str, message: str, place: tuple[int, int]) -> None:
+def test_text_that_is_no_graph_is_refused_with_line_and_column(
+    old: str, new: str, message: str, place: tuple[int, int]
+) -> None:
     assert GOOD.count(old) == 1, "the text to replace is not unique"
 
     with pytest.raises(ParseError, match=message) as caught:
@@ -453,13 +516,31 @@ def test_the_empty_text_is_no_graph() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        pytest.param({}, r"the content of constant 'c' is not in the text[\s\S]*fix: pass it: parse_ir\(text, constants=", id="missing"),
-        pytest.param({"c": torch.ones(20)}, "the tensor passed for constant 'c' is not the one the text names", id="content"),
-        pytest.param({"c": torch.zeros(4, 5)}, "the tensor passed for constant 'c' is not the one the text names", id="shape"),
-        pytest.param({"c": torch.zeros(20).int()}, "the tensor passed for constant 'c' is not the one the text names", id="dtype"),
+        pytest.param(
+            {},
+            r"the content of constant 'c' is not in the text[\s\S]*fix: pass it: parse_ir\(text, constants=",
+            id="missing",
+        ),
+        pytest.param(
+            {"c": torch.ones(20)},
+            "the tensor passed for constant 'c' is not the one the text names",
+            id="content",
+        ),
+        pytest.param(
+            {"c": torch.zeros(4, 5)},
+            "the tensor passed for constant 'c' is not the one the text names",
+            id="shape",
+        ),
+        pytest.param(
+            {"c": torch.zeros(20).int()},
+            "the tensor passed for constant 'c' is not the one the text names",
+            id="dtype",
+        ),
     ],
 )
-def test_a_constant_that_is_not_the_one_the_text_names_is_refused(given: dict[str, torch.Tensor], message: str) -> None:
+def test_a_constant_that_is_not_the_one_the_text_names_is_refused(
+    given: dict[str, torch.Tensor], message: str
+) -> None:
     graph = Graph()
     graph.add_constant("c", torch.zeros(20))
 
@@ -470,11 +551,31 @@ def test_a_constant_that_is_not_the_one_the_text_names_is_refused(given: dict[st
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        pytest.param(lambda text: text.replace("alpha=2", "beta=2"), "aten.add.Tensor has no argument 'beta'", id="attr"),
-        pytest.param(lambda text: text.replace(", other=%w", ""), "aten.add.Tensor needs its argument 'other'", id="operand"),
-        pytest.param(lambda text: text.replace("aten.add.Tensor", "aten.add_.Tensor"), "aten.add_.Tensor changes a tensor in place", id="in_place"),
-        pytest.param(lambda text: text.replace("f32[4]", "f32[4]@[1, 2]"), "%z: 2 strides for 1 dimensions", id="strides"),
-        pytest.param(lambda text: text.replace("%w: f32[2]", '%w: f32[2] aliases ["w"]'), "'w' names more than one parameter", id="alias"),
+        pytest.param(
+            lambda text: text.replace("alpha=2", "beta=2"),
+            "aten.add.Tensor has no argument 'beta'",
+            id="attr",
+        ),
+        pytest.param(
+            lambda text: text.replace(", other=%w", ""),
+            "aten.add.Tensor needs its argument 'other'",
+            id="operand",
+        ),
+        pytest.param(
+            lambda text: text.replace("aten.add.Tensor", "aten.add_.Tensor"),
+            "aten.add_.Tensor changes a tensor in place",
+            id="in_place",
+        ),
+        pytest.param(
+            lambda text: text.replace("f32[4]", "f32[4]@[1, 2]"),
+            "%z: 2 strides for 1 dimensions",
+            id="strides",
+        ),
+        pytest.param(
+            lambda text: text.replace("%w: f32[2]", '%w: f32[2] aliases ["w"]'),
+            "'w' names more than one parameter",
+            id="alias",
+        ),
     ],
 )
 def test_a_graph_that_breaks_a_rule_is_refused(edit: Callable[[str], str], message: str) -> None:

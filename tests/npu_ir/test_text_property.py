@@ -14,8 +14,38 @@ from npu_ir.text.lexer import KEYWORDS, tokens
 from tests.npu_ir.random_graphs import any_text, graphs
 
 F32 = TensorType((2,), torch.float32)
-WORDS = sorted({*KEYWORDS, "graph", "None", "True", "nan", "inf", "complex", "device", "bytes", "f32", "i64", "strided", "channels_last"})
-PIECES = [*WORDS, *'[](){},:=@?%#"\\-+. \n\t', "%x", "%y", '"text"', "-1", "0", "1e999", "sha256:0123456789abcdef", "99999999999999999999", "\ud800", "٣", "\0"]
+WORDS = sorted(
+    {
+        *KEYWORDS,
+        "graph",
+        "None",
+        "True",
+        "nan",
+        "inf",
+        "complex",
+        "device",
+        "bytes",
+        "f32",
+        "i64",
+        "strided",
+        "channels_last",
+    }
+)
+PIECES = [
+    *WORDS,
+    *'[](){},:=@?%#"\\-+. \n\t',
+    "%x",
+    "%y",
+    '"text"',
+    "-1",
+    "0",
+    "1e999",
+    "sha256:0123456789abcdef",
+    "99999999999999999999",
+    "\ud800",
+    "٣",
+    "\0",
+]
 
 
 def content(graph: Graph) -> dict[str, torch.Tensor]:
@@ -52,8 +82,8 @@ def test_any_names_come_back(names: list[str]) -> None:
     for name in names:
         x = graph.add_input(name, F32)
         graph.insert(name, [x], {name: name}, types=F32, operands=[name], name=name, output_names=[name])
-    graph.set_call([], {name: value for name, value in zip(names, graph.inputs, strict=True)})
-    graph.set_outputs({name: value for name, value in zip(names, graph.inputs, strict=True)})
+    graph.set_call([], dict(zip(names, graph.inputs, strict=True)))
+    graph.set_outputs(dict(zip(names, graph.inputs, strict=True)))
 
     assert parse_ir(str(graph)) == graph
 
@@ -70,10 +100,19 @@ def sample_text() -> str:
     constant = graph.add_constant("c", torch.tensor([3], dtype=torch.uint8).view(torch.uint4))
     graph.add_constant("d", torch.arange(20))
     graph.set_call([x, [None]], {"n": n, "dtype": torch.float32})
-    node = graph.insert("aten.add.Tensor", [x, weight], {"alpha": complex(1, 2)}, types=F32, operands=["self", "other"])
-    both = graph.insert("my.op", [x, node.outputs[0]], {"device": torch.device("cpu"), "l": [[1], "s"]}, types=(F32, F32))
+    node = graph.insert(
+        "aten.add.Tensor", [x, weight], {"alpha": complex(1, 2)}, types=F32, operands=["self", "other"]
+    )
+    both = graph.insert(
+        "my.op", [x, node.outputs[0]], {"device": torch.device("cpu"), "l": [[1], "s"]}, types=(F32, F32)
+    )
     graph.insert(
-        "aten.index.Tensor", [x, n], {"_tensor_list_none_masks": [[True, False]]}, types=F32, operands=["self", "indices[1]"], name="i"
+        "aten.index.Tensor",
+        [x, n],
+        {"_tensor_list_none_masks": [[True, False]]},
+        types=F32,
+        operands=["self", "indices[1]"],
+        name="i",
     )
     graph.insert("as", [x], types=())
     graph.set_update(x, both.outputs[1])
@@ -89,7 +128,11 @@ CONSTANTS = {"d": torch.arange(20)}
 def damaged_texts(draw: st.DrawFn) -> str:
     """Texts with some tokens or characters deleted, doubled, swapped, replaced or put in."""
     is_by_token = draw(st.booleans())
-    parts = [SAMPLE[a.offset : b.offset] for a, b in zip([*tokens(SAMPLE)], [*tokens(SAMPLE)][1:], strict=False)] if is_by_token else list(SAMPLE)
+    parts = (
+        [SAMPLE[a.offset : b.offset] for a, b in zip([*tokens(SAMPLE)], [*tokens(SAMPLE)][1:], strict=False)]
+        if is_by_token
+        else list(SAMPLE)
+    )
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(parts) - 1))
         other = draw(st.integers(0, len(parts) - 1))
@@ -134,7 +177,7 @@ def test_the_sample_is_a_graph() -> None:
 @given(damaged_texts())
 @example("graph g {" + "(" * 100_000)
 @example("graph g { return " + "[" * 100_000)
-@example("graph g {\n return @\"a\"(" + "[" * 100_000)
+@example('graph g {\n return @"a"(' + "[" * 100_000)
 @example("graph g {\n return ()\n}" + "#" * 100_000)
 @example('graph g { return "' + "\\" * 100_001)
 @example("graph g {" + '"a"() ' * 2 + "return " + "1" * 4000 + "}")
@@ -149,7 +192,13 @@ def test_damaged_text_is_refused_or_is_a_graph_that_comes_back(text: str) -> Non
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(max_size=40))
 def test_random_text_behind_a_good_start_is_refused_or_is_a_graph(text: str) -> None:
-    for start in ("", "graph g { ", "graph g { input %x: f32[2] ", "graph g { input %x: f32[2] %y: f32[2] = op(", "graph g { return "):
+    for start in (
+        "",
+        "graph g { ",
+        "graph g { input %x: f32[2] ",
+        "graph g { input %x: f32[2] %y: f32[2] = op(",
+        "graph g { return ",
+    ):
         graph = parsed(start + text)
         assert graph is None or parse_ir(str(graph)) == graph
 

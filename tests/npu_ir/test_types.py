@@ -57,7 +57,9 @@ def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
         pytest.param((1, 1), (1, 1), id="ones"),
     ],
 )
-def test_contiguous_strides_are_those_of_a_new_tensor(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+def test_contiguous_strides_are_those_of_a_new_tensor(
+    shape: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
     assert contiguous_strides(shape) == strides == torch.empty(shape).stride()
 
 
@@ -71,8 +73,13 @@ def test_contiguous_strides_are_those_of_a_new_tensor(shape: tuple[int, ...], st
         pytest.param((2, 3), torch.contiguous_format, id="contiguous"),
     ],
 )
-def test_memory_format_strides_are_those_of_a_new_tensor(shape: tuple[int, ...], memory_format: torch.memory_format) -> None:
-    assert memory_format_strides(shape, memory_format) == torch.empty(shape, memory_format=memory_format).stride()
+def test_memory_format_strides_are_those_of_a_new_tensor(
+    shape: tuple[int, ...], memory_format: torch.memory_format
+) -> None:
+    assert (
+        memory_format_strides(shape, memory_format)
+        == torch.empty(shape, memory_format=memory_format).stride()
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,9 @@ def test_memory_format_strides_are_those_of_a_new_tensor(shape: tuple[int, ...],
         pytest.param((2, 3), torch.preserve_format, id="preserve"),
     ],
 )
-def test_a_shape_without_strides_in_a_memory_format_is_refused(shape: tuple[int, ...], memory_format: torch.memory_format) -> None:
+def test_a_shape_without_strides_in_a_memory_format_is_refused(
+    shape: tuple[int, ...], memory_format: torch.memory_format
+) -> None:
     with pytest.raises(ParseError, match=r"a tensor of shape \[2, 3.* has no strides in torch\."):
         memory_format_strides(shape, memory_format)
 
@@ -98,7 +107,11 @@ def test_a_shape_without_strides_in_a_memory_format_is_refused(shape: tuple[int,
         pytest.param(torch.empty(2, 3), "f32[2, 3]", id="contiguous"),
         pytest.param(torch.empty(2, 3).t(), "f32[3, 2]@[1, 3]", id="transposed"),
         pytest.param(torch.empty(1).expand(4), "f32[4]@[0]", id="expanded"),
-        pytest.param(torch.empty(2, 3, 4, 5, memory_format=torch.channels_last), "f32[2, 3, 4, 5]@channels_last", id="channels_last"),
+        pytest.param(
+            torch.empty(2, 3, 4, 5, memory_format=torch.channels_last),
+            "f32[2, 3, 4, 5]@channels_last",
+            id="channels_last",
+        ),
         pytest.param(torch.empty(0, 3).t(), "f32[3, 0]", id="empty_is_contiguous"),
         pytest.param(torch.empty(2, 3, device="meta", dtype=torch.bfloat16), "bf16[2, 3]", id="meta"),
     ],
@@ -124,7 +137,10 @@ def test_a_type_knows_its_size() -> None:
 def test_a_type_knows_its_memory_format() -> None:
     assert TensorType((2, 3), torch.float32).memory_format is torch.contiguous_format
     assert TensorType((2, 3, 4, 5), torch.float32, (60, 1, 15, 3)).memory_format is torch.channels_last
-    assert TensorType((1, 2, 3, 4, 5), torch.float32, (120, 1, 40, 10, 2)).memory_format is torch.channels_last_3d
+    assert (
+        TensorType((1, 2, 3, 4, 5), torch.float32, (120, 1, 40, 10, 2)).memory_format
+        is torch.channels_last_3d
+    )
     assert TensorType((2, 3), torch.float32, (1, 2)).memory_format is None
 
 
@@ -172,7 +188,11 @@ def test_anything_else_has_no_type(value: object) -> None:
         pytest.param("f32[1.0]", "expected an integer from 0", id="float"),
         pytest.param("f32[2]@[", "expected a number", id="open_strides"),
         pytest.param("f32[2]@sideways", "'sideways' is no memory format", id="format"),
-        pytest.param("f32[2]@channels_last", r"a tensor of shape \[2\] has no strides in torch.channels_last", id="rank"),
+        pytest.param(
+            "f32[2]@channels_last",
+            r"a tensor of shape \[2\] has no strides in torch.channels_last",
+            id="rank",
+        ),
         pytest.param("[2]", r"expected a word, got '\['", id="no_dtype"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree
 
 from npu_ir import Graph, Value, execute_ir, extract_ir, load_ir, parse_ir, save_ir
@@ -60,7 +62,7 @@ def run_eagerly(case: Case, model: nn.Module | None = None) -> Eager:
 
 def capture(case: Case, model: nn.Module, given: Call) -> Graph:
     """Return the graph of ``model``; fail if it, its inputs or the process are not as before."""
-    before, tensors = appearance(model), None if _is_on_meta(model) else copies(tensors_of(model))
+    before, tensors = appearance(model), None if _has_no_data(model) else copies(tensors_of(model))
     process = process_state()
     with case.under():
         graph = extract_ir(model, given.args, given.kwargs)
@@ -70,8 +72,8 @@ def capture(case: Case, model: nn.Module, given: Call) -> Graph:
     return graph
 
 
-def _is_on_meta(model: nn.Module) -> bool:
-    return any(tensor.is_meta for tensor in tensors_of(model).values())
+def _has_no_data(model: nn.Module) -> bool:
+    return any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors_of(model).values())
 
 
 def capture_with_weights(case: Case, expected: Eager) -> Graph:
@@ -87,22 +89,38 @@ def capture_with_weights(case: Case, expected: Eager) -> Graph:
 
 def capture_without_weights(case: Case) -> Graph:
     """Return the graph of the model built on ``meta``, captured on inputs without data."""
-    return capture(case, case.make_model("meta"), on_meta(case.make_call()))
+    return capture(case, case.make_model("meta"), without_data(case.make_call(), on_meta))
 
 
-def on_meta(given: Call) -> Call:
-    """Return a call with tensors like those of ``given`` on ``meta``; the same tensor twice stays so."""
+def capture_of_fakes(case: Case) -> Graph:
+    """Return the graph of the model built of FakeTensors, captured on FakeTensors."""
+    with FakeTensorMode() as mode:
+        model = case.make_model()
+    return capture(case, model, without_data(case.make_call(), mode.from_tensor))
+
+
+def on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    return empty.requires_grad_(tensor.requires_grad)
+
+
+def without_data(given: Call, emptied: Callable[[torch.Tensor], torch.Tensor]) -> Call:
+    """Return ``given`` with every tensor emptied; the same tensor twice stays so."""
     made: dict[int, torch.Tensor] = {}
 
     def moved(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if id(leaf) not in made:
-            empty = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-            made[id(leaf)] = empty.requires_grad_(leaf.requires_grad)
+            made[id(leaf)] = emptied(leaf)
         return made[id(leaf)]
 
     return Call(*_pytree.tree_map(moved, given.tree))
+
+
+def text_without_data(graph: Graph) -> str:
+    """Return the text of ``graph`` up to the content of its constants and buffers."""
+    return re.sub(r"^(  (?:const|buffer) .*?) = .*$", r"\1", str(graph), flags=re.MULTILINE)
 
 
 def check_graph(case: Case, graph: Graph, folder: Path) -> Graph:

@@ -62,7 +62,11 @@ def pytree_node_named(name: str) -> PytreeNode | None:
 
 def spec_parts(spec: Any) -> tuple[Any, Any, list[Any]]:
     """Return type (None at a leaf), context and children of a torch ``TreeSpec``."""
-    return spec.type, spec.context, list(spec.children() if hasattr(spec, "children") else spec.children_specs)
+    return (
+        spec.type,
+        spec.context,
+        list(spec.children() if hasattr(spec, "children") else spec.children_specs),
+    )
 
 
 def tree_leaves(tree: Any) -> list[Any]:
@@ -117,7 +121,9 @@ def can_be_functionalized(op: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "Functionalize")
 
 
-def functional_call(op: OpOverload, arguments: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def functional_call(
+    op: OpOverload, arguments: Mapping[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return target, args and kwargs of the FX node that calls ``op``, which writes, on copies.
 
     It returns the results of ``op`` (None where it has none), then what it wrote.
@@ -154,7 +160,13 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
 
     with fake_mode_of(fakes), torch.no_grad():
         traced = make_fx(parts)(*fakes)
-    values = dict(zip((part for part in traced.graph.nodes if part.op == "placeholder"), node.all_input_nodes, strict=True))
+    values = dict(
+        zip(
+            (part for part in traced.graph.nodes if part.op == "placeholder"),
+            node.all_input_nodes,
+            strict=True,
+        )
+    )
     with module.graph.inserting_before(node):
         for part in traced.graph.nodes:
             if part.op == "call_function":

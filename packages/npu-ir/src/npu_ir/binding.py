@@ -44,7 +44,11 @@ def bind_weights(
         given = {key: source[key] for source in (weights, constants) for key in keys if key in source}
         problems += _problems(value, argument, given)
         bound[value] = next(iter(given.values()), argument.data)
-    problems += [f"unexpected: {key}" for key in (*weights, *constants) if key not in known and not _is_extra_state(key)]
+    problems += [
+        f"unexpected: {key}"
+        for key in (*weights, *constants)
+        if key not in known and not _is_extra_state(key)
+    ]
     if problems:
         more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise WeightError(
@@ -91,7 +95,9 @@ def bind_inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """
     structure, leaves = graph.call
     expected_args, expected_kwargs = structure.children
-    given = flatten_like(tuple(args), expected_args, "args") + flatten_like(dict(kwargs), expected_kwargs, "kwargs")
+    given = flatten_like(tuple(args), expected_args, "args") + flatten_like(
+        dict(kwargs), expected_kwargs, "kwargs"
+    )
     paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
     bound: dict[Value, Any] = {}
     for path, leaf, item in zip(paths, leaves, given, strict=True):
@@ -115,7 +121,12 @@ def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
             where=path,
             fix="pass a tensor of this shape and dtype, or capture the model again",
         )
-    if earlier is not None and earlier is not item and not _same_memory(earlier, item) and not _same_number(earlier, item):
+    if (
+        earlier is not None
+        and earlier is not item
+        and not _same_memory(earlier, item)
+        and not _same_number(earlier, item)
+    ):
         raise ExecutionError(
             f"input %{value.name} is passed in two places: both must be the same tensor or number",
             where=path,
@@ -142,7 +153,10 @@ def _share_memory(left: Any, right: Any) -> bool:
 
 
 def _same_memory(left: Any, right: Any) -> bool:
-    return _share_memory(left, right) and (left.storage_offset(), left.stride()) == (right.storage_offset(), right.stride())
+    return _share_memory(left, right) and (left.storage_offset(), left.stride()) == (
+        right.storage_offset(),
+        right.stride(),
+    )
 
 
 def _same_number(left: Any, right: Any) -> bool:

@@ -155,7 +155,9 @@ def _signature(graph: Graph) -> Iterator[str]:
         if not (isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)):
             yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
     names = Counter(name for target in graph.updates for name in outside_names(target))
-    yield from (f"two updated values are called {name!r} outside" for name, count in names.items() if count > 1)
+    yield from (
+        f"two updated values are called {name!r} outside" for name, count in names.items() if count > 1
+    )
 
 
 def _data(graph: Graph) -> Iterator[str]:
@@ -170,7 +172,11 @@ def _data(graph: Graph) -> Iterator[str]:
             yield f"{argument.kind.value} %{value.name} has data: it comes with the weights or from the user"
         if argument.data is not None and not TensorType.of(argument.data).same_shape_and_dtype(value.type):
             yield f"%{value.name} is {value.type} but its data is {TensorType.of(argument.data)}"
-    yield from (f"{key!r} names more than one parameter, buffer or constant" for key, count in keys.items() if count > 1)
+    yield from (
+        f"{key!r} names more than one parameter, buffer or constant"
+        for key, count in keys.items()
+        if count > 1
+    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -181,7 +187,11 @@ RULES: tuple[Rule, ...] = (
     Rule("types", "every value has a type, with sizes and strides that are integers", _types),
     Rule("attrs", "attributes are plain data", _attrs),
     Rule("records", "a node says of each input, or of none, which argument it fills", _records),
-    Rule("schemas", "the inputs and attributes of a known op fit its schema; no op changes a tensor in place", _schemas),
+    Rule(
+        "schemas",
+        "the inputs and attributes of a known op fit its schema; no op changes a tensor in place",
+        _schemas,
+    ),
     Rule("signature", "call, results and updates name values of the right kind, number and type", _signature),
     Rule("data", "constants have data of their type; the names of weights and constants are unique", _data),
 )

@@ -47,7 +47,9 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
     """
     for value in node.inputs:
         if value not in values:
-            raise GraphError(f"node {node.name!r} reads %{value.name} before it is produced", fix="sort the graph first")
+            raise GraphError(
+                f"node {node.name!r} reads %{value.name} before it is produced", fix="sort the graph first"
+            )
     copied = graph.insert(
         node.op_type,
         [values[value] for value in node.inputs],

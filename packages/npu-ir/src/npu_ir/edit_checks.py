@@ -26,7 +26,9 @@ def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal
         try:
             plain[name] = to_literal(value)
         except GraphError as error:
-            raise GraphError(error.message, where=f"attribute {name!r} of {op_type}", fix=error.fix) from error
+            raise GraphError(
+                error.message, where=f"attribute {name!r} of {op_type}", fix=error.fix
+            ) from error
     problem = record_problem(plain)
     if problem is not None:
         raise GraphError(problem, where=op_type)
@@ -39,7 +41,9 @@ def require_same_type(old: Value, new: Value) -> None:
     Raises:
         GraphError: They differ in shape or dtype, or only one is a tensor.
     """
-    alike = old.type == new.type or (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type))
+    alike = old.type == new.type or (
+        isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type)
+    )
     if not alike:
         raise GraphError(f"%{new.name} is {new.type}, it cannot stand for %{old.name}, which is {old.type}")
 
@@ -51,7 +55,13 @@ def checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> to
         GraphError: It is no dense tensor with data, or not of ``type``.
     """
     checked = data.detach()
-    kind = checked.layout if checked.layout is not torch.strided else checked.dtype if checked.is_quantized else None
+    kind = (
+        checked.layout
+        if checked.layout is not torch.strided
+        else checked.dtype
+        if checked.is_quantized
+        else None
+    )
     if kind is not None or checked.is_meta or checked.__class__ is not torch.Tensor:
         raise GraphError(
             f"the data of {target!r} is a {checked.__class__.__name__} of {kind or checked.device}, not a dense tensor with data",

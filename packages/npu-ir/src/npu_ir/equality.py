@@ -16,6 +16,7 @@ from npu_ir.types import TensorType
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
 
+
 def same_graph(left: Graph, right: Graph) -> bool:
     """Return whether both have the same values, nodes, signature and data, in the same order.
 
@@ -50,7 +51,9 @@ def _all(same: Any, left: Iterable[Any], right: Iterable[Any]) -> bool:
 
 
 def _same_value(left: Value, right: Value) -> bool:
-    return (left.name, left.type) == (right.name, right.type) and _same_argument(left.argument, right.argument)
+    return (left.name, left.type) == (right.name, right.type) and _same_argument(
+        left.argument, right.argument
+    )
 
 
 def _same_argument(left: Argument | None, right: Argument | None) -> bool:

@@ -144,9 +144,13 @@ class Graph:
     def add_input(self, name: str, type: Type, *, target: str | None = None) -> Value:
         """Add a tensor or number that the user passes; ``target`` is its name outside, if not the same."""
         unique = self._unique(self._values, name)
-        return self._add_argument(unique, type, Argument(InputKind.INPUT, unique if target is None else target))
+        return self._add_argument(
+            unique, type, Argument(InputKind.INPUT, unique if target is None else target)
+        )
 
-    def add_parameter(self, target: str, type: TensorType, *, aliases: Sequence[str] = (), name: str | None = None) -> Value:
+    def add_parameter(
+        self, target: str, type: TensorType, *, aliases: Sequence[str] = (), name: str | None = None
+    ) -> Value:
         """Add a parameter by its ``state_dict`` key; ``aliases`` are further keys tied to it."""
         argument = Argument(InputKind.PARAMETER, target, tuple(aliases))
         return self._add_argument(target if name is None else name, type, argument)
@@ -202,10 +206,15 @@ class Graph:
         """
         self._require_mine(value)
         if value.argument is None or value.argument.kind is InputKind.INPUT:
-            raise GraphError(f"%{value.name} is no parameter, buffer or constant", fix="user inputs are part of the signature")
+            raise GraphError(
+                f"%{value.name} is no parameter, buffer or constant",
+                fix="user inputs are part of the signature",
+            )
         self._require_unused(value)
         if value in self._updates:
-            raise GraphError(f"%{value.name} is updated by the graph", fix="drop the update first: set_update(value, None)")
+            raise GraphError(
+                f"%{value.name} is updated by the graph", fix="drop the update first: set_update(value, None)"
+            )
         del self._arguments[value.argument.kind][value.argument.target]
         del self._values[value.name]
 
@@ -263,7 +272,9 @@ class Graph:
         self._require_mine(target)
         is_constant = target.argument is None or target.argument.kind is InputKind.CONSTANT
         if is_constant or not isinstance(target.type, TensorType):
-            raise GraphError(f"%{target.name} cannot be updated", fix="update a tensor: an input, a parameter or a buffer")
+            raise GraphError(
+                f"%{target.name} cannot be updated", fix="update a tensor: an input, a parameter or a buffer"
+            )
         if value is not None:
             self._require_mine(value)
             require_same_type(target, value)
@@ -279,12 +290,17 @@ class Graph:
         if problem is not None:
             raise GraphError(problem)
         if structure.num_leaves != len(leaves):
-            raise GraphError(f"a structure with {structure.num_leaves} places cannot hold {len(leaves)} leaves")
+            raise GraphError(
+                f"a structure with {structure.num_leaves} places cannot hold {len(leaves)} leaves"
+            )
         for leaf in leaves:
             if isinstance(leaf, Value):
                 self._require_mine(leaf)
             elif isinstance(leaf, (list, tuple)):
-                raise GraphError(f"a leaf is a value or a single literal, not {leaf!r}", fix="make the list part of the structure")
+                raise GraphError(
+                    f"a leaf is a value or a single literal, not {leaf!r}",
+                    fix="make the list part of the structure",
+                )
         return tuple(leaf if isinstance(leaf, Value) else to_literal(leaf) for leaf in leaves)
 
     # Nodes
@@ -345,7 +361,8 @@ class Graph:
             value._uses[node, index] = None
         wanted = default_output_names(node.name, len(output_types)) if output_names is None else output_names
         node.outputs = tuple(
-            self._new_value(wanted[index], type, producer=node, index=index) for index, type in enumerate(output_types)
+            self._new_value(wanted[index], type, producer=node, index=index)
+            for index, type in enumerate(output_types)
         )
         return node
 

@@ -89,7 +89,11 @@ class Interpreter:
         return unflatten(self.graph.results[0], self.run_flat(args, kwargs)[0])
 
     def run_flat(
-        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, observe: Observer | None = None
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        observe: Observer | None = None,
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
         """Return the results as a flat list, and the new content of what the model updates, by name.
 
@@ -99,7 +103,10 @@ class Interpreter:
             observe: Called after each node, with the node and its outputs.
         """
         values = {**self._weights, **bind_inputs(self.graph, args, kwargs or {})}
-        device = next((tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)), torch.device("cpu"))
+        device = next(
+            (tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)),
+            torch.device("cpu"),
+        )
         remaining = {value: len(value.uses) for value in self.graph.values}
         with _no_outside_influence(device):
             for node in self.graph.nodes:
@@ -110,7 +117,9 @@ class Interpreter:
                 _release(node, values, remaining)
         leaves = [values[leaf] if isinstance(leaf, Value) else leaf for leaf in self.graph.results[1]]
         mutations = {
-            name: values[value] for target, value in self.graph.updates.items() for name in outside_names(target)
+            name: values[value]
+            for target, value in self.graph.updates.items()
+            for name in outside_names(target)
         }
         return leaves, mutations
 
@@ -129,5 +138,11 @@ def _no_outside_influence(device: torch.device) -> Iterator[None]:
     """Shut out what would change the meaning of an op: autograd, autocast, the default device and dtype."""
     accelerated = device.type not in ("cpu", "meta")
     autocast = torch.autocast(device.type, enabled=False) if accelerated else contextlib.nullcontext()
-    with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False), autocast, float32_by_default():
+    with (
+        torch.no_grad(),
+        torch.device("cpu"),
+        torch.autocast("cpu", enabled=False),
+        autocast,
+        float32_by_default(),
+    ):
         yield

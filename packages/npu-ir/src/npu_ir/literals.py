@@ -26,10 +26,14 @@ MAX_LITERAL_DEPTH = 64
 _MAX_INTEGER_BITS = 4096  # Python refuses to write or read integers of more than 4300 digits
 
 LAYOUTS: dict[str, torch.layout] = {
-    str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.layout)
+    str(value).removeprefix("torch."): value
+    for value in vars(torch).values()
+    if isinstance(value, torch.layout)
 }
 MEMORY_FORMATS: dict[str, torch.memory_format] = {
-    str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.memory_format)
+    str(value).removeprefix("torch."): value
+    for value in vars(torch).values()
+    if isinstance(value, torch.memory_format)
 }
 
 
@@ -46,7 +50,9 @@ def to_literal(value: object, depth: int = 0) -> Literal:
         return [to_literal(item, depth + 1) for item in value]
     if type(value) is int and value.bit_length() > _MAX_INTEGER_BITS:
         raise GraphError(f"an integer of {value.bit_length()} bits is too large: at most {_MAX_INTEGER_BITS}")
-    if type(value) in (type(None), bool, int, float, complex, str) or isinstance(value, (*_NAMED, torch.device)):
+    if type(value) in (type(None), bool, int, float, complex, str) or isinstance(
+        value, (*_NAMED, torch.device)
+    ):
         return value
     raise GraphError(
         f"{value!r} of type {type(value).__name__} is not plain data",

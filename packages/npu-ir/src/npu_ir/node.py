@@ -88,7 +88,14 @@ class Value:
     __slots__ = ("_name", "_type", "_uses", "argument", "id", "index", "producer")
 
     def __init__(
-        self, id: int, name: str, type: Type, *, producer: OpNode | None = None, index: int = 0, argument: Argument | None = None
+        self,
+        id: int,
+        name: str,
+        type: Type,
+        *,
+        producer: OpNode | None = None,
+        index: int = 0,
+        argument: Argument | None = None,
     ) -> None:
         self.id = id
         self.producer = producer
@@ -147,7 +154,19 @@ class OpNode:
         provenance: Where it came from.
     """
 
-    __slots__ = ("_attrs", "_binding", "_graph", "_inputs", "_name", "_next", "_previous", "op_type", "operands", "outputs", "provenance")
+    __slots__ = (
+        "_attrs",
+        "_binding",
+        "_graph",
+        "_inputs",
+        "_name",
+        "_next",
+        "_previous",
+        "op_type",
+        "operands",
+        "outputs",
+        "provenance",
+    )
 
     def __init__(
         self,

@@ -33,7 +33,11 @@ def _place(start: OpNode, order: list[OpNode], placed: set[OpNode]) -> None:
         if node in placed:
             stack.pop()
             continue
-        needed = [value.producer for value in node.inputs if value.producer is not None and value.producer not in placed]
+        needed = [
+            value.producer
+            for value in node.inputs
+            if value.producer is not None and value.producer not in placed
+        ]
         if not needed:
             stack.pop()
             open_nodes.pop(node, None)
@@ -43,5 +47,7 @@ def _place(start: OpNode, order: list[OpNode], placed: set[OpNode]) -> None:
         open_nodes[node] = None
         for producer in needed:
             if producer in open_nodes:
-                raise GraphError(f"the nodes {node.name!r} and {producer.name!r} depend on each other in a cycle")
+                raise GraphError(
+                    f"the nodes {node.name!r} and {producer.name!r} depend on each other in a cycle"
+                )
         stack.extend(reversed(needed))

@@ -112,7 +112,11 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
             # Whatever a plugin raises is its report: one broken plugin must not stop the others.
             report.refused = f"{type(error).__name__}: {error}"
             report.offers = {}
-            warnings.warn(f"plugin {point.name!r} ({report.distribution}) was refused: {report.refused}", PluginWarning, stacklevel=2)
+            warnings.warn(
+                f"plugin {point.name!r} ({report.distribution}) was refused: {report.refused}",
+                PluginWarning,
+                stacklevel=2,
+            )
     return plugins
 
 
@@ -123,7 +127,9 @@ def _distribution(point: EntryPoint) -> str:
 def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None:
     twin = next((other for other in plugins.reports[:-1] if other.name == point.name), None)
     if twin is not None:
-        raise PluginError(f"two plugins are called {point.name!r}: from {twin.distribution} and {report.distribution}")
+        raise PluginError(
+            f"two plugins are called {point.name!r}: from {twin.distribution} and {report.distribution}"
+        )
     plugin = point.load()
     same = plugins.manager.get_name(plugin)
     if same is not None:
@@ -134,7 +140,8 @@ def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None
         _require_known_hooks(plugins.manager, plugin, origin)
         _collect(plugins, plugin, origin, report)
     except (Exception, SystemExit):
-        plugins.manager.unregister(plugin)
+        if plugins.manager.is_registered(plugin):  # pluggy 1.5 takes part of a plugin before it refuses it
+            plugins.manager.unregister(plugin)
         raise
 
 
@@ -142,7 +149,9 @@ def _require_known_hooks(manager: pluggy.PluginManager, plugin: object, origin: 
     for caller in manager.get_hookcallers(plugin) or ():
         if not caller.has_spec():
             known = [name for name in vars(hookspecs) if name.startswith("npu_")]
-            raise PluginError(f"{origin} implements an unknown hook {caller.name!r}", fix=f"known hooks: {', '.join(known)}")
+            raise PluginError(
+                f"{origin} implements an unknown hook {caller.name!r}", fix=f"known hooks: {', '.join(known)}"
+            )
 
 
 def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport) -> None:
@@ -170,7 +179,11 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
 
 def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str) -> dict[str, Any]:
     """Return what a plugin offers by name; no other plugin offers one of that name."""
-    owners = {name: f"{report.name} ({report.distribution})" for report in reports for name in report.offers.get(kind, ())}
+    owners = {
+        name: f"{report.name} ({report.distribution})"
+        for report in reports
+        for name in report.offers.get(kind, ())
+    }
     named: dict[str, Any] = {}
     for item in (item for answer in answers for item in answer):
         name = getattr(item, "name", None)

@@ -230,7 +230,9 @@ def _loaded(name: str) -> object:
         path = f"{outer}.{path}"
     found: object = sys.modules.get(module)
     for step in path.split("."):
-        found = getattr(found, "__dict__", {}).get(step)  # getattr could run code: a module may import when asked
+        found = getattr(found, "__dict__", {}).get(
+            step
+        )  # getattr could run code: a module may import when asked
     return found
 
 
@@ -256,14 +258,24 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
     try:
         kind, context, parts = _open(tree) or (LEAF, None, [])
     except GraphError as error:
-        raise ExecutionError(error.message, where=path, fix="pass what the model was captured with") from error
+        raise ExecutionError(
+            error.message, where=path, fix="pass what the model was captured with"
+        ) from error
     wanted = "tuple" if structure.kind == "torch.Size" else structure.kind  # either may stand for the other
     if isinstance(tree, dict) and kind == "dict" == structure.kind:
         keys = dict_keys(structure.context)
         if set(tree) != set(keys):
-            raise ExecutionError(f"expected keys {keys}, got {list(tree)}", where=path, fix="pass what the model was captured with")
+            raise ExecutionError(
+                f"expected keys {keys}, got {list(tree)}",
+                where=path,
+                fix="pass what the model was captured with",
+            )
         context, parts = structure.context, [tree[key] for key in keys]
-    if kind != wanted or len(parts) != len(structure.children) or not same_literal(context, structure.context):
+    if (
+        kind != wanted
+        or len(parts) != len(structure.children)
+        or not same_literal(context, structure.context)
+    ):
         raise ExecutionError(
             f"expected {describe(structure)}, got {describe(Structure(kind, context, (LEAF_STRUCTURE,) * len(parts)))}",
             where=path,

@@ -23,7 +23,9 @@ def call_problem(structure: Structure) -> str | None:
     """Return why a structure is not that of ``(args, kwargs)``, or None."""
     problem = structure_problem(structure)
     is_call = structure.kind == "tuple" and [child.kind for child in structure.children] == ["tuple", "dict"]
-    if problem is None and not (is_call and all(isinstance(name, str) for name in structure.children[1].context)):
+    if problem is None and not (
+        is_call and all(isinstance(name, str) for name in structure.children[1].context)
+    ):
         return "a call is a tuple of two: the arguments in a tuple, the keyword arguments, by name, in a dict"
     return problem
 
@@ -47,7 +49,12 @@ def _keys(keys: Literal, count: int) -> str | None:
 
 
 def _default_and_keys(context: Literal, count: int) -> str | None:
-    if not isinstance(context, list) or len(context) != 2 or isinstance(context[0], list) or context[0] not in DEFAULTS:
+    if (
+        not isinstance(context, list)
+        or len(context) != 2
+        or isinstance(context[0], list)
+        or context[0] not in DEFAULTS
+    ):
         return "expected the name of the default and the keys"
     return _keys(context[1], count)
 

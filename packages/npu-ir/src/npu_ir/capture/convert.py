@@ -158,9 +158,10 @@ class Converter:
             result = entry.function(self, node)
         except Exception as error:
             raise ConversionError(
-                f"the conversion of {op_type} by {entry.origin} failed: {type(error).__name__}: {error}", where=place(node)
+                f"the conversion of {op_type} by {entry.origin} failed: {type(error).__name__}: {error}",
+                where=place(node),
             ) from error
-        values = [result] if isinstance(result, Value) else list(result)
+        values = list(result) if isinstance(result, (list, tuple)) else [result]
         expected = self.types(node)
         if not all(isinstance(value, Value) for value in values) or len(values) != len(expected):
             raise ConversionError(
@@ -203,7 +204,9 @@ class Converter:
             )
         for dim, size in enumerate(tensor.shape):
             if isinstance(size, torch.SymInt):
-                raise _symbolic(node, f"returns a tensor of shape {list(tensor.shape)}: dimension {dim} is symbolic")
+                raise _symbolic(
+                    node, f"returns a tensor of shape {list(tensor.shape)}: dimension {dim} is symbolic"
+                )
         return TensorType.of(tensor)
 
     # Signature
@@ -232,7 +235,11 @@ class Converter:
         if isinstance(spec.arg, ConstantArgument):
             return spec.arg.value
         if not isinstance(spec.arg, TensorArgument):
-            raise ConversionError(f"input {node.name!r} is a {type(spec.arg).__name__}", where=place(node), fix="pass tensors or Python scalars")
+            raise ConversionError(
+                f"input {node.name!r} is a {type(spec.arg).__name__}",
+                where=place(node),
+                fix="pass tensors or Python scalars",
+            )
         tensor_type = self._tensor_type(node, node.meta["val"])
         if spec.kind is ExportInputKind.USER_INPUT:
             return self.graph.add_input(node.name, tensor_type)
@@ -240,12 +247,18 @@ class Converter:
             return self.graph.add_parameter(spec.target, tensor_type, aliases=aliases)
         if spec.kind is ExportInputKind.BUFFER:
             data = None if spec.persistent else _content(self._program.constants.get(spec.target))
-            return self.graph.add_buffer(spec.target, tensor_type, aliases=aliases, persistent=spec.persistent, data=data)
+            return self.graph.add_buffer(
+                spec.target, tensor_type, aliases=aliases, persistent=spec.persistent, data=data
+            )
         if spec.kind is ExportInputKind.CONSTANT_TENSOR:
             data = _content(self._program.constants.get(spec.target))
             assert data is not None, f"{spec.target} was checked before"
             return self.graph.add_constant(spec.target, data)
-        raise ConversionError(f"input {node.name!r} is of kind {spec.kind.name}", where=place(node), fix="pass tensors or Python scalars")
+        raise ConversionError(
+            f"input {node.name!r} is of kind {spec.kind.name}",
+            where=place(node),
+            fix="pass tensors or Python scalars",
+        )
 
     def _add_results(self, results: Sequence[Any]) -> None:
         leaves = []
@@ -287,7 +300,9 @@ def _default_conversion(converter: Converter, node: Node, op: _torch.OpOverload)
     return converter._nested(node, inserted.outputs)
 
 
-def _cast(converter: Converter, node: Node, inputs: Sequence[Value], dtype: torch.dtype | None) -> Sequence[Value]:
+def _cast(
+    converter: Converter, node: Node, inputs: Sequence[Value], dtype: torch.dtype | None
+) -> Sequence[Value]:
     if dtype is None:
         return inputs
     casts = [
@@ -341,7 +356,9 @@ def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) 
     given = {f"{name}_out": value.type for name, value in zip(flat.operands, flat.inputs, strict=True)}
     kept = [given.get(name) for name in schema.return_names]
     return [
-        dataclasses.replace(type, dtype=old.dtype) if isinstance(old, TensorType) and isinstance(type, TensorType) else type
+        dataclasses.replace(type, dtype=old.dtype)
+        if isinstance(old, TensorType) and isinstance(type, TensorType)
+        else type
         for old, type in zip(kept, types, strict=True)
     ]
 
@@ -373,10 +390,18 @@ def _output_names(name: str, schema: OpSchema, count: int) -> list[str] | None:
     return [f"{name}.{result}" for result in names]
 
 
-def _with_dtype(schema: OpSchema, inputs: Sequence[Value], attrs: dict[str, Literal], types: list[Type]) -> dict[str, Literal]:
+def _with_dtype(
+    schema: OpSchema, inputs: Sequence[Value], attrs: dict[str, Literal], types: list[Type]
+) -> dict[str, Literal]:
     """Pin the dtype of a tensor made from nothing: left open, it would follow the process's default."""
     dtype = schema.by_name.get("dtype")
-    if inputs or dtype is None or attrs.get("dtype") is not None or len(types) != 1 or isinstance(types[0], ScalarType):
+    if (
+        inputs
+        or dtype is None
+        or attrs.get("dtype") is not None
+        or len(types) != 1
+        or isinstance(types[0], ScalarType)
+    ):
         return attrs
     return {**attrs, "dtype": types[0].dtype}
 
@@ -447,7 +472,10 @@ def _symbolic(node: Node, problem: str) -> ConversionError:
 
 def _unsupported(node: Node) -> ConversionError:
     name = getattr(node.target, "__name__", str(node.target))
-    if any(isinstance(item.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)) for item in node.all_input_nodes):
+    if any(
+        isinstance(item.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+        for item in node.all_input_nodes
+    ):
         return _symbolic(node, "computes with a number that is known only at run time")
     if isinstance(node.target, _torch.HigherOrderOperator):
         return ConversionError(
@@ -456,5 +484,7 @@ def _unsupported(node: Node) -> ConversionError:
             fix=f"replace it by tensor ops (torch.where) or unroll it, or register_conversion({_op_type(node)!r})",
         )
     return ConversionError(
-        f"{name} is not an operator of torch.ops", where=place(node), fix=f"register_conversion({_op_type(node)!r})"
+        f"{name} is not an operator of torch.ops",
+        where=place(node),
+        fix=f"register_conversion({_op_type(node)!r})",
     )

@@ -179,7 +179,9 @@ def _has_region(program: ExportedProgram, name: str) -> bool:
 
 def _has_vmap(program: ExportedProgram) -> bool:
     """Whether a program contains ``torch.func`` transforms, which only tracing again takes apart."""
-    return any(_torch.is_transform(node.target) for graph in _graphs(program.graph_module) for node in graph.nodes)
+    return any(
+        _torch.is_transform(node.target) for graph in _graphs(program.graph_module) for node in graph.nodes
+    )
 
 
 def _is_region(node: Node, name: str) -> bool:
@@ -220,7 +222,9 @@ def _is_invisible(node: Node, written: Node, aliases: _Aliases) -> bool:
         return False
     now = aliases.position[node]
     return all(
-        alias is written or aliases.position[alias] >= now or all(aliases.position[user] <= now for user in alias.users)
+        alias is written
+        or aliases.position[alias] >= now
+        or all(aliases.position[user] <= now for user in alias.users)
         for alias in aliases.of(written)
     )
 
@@ -234,7 +238,9 @@ def _functional_op(node: Node) -> _torch.OpOverload | None:
     if functional is None:
         return None
     candidate = schema_of(functional)
-    same_arguments = [(arg.name, arg.kind) for arg in candidate.args] == [(arg.name, arg.kind) for arg in schema.args]
+    same_arguments = [(arg.name, arg.kind) for arg in candidate.args] == [
+        (arg.name, arg.kind) for arg in schema.args
+    ]
     if candidate.writes or not same_arguments or not _gives_same_type(node, functional):
         return None
     return functional
@@ -248,7 +254,9 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
     with _torch.fake_mode_of([expected]):
         result = functional(*args, **kwargs)
-    same = isinstance(result, torch.Tensor) and result.dtype == expected.dtype and result.shape == expected.shape
+    same = (
+        isinstance(result, torch.Tensor) and result.dtype == expected.dtype and result.shape == expected.shape
+    )
     return same and result.stride() == expected.stride()
 
 
@@ -287,7 +295,9 @@ def _spell_out_writes(module: GraphModule, aliases: _Aliases, storages: set[int]
         if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
             _torch.inline_decomposition(module, node)
         elif node.target is _LIFT and aliases.storage(node.meta["val"]) in storages:
-            node.target = torch.ops.aten.clone.default  # functionalization would take the copy for the constant itself
+            node.target = (
+                torch.ops.aten.clone.default
+            )  # functionalization would take the copy for the constant itself
         else:
             spell_out_write(node)
     module.recompile()
@@ -299,7 +309,10 @@ def _require_separate_elements(program: ExportedProgram) -> None:
         for node in graph.nodes:
             for target in written(node):
                 tensor = tensor_of(target)
-                if tensor is not None and any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+                if tensor is not None and any(
+                    size > 1 and stride == 0
+                    for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+                ):
                     raise ConversionError(
                         f"{node.target} changes an expanded tensor in place: several of its elements are one place in memory",
                         where=place(node),
@@ -309,7 +322,11 @@ def _require_separate_elements(program: ExportedProgram) -> None:
 
 def _require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: _Aliases) -> None:
     """Refuse a functional program that lost what an ``out=`` op writes into something from outside."""
-    kept = {spec.target for spec in functional.graph_signature.output_specs if spec.kind is not OutputKind.USER_OUTPUT}
+    kept = {
+        spec.target
+        for spec in functional.graph_signature.output_specs
+        if spec.kind is not OutputKind.USER_OUTPUT
+    }
     names = {spec.arg.name: {spec.arg.name, spec.target} for spec in program.graph_signature.input_specs}
     for node in program.graph.nodes:
         for destination in destinations(node):
@@ -428,7 +445,12 @@ def _expose_alias(node: Node, aliases: _Aliases, storages: set[int]) -> None:
     while root.target is _torch.GETITEM:
         root = root.args[0]  # type: ignore[assignment]
     schema = schema_of_node(root)
-    if root.target is _LIFT or schema is None or schema.writes or any(item.alias_info is not None for item in schema.op._schema.returns):
+    if (
+        root.target is _LIFT
+        or schema is None
+        or schema.writes
+        or any(item.alias_info is not None for item in schema.op._schema.returns)
+    ):
         return
     for item in root.all_input_nodes:
         source = tensor_of(item)

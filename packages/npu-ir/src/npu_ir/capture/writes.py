@@ -21,7 +21,11 @@ from npu_ir.ops.schema import OpSchema, schema_of
 def tensor_of(node: Node) -> torch.Tensor | None:
     """Return the FakeTensor of what ``node`` returns; None where that is no strided tensor."""
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or _torch.is_transformed(value):
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.layout is not torch.strided
+        or _torch.is_transformed(value)
+    ):
         return None
     return value
 
@@ -80,7 +84,11 @@ def spell_out_write(node: Node) -> None:
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
         return
-    if schema.runs_on_copies and schema.op.namespace != "aten" and not _torch.can_be_functionalized(schema.op):
+    if (
+        schema.runs_on_copies
+        and schema.op.namespace != "aten"
+        and not _torch.can_be_functionalized(schema.op)
+    ):
         _call_on_copies(node, schema)
         return
     if not _is_misread(schema):

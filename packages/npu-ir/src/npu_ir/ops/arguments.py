@@ -95,9 +95,13 @@ def _elements(
 def record_problem(attrs: Mapping[str, Literal]) -> str | None:
     """Return what is wrong with the two attrs of the record, or None."""
     sizes, masks = attrs.get(LIST_SIZES, []), attrs.get(NONE_MASKS, [])
-    if not isinstance(sizes, list) or not all(size is None or (type(size) is int and size >= 0) for size in sizes):
+    if not isinstance(sizes, list) or not all(
+        size is None or (type(size) is int and size >= 0) for size in sizes
+    ):
         return f"{LIST_SIZES} is a list of sizes, None for an absent list: not {sizes!r}"
-    if not isinstance(masks, list) or not all(isinstance(mask, list) and set(map(type, mask)) <= {bool} for mask in masks):
+    if not isinstance(masks, list) or not all(
+        isinstance(mask, list) and set(map(type, mask)) <= {bool} for mask in masks
+    ):
         return f"{NONE_MASKS} is a list of lists of bools, True for None: not {masks!r}"
     return None
 
@@ -113,7 +117,9 @@ def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     given = {arg.name: value for arg, value in zip(schema.args, args, strict=False)}
     for name, value in kwargs.items():
         if name not in schema.by_name or name in given:
-            raise GraphError(f"{schema.op} got {'an unknown' if name not in given else 'a second'} argument {name!r}")
+            raise GraphError(
+                f"{schema.op} got {'an unknown' if name not in given else 'a second'} argument {name!r}"
+            )
         given[name] = value
     return given
 
@@ -176,10 +182,14 @@ def bind_arguments(
     unknown = [name for name in attrs if name not in schema.by_name and name not in RECORD_ATTRS]
     unknown += [name for name in operands or () if name.partition("[")[0] not in schema.by_name]
     if unknown:
-        raise GraphError(f"{schema.op} has no argument {unknown[0]!r}", fix=f"its schema is {schema.op._schema}")
+        raise GraphError(
+            f"{schema.op} has no argument {unknown[0]!r}", fix=f"its schema is {schema.op._schema}"
+        )
     lists = [arg.name for arg in schema.args if arg.name in attrs and arg.kind in _LISTS]
     if lists:
-        raise GraphError(f"argument {lists[0]!r} of {schema.op} is a list of tensors: it takes inputs, no attribute")
+        raise GraphError(
+            f"argument {lists[0]!r} of {schema.op} is a list of tensors: it takes inputs, no attribute"
+        )
     taker = _Taker(schema, count, operands, attrs)
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
@@ -187,7 +197,9 @@ def bind_arguments(
     for position, arg in enumerate(schema.args):
         found, template = taker.take(arg)
         if not found and arg.required:
-            raise GraphError(f"{schema.op} needs its argument {arg.name!r}", fix=f"its schema is {schema.op._schema}")
+            raise GraphError(
+                f"{schema.op} needs its argument {arg.name!r}", fix=f"its schema is {schema.op._schema}"
+            )
         if not found and arg.has_default:
             continue
         written += _slots(template) if arg.writes else []
@@ -198,7 +210,10 @@ def bind_arguments(
     if taker.has_spare_record:
         raise GraphError(f"{LIST_SIZES} or {NONE_MASKS} tells of more lists than {schema.op} has")
     if taker.left:
-        raise GraphError(f"{schema.op} leaves {taker.left} of {count} inputs unused", fix=f"its schema is {schema.op._schema}")
+        raise GraphError(
+            f"{schema.op} leaves {taker.left} of {count} inputs unused",
+            fix=f"its schema is {schema.op._schema}",
+        )
     return Binding(tuple(positional), keyword, tuple(written))
 
 
@@ -211,7 +226,9 @@ def _slots(template: Template) -> list[int]:
 class _Taker:
     """Hands the inputs of a node to the arguments of its schema, in order."""
 
-    def __init__(self, schema: OpSchema, count: int, operands: Sequence[str] | None, attrs: Mapping[str, Literal]) -> None:
+    def __init__(
+        self, schema: OpSchema, count: int, operands: Sequence[str] | None, attrs: Mapping[str, Literal]
+    ) -> None:
         self._schema = schema
         self._attrs = attrs
         self._sizes: Iterator[int | None] = iter(attrs.get(LIST_SIZES) or ())
@@ -253,7 +270,10 @@ class _Taker:
         return sum(name.partition("[")[0] == arg.name for name in self._recorded)
 
     def _list(self, arg: SchemaArg, mask: Iterable[bool]) -> list[Slot | None]:
-        return [None if is_none else self._slot(list_operand(arg.name, index)) for index, is_none in enumerate(mask)]
+        return [
+            None if is_none else self._slot(list_operand(arg.name, index))
+            for index, is_none in enumerate(mask)
+        ]
 
     def _slot(self, operand: str) -> Slot:
         if self._recorded is not None:

@@ -42,6 +42,8 @@ def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> l
             where=place_of(node),
             fix=f"it was called on {', '.join(map(described, inputs))}",
         ) from error
+    if results == [None] and not node.outputs:
+        return []  # an op without results returns None, which is no output
     _require_types(node, results)
     return results
 
@@ -61,7 +63,9 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
     return _flat(op(*args, **kwargs))
 
 
-def _run_on_copies(op: OpOverload, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+def _run_on_copies(
+    op: OpOverload, binding: Binding, inputs: Sequence[Any], device: torch.device
+) -> list[Any]:
     """Return the results of an op that writes, then the new content of what it writes; the inputs stay."""
     copies = [item.clone() if index in binding.written else item for index, item in enumerate(inputs)]
     args, kwargs = binding.arguments(copies, device)
@@ -96,9 +100,6 @@ def _flat(result: Any) -> list[Any]:
 
 def _require_types(node: OpNode, results: Sequence[Any]) -> None:
     if not isinstance(results, list) or len(results) != len(node.outputs):
-        # An op without results returns None, which is no output.
-        if results == [None] and not node.outputs:
-            return
         count = len(results) if isinstance(results, list) else type(results).__name__
         raise ExecutionError(
             f"{node.op_type} returned {count} results, the graph has {len(node.outputs)}",
@@ -127,4 +128,6 @@ def described(value: Any) -> str:
     """Return what a value is, in a few words: the type of a tensor, else the value itself."""
     if not isinstance(value, torch.Tensor):
         return repr(value)[:80]
-    return str(TensorType.of(value)) if value.layout is torch.strided else f"a tensor of layout {value.layout}"
+    return (
+        str(TensorType.of(value)) if value.layout is torch.strided else f"a tensor of layout {value.layout}"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+
 import torch
 
 from npu_ir.content import content_buffer, tensor_bytes
@@ -38,7 +39,9 @@ def content_hash(data: torch.Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-def read_data(reader: Reader, type: TensorType, target: str, constants: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def read_data(
+    reader: Reader, type: TensorType, target: str, constants: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
     """Read what ``format_data`` wrote for a tensor of ``type``; it may come back in another memory layout.
 
     Raises:
@@ -52,7 +55,9 @@ def read_data(reader: Reader, type: TensorType, target: str, constants: Mapping[
             raise reader.fail(f"the content of constant {target!r} is not in the text", token, fix=fix)
         data = constants[target].detach()
         if not type.same_shape_and_dtype(TensorType.of(data)) or f"sha256:{content_hash(data)}" != token.text:
-            raise reader.fail(f"the tensor passed for constant {target!r} is not the one the text names", token)
+            raise reader.fail(
+                f"the tensor passed for constant {target!r} is not the one the text names", token
+            )
         return data
     try:
         if reader.accept("bytes"):
@@ -66,13 +71,21 @@ def read_data(reader: Reader, type: TensorType, target: str, constants: Mapping[
 
 
 def _from_bytes(content: bytearray, type: TensorType) -> torch.Tensor:
-    flat = torch.frombuffer(content, dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8, device="cpu")
+    flat = (
+        torch.frombuffer(content, dtype=torch.uint8)
+        if content
+        else torch.empty(0, dtype=torch.uint8, device="cpu")
+    )
     return flat.view(type.dtype).reshape(type.shape)
 
 
 def _from_items(items: Literal, type: TensorType) -> torch.Tensor:
     number = bool if type.dtype == torch.bool else int
-    is_exact = type.dtype.is_floating_point or type.dtype.is_complex or all(item.__class__ is number for item in items)
+    is_exact = (
+        type.dtype.is_floating_point
+        or type.dtype.is_complex
+        or all(item.__class__ is number for item in items)
+    )
     if not isinstance(items, list) or any(isinstance(item, list) for item in items) or not is_exact:
         raise ValueError("expected a flat list of numbers of the dtype")
     return torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.shape)

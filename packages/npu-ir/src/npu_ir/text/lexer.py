@@ -13,7 +13,19 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$#\-]+")
 PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 # Words that mean something where an op type may stand.
 KEYWORDS = frozenset(
-    {"input", "param", "buffer", "const", "target", "aliases", "non_persistent", "call", "as", "update", "return"}
+    {
+        "input",
+        "param",
+        "buffer",
+        "const",
+        "target",
+        "aliases",
+        "non_persistent",
+        "call",
+        "as",
+        "update",
+        "return",
+    }
 )
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'

@@ -64,7 +64,9 @@ def group(node: OpNode) -> list[Operand] | None:
         # A size may be any number; more items than inputs would not come back as the same record.
         size = min(next(sizes, None) or 0, len(node.inputs)) if mark == "[" else 0
         mask = [False] * size if mark == "[" else next(masks, [])
-        items = [None if is_none else by_name.get(list_operand(name, index)) for index, is_none in enumerate(mask)]
+        items = [
+            None if is_none else by_name.get(list_operand(name, index)) for index, is_none in enumerate(mask)
+        ]
         shown.append(Operand(name, mark, tuple(items)))
     record = {name: node.attrs[name] for name in (LIST_SIZES, NONE_MASKS) if name in node.attrs}
     return shown if ungroup(shown) == (list(node.inputs), node.operands, record) else None
@@ -77,7 +79,10 @@ def _arguments(node: OpNode) -> list[tuple[str, str]]:
     if op is None:
         mark = "?[" if NONE_MASKS in node.attrs else "["
         return [(name, "" if name in (node.operands or ()) else mark) for name in names]
-    present = {ArgKind.TENSOR_LIST: LIST_SIZES in node.attrs, ArgKind.OPTIONAL_TENSOR_LIST: NONE_MASKS in node.attrs}
+    present = {
+        ArgKind.TENSOR_LIST: LIST_SIZES in node.attrs,
+        ArgKind.OPTIONAL_TENSOR_LIST: NONE_MASKS in node.attrs,
+    }
     marks = {ArgKind.TENSOR_LIST: "[", ArgKind.OPTIONAL_TENSOR_LIST: "?["}
     return [
         (arg.name, marks.get(arg.kind, ""))

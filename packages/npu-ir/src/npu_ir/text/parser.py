@@ -112,7 +112,9 @@ class _GraphParser(Reader):
         self.expect(":")
         type = self.value_type()
         if kind is not InputKind.INPUT and not isinstance(type, TensorType):
-            raise self.fail(f"%{name} is a {kind.value}: its type is a tensor type, not {type}", self.statement)
+            raise self.fail(
+                f"%{name} is a {kind.value}: its type is a tensor type, not {type}", self.statement
+            )
         found = self._parts(kind, type, name)
         add = {
             InputKind.INPUT: self._graph.add_input,

@@ -21,8 +21,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.naming import short_name
 from npu_ir.literals import format_literal
+from npu_ir.naming import short_name
 from npu_ir.node import OpNode, Value
 from npu_ir.ops.arguments import RECORD_ATTRS
 from npu_ir.structure import LEAF, Structure
@@ -91,7 +91,9 @@ def _node(node: OpNode) -> str:
     outputs = ", ".join(map(_typed, node.outputs))
     operands, hidden = _operands(node)
     attrs = ", ".join(
-        f"{quote_word(name)}={format_literal(value)}" for name, value in node.attrs.items() if name not in hidden
+        f"{quote_word(name)}={format_literal(value)}"
+        for name, value in node.attrs.items()
+        if name not in hidden
     )
     line = f"{outputs} = " if outputs else ""
     line += f"{quote_op_type(node.op_type)}({', '.join(operands)})"
@@ -115,7 +117,10 @@ def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
         return [_ref(value) for value in node.inputs], ()
     shown = group(node)
     if shown is None:
-        return [f"{quote_operand(name)}={_ref(value)}" for name, value in zip(node.operands, node.inputs, strict=True)], ()
+        return [
+            f"{quote_operand(name)}={_ref(value)}"
+            for name, value in zip(node.operands, node.inputs, strict=True)
+        ], ()
     return [f"{quote_word(operand.name)}={_operand(operand)}" for operand in shown], RECORD_ATTRS
 
 

@@ -50,7 +50,9 @@ class Comparison:
         return f"{self.name}: {self.problem or 'equal' if self.max_abs == 0 or self.problem else f'max difference {self.max_abs:.3g}'}"
 
 
-def compare(name: str, actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None) -> Comparison:
+def compare(
+    name: str, actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None
+) -> Comparison:
     """Compare one result with what was expected.
 
     Tensors must have the same dtype and shape. Integers and bools must be equal; floats may differ
@@ -65,22 +67,41 @@ def compare(name: str, actual: Any, expected: Any, rtol: float | None = None, at
         atol: Absolute tolerance; by default that of the dtype (float32: 1e-5).
     """
     if not isinstance(actual, torch.Tensor) or not isinstance(expected, torch.Tensor):
-        same = not isinstance(actual, torch.Tensor) and not isinstance(expected, torch.Tensor) and same_literal(actual, expected)
-        return Comparison(name) if same else Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
+        same = (
+            not isinstance(actual, torch.Tensor)
+            and not isinstance(expected, torch.Tensor)
+            and same_literal(actual, expected)
+        )
+        return (
+            Comparison(name)
+            if same
+            else Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
+        )
     if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
         return Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
     if same_data(actual, expected):  # the usual case, at a fraction of the cost of float64 copies
         return Comparison(name)
     default = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
-    return _compare_values(name, actual, expected, default[0] if rtol is None else rtol, default[1] if atol is None else atol)
+    return _compare_values(
+        name, actual, expected, default[0] if rtol is None else rtol, default[1] if atol is None else atol
+    )
 
 
-def _compare_values(name: str, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Comparison:
+def _compare_values(
+    name: str, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float
+) -> Comparison:
     if actual.numel() == 0:
         return Comparison(name)
-    if not (expected.is_floating_point() or expected.is_complex()) or expected.dtype == torch.float4_e2m1fn_x2:
+    if (
+        not (expected.is_floating_point() or expected.is_complex())
+        or expected.dtype == torch.float4_e2m1fn_x2
+    ):
         wrong = int((_bytes_of_each(actual) != _bytes_of_each(expected)).any(1).sum())
-        return Comparison(name, f"{wrong} of {actual.numel()} elements differ", math.nan, math.nan, wrong) if wrong else Comparison(name)
+        return (
+            Comparison(name, f"{wrong} of {actual.numel()} elements differ", math.nan, math.nan, wrong)
+            if wrong
+            else Comparison(name)
+        )
     wide = torch.complex128 if expected.is_complex() else torch.float64
     got, want = actual.detach().to(wide), expected.detach().to(wide)
     same = (got == want) | (got.isnan() & want.isnan())

@@ -34,11 +34,17 @@ def copied(tree: Any) -> Any:
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return every parameter and buffer by every name it has, tied and non-persistent ones too."""
-    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    return {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
 
 
 def run_eagerly(
-    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+    model: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """Return what ``model`` gives, and the content of its parameters and buffers afterwards.
 
@@ -60,7 +66,9 @@ class NodeValues(FxInterpreter):
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
         if n.op == "call_function":
-            for value, tensor in zip(_torch.tree_leaves(self._names.get(n)), _torch.tree_leaves(result), strict=False):
+            for value, tensor in zip(
+                _torch.tree_leaves(self._names.get(n)), _torch.tree_leaves(result), strict=False
+            ):
                 if isinstance(value, Value):
                     # A copy: a later node may change the tensor in place.
                     self.values[value.name] = copied(tensor)
@@ -68,7 +76,10 @@ class NodeValues(FxInterpreter):
 
 
 def node_values(
-    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+    model: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what PyTorch computes for each node of the model's graph, by value name."""
     functional = functionalize(export_program(model, tuple(args), dict(kwargs)))
@@ -78,7 +89,10 @@ def node_values(
     reference = NodeValues(program, converter.converted)
     constants = {**program.constants, **copied(dict(tensors))}
     user_inputs = iter(copied(_torch.tree_leaves((tuple(args), dict(kwargs)))))
-    flat = [constants[spec.target] if spec.target is not None else next(user_inputs) for spec in program.graph_signature.input_specs]
+    flat = [
+        constants[spec.target] if spec.target is not None else next(user_inputs)
+        for spec in program.graph_signature.input_specs
+    ]
     with torch.no_grad():
         reference.run(*flat)
     return reference.values

@@ -11,7 +11,7 @@ import torch
 from npu_ir.errors import ExecutionError, VerificationError
 from npu_ir.graph import Graph
 from npu_ir.interpreter import Interpreter
-from npu_ir.node import InputKind, OpNode, Value
+from npu_ir.node import InputKind, OpNode, Value, outside_names
 from npu_ir.ops.execution import place_of
 from npu_ir.structure import flatten_like
 from npu_ir.verify.comparison import Comparison, compare
@@ -66,7 +66,9 @@ class VerificationReport:
         if self.ok:
             return f"graph and model agree: {compared}, max difference {self.max_abs:.3g}"
         wrong = [str(item) for item in (*self.outputs, *self.mutations) if not item.ok]
-        blame = str(self.first_divergence or "every node that could be compared agrees with the exported program")
+        blame = str(
+            self.first_divergence or "every node that could be compared agrees with the exported program"
+        )
         return "\n".join([f"graph and model differ: {len(wrong)} of {compared}", *wrong, blame])
 
 
@@ -103,8 +105,7 @@ def verify_ir(
         WeightError: The weights do not fit the graph.
     """
     kwargs = dict(kwargs or {})
-    tensors = {**model_tensors(model), **(weights or {})}
-    run = _Run(graph, model, tensors, tuple(args), kwargs)
+    run = _Run(graph, model, _with_tied(graph, weights or {}), tuple(args), kwargs)
     random_state = torch.get_rng_state()
     try:
         outputs, mutations = run.compare(rtol, atol)
@@ -117,24 +118,52 @@ def verify_ir(
         torch.set_rng_state(random_state)
 
 
+def _with_tied(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return ``weights`` under every name that the graph knows them by."""
+    complete = dict(weights)
+    for value in graph.arguments:
+        names = outside_names(value)
+        given = next((weights[name] for name in names if name in weights), None)
+        if given is not None:
+            complete |= {name: given for name in names if name not in weights}
+    return complete
+
+
 class _Run:
-    """One comparison of a graph and a model on given arguments."""
+    """One comparison of a graph and a model on given arguments.
+
+    Args:
+        graph: The graph.
+        model: The model.
+        weights: What takes the place of parameters and buffers of the model, by all names.
+        args: Arguments for both.
+        kwargs: Keyword arguments for both.
+    """
 
     def __init__(
-        self, graph: Graph, model: torch.nn.Module, tensors: dict[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        graph: Graph,
+        model: torch.nn.Module,
+        weights: dict[str, torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         self._graph = graph
         self._model = model
-        self._tensors = tensors
+        self._tensors = {**model_tensors(model), **weights}
         self._args = args
         self._kwargs = kwargs
-        needed = {
+        known = {
             key
             for value in graph.arguments
             if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
-            for key in (value.argument.target, *value.argument.aliases)
+            for key in outside_names(value)
         }
-        self._interpreter = Interpreter(graph, {key: tensor.detach() for key, tensor in tensors.items() if key in needed})
+        # What the caller gives is passed on even where the graph does not know it: it says so.
+        needed = {
+            key: tensor.detach() for key, tensor in self._tensors.items() if key in known or key in weights
+        }
+        self._interpreter = Interpreter(graph, needed)
 
     def compare(self, rtol: float | None, atol: float | None) -> tuple[list[Comparison], list[Comparison]]:
         random_state = torch.get_rng_state()
@@ -142,13 +171,17 @@ class _Run:
         try:
             expected, state = run_eagerly(self._model, self._tensors, args, kwargs)
         except Exception as error:
-            raise VerificationError(f"the model fails on these arguments: {type(error).__name__}: {error}") from error
+            raise VerificationError(
+                f"the model fails on these arguments: {type(error).__name__}: {error}"
+            ) from error
         torch.set_rng_state(random_state)
         actual, changes = self._interpreter.run_flat(*copied((self._args, self._kwargs)))
         outputs = list(self._compare_results(actual, expected, rtol, atol))
         return outputs, list(self._compare_changes(changes, state, args, kwargs, rtol, atol))
 
-    def _compare_results(self, actual: list[Any], expected: Any, rtol: float | None, atol: float | None) -> Iterator[Comparison]:
+    def _compare_results(
+        self, actual: list[Any], expected: Any, rtol: float | None, atol: float | None
+    ) -> Iterator[Comparison]:
         structure = self._graph.results[0]
         try:
             leaves = flatten_like(expected, structure, "result")
