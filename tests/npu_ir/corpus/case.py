@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from npu_ir import ConversionError
+
 _BUILD_SEED, _INPUT_SEED = 1, 2
 
 
@@ -106,6 +108,26 @@ class Refusal:
         made = self.model() if takes_nothing else Function(self.model)
         assert isinstance(made, nn.Module)
         return made
+
+
+class Refusals:
+    """Models that cannot be captured."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+
+    def __iter__(self) -> Iterator[Refusal]:
+        return iter(self.refusals)
+
+    def add(
+        self,
+        id: str,
+        model: Callable[..., Any],
+        match: str,
+        inputs: Callable[[], Call] = lambda: call(torch.randn(4, 3)),
+        error: type[Exception] = ConversionError,
+    ) -> None:
+        self.refusals.append(Refusal(id, model, inputs, error, match))
 
 
 class Table:

@@ -1,0 +1,99 @@
+"""Models that cannot be captured because of what they do to their buffers, modules and inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn, randn
+
+from npu_ir import ExportError
+from tests.npu_ir.corpus.case import Call, Refusals, call
+
+REFUSED = Refusals()
+refuse = REFUSED.add
+
+
+class LateBuffer(nn.Module):
+    def forward(self, x: Any) -> Any:
+        if not hasattr(self, "mask"):
+            self.register_buffer("mask", torch.ones(3))
+        return x * self.mask
+
+
+class LateModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential()
+
+    def forward(self, x: Any) -> Any:
+        if not len(self.inner):
+            self.inner.append(nn.Linear(3, 3))
+        return self.inner(x)
+
+
+class GrowingCache(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 3))
+
+    def forward(self, x: Any) -> Any:
+        self.keys = torch.cat([self.keys, x])
+        return self.keys.sum(0)
+
+
+class CacheOfAnotherDtype(GrowingCache):
+    def forward(self, x: Any) -> Any:
+        self.keys = self.keys.double()
+        return x
+
+
+refuse(
+    "buffer_registered_in_forward",
+    LateBuffer,
+    r"forward registers, replaces or removes mask\n  at: LateBuffer",
+)
+refuse("module_added_in_forward", LateModule, r"forward registers, replaces or removes inner.0\n")
+refuse(
+    "buffer_that_grows",
+    GrowingCache,
+    r"b_keys is f32\[1, 3\], and forward replaces it by a tensor that is f32\[5, 3\]",
+)
+refuse(
+    "buffer_that_changes_its_dtype",
+    CacheOfAnotherDtype,
+    r"is f32\[1, 3\], and forward replaces it by a tensor that is f64\[1, 3\]",
+)
+refuse("lazy_module", lambda: nn.LazyLinear(3), r"uninitialized parameter", error=ExportError)
+
+
+def overlapping() -> Call:
+    x = randn(4)
+    return call(x[:3], x[1:])
+
+
+refuse(
+    "overlapping_inputs_changed",
+    lambda x, y: x.add_(1) + y,
+    r"overlap in memory, and one of them is changed",
+    overlapping,
+)
+
+
+class OverlappingBuffers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(4))
+        self.register_buffer("tail", self.state[2:])
+
+    def forward(self, x: Any) -> Any:
+        self.state.add_(x)
+        return self.tail
+
+
+refuse(
+    "overlapping_buffers_changed",
+    OverlappingBuffers,
+    r"state, tail overlap in memory",
+    lambda: call(randn(4)),
+)
