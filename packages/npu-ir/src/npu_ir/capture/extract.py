@@ -165,6 +165,17 @@ def _cpu_default_device() -> Iterator[None]:
         yield
 
 
+_FIX = "the exception above is torch.export's own; torch.export.draft_export lists all obstacles at once"
+# By a part of torch.export's message.
+_FIXES = {
+    "data-dependent": "the model decides by the content of a tensor: compute both ways and choose by torch.where",
+    "in output, which is not a known type": "return tensors, numbers and containers of them, or register the type "
+    "with torch.utils._pytree (models of transformers: use_cache=False)",
+    "Unsupported input type": "pass tensors, numbers, strings, None and containers of them; "
+    "torch.export.register_dataclass makes a dataclass one",
+}
+
+
 def _export_error(model: torch.nn.Module, error: Exception) -> Exception:
     lost = [
         f"{path}.{key}".lstrip(".")
@@ -177,5 +188,5 @@ def _export_error(model: torch.nn.Module, error: Exception) -> Exception:
     first = str(error).strip().split("\n")
     return ExportError(
         f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {' '.join(first[:3])}",
-        fix="the exception above is torch.export's own; torch.export.draft_export lists all obstacles at once",
+        fix=next((fix for text, fix in _FIXES.items() if text in str(error)), _FIX),
     )
