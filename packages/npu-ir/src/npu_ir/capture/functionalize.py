@@ -66,7 +66,7 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
             shape of one is, or PyTorch's functionalization fails.
     """
     require_same_types(program)
-    aliases = _Aliases(program.graph)
+    aliases = _Aliases(program.graph_module)
     _require_same_shapes(program)
     replacements = None
     needs_tracing = _has_region(program, AUTOCAST_REGION) or _has_vmap(program)
@@ -78,7 +78,7 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
 
 
 class _Aliases:
-    """Which nodes of an FX graph share memory, read off the FakeTensors of its metadata.
+    """Which nodes of a program share memory, read off the FakeTensors of its metadata.
 
     Attributes:
         position: Where each node stands.
@@ -87,24 +87,28 @@ class _Aliases:
         ties: For each placeholder that is the same tensor as an earlier one: that one's name.
     """
 
-    def __init__(self, graph: FxGraph) -> None:
-        self.position = {node: index for index, node in enumerate(graph.nodes)}
+    def __init__(self, module: GraphModule) -> None:
+        self.position = {node: index for index, node in enumerate(module.graph.nodes)}
         self.members: dict[int, list[Node]] = {}
         self.outside: set[int] = set()
         self.ties: dict[str, str] = {}
         self._same: dict[int, int] = {}
-        for node in graph.nodes:
+        for node in module.graph.nodes:
+            for inner in (*_region_nodes(node, module), node):
+                self._merge_dropout(inner)
             tensor = tensor_of(node)
             if tensor is None or _is_only_copied(node):
                 continue
-            source = _idle_dropout_input(node)
-            if source is not None:
-                self._same[_torch.storage_id(tensor)] = self.storage(source)
             storage = self.storage(tensor)
             if node.op == "placeholder":
                 self._tie(node, tensor, self.members.get(storage, []))
                 self.outside.add(storage)
             self.members.setdefault(storage, []).append(node)
+
+    def _merge_dropout(self, node: Node) -> None:
+        tensor, source = tensor_of(node), _idle_dropout_input(node)
+        if tensor is not None and source is not None:
+            self._same[_torch.storage_id(tensor)] = self.storage(source)
 
     def _tie(self, node: Node, tensor: torch.Tensor, earlier: list[Node]) -> None:
         for other in earlier:
@@ -271,8 +275,9 @@ def _traced_again(program: ExportedProgram, aliases: _Aliases) -> ExportedProgra
     targets = (item for node in program.graph.nodes for item in _targets(node, program.graph_module))
     storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}
     _separate_placeholders(program, prepared, nodes, aliases, storages)
-    for node in list(prepared.graph.nodes):
-        _expose_alias(node, aliases, storages)
+    for graph in _graphs(prepared.graph_module):
+        for node in list(graph.nodes):
+            _expose_alias(node, aliases, storages)
     for module in prepared.graph_module.modules():
         if isinstance(module, GraphModule):
             _spell_out_writes(module, aliases, storages)
