@@ -55,7 +55,6 @@ WRITES: list[Callable[[Tensor, Tensor], Any]] = [
     lambda a, b: torch.add(a, 1, out=a),
     lambda a, b: torch._foreach_add_([a], 1.0),
     lambda a, b: F.dropout(a, 0.0, training=True, inplace=True),
-    lambda a, b: a.detach_(),
 ]
 
 
