@@ -139,6 +139,19 @@ def is_functional_call(target: Any) -> bool:
     return isinstance(target, HigherOrderOperator) and target.name() == "auto_functionalized"  # type: ignore[no-untyped-call]
 
 
+def higher_order_op(name: str) -> HigherOrderOperator | None:
+    """Return the higher-order operator of this name, such as ``cond``; None if there is none."""
+    import torch._higher_order_ops  # registers them
+
+    found = torch._ops._higher_order_ops.get(name)
+    return found if isinstance(found, HigherOrderOperator) else None
+
+
+def below_autograd() -> Any:
+    """Return a context in which control-flow operators just run; above it they trace what they run."""
+    return torch._C._AutoDispatchBelowAutograd()
+
+
 def overloads(namespace: str, name: str) -> list[OpOverload]:
     """Return every overload of the op ``namespace.name``; none where there is no such op."""
     packet = getattr(getattr(torch.ops, namespace), name, None)
@@ -184,3 +197,95 @@ def accepts_calls_of(op: OpOverload, schema: str) -> bool:
         return bool(present.is_backward_compatible_with(torch._C.parse_schema(schema)))
     except RuntimeError:
         return False  # not a schema, or of types this torch does not know
+
+
+def size_expression(size: Any) -> Any:
+    """Return a size as an ``int``, or as the SymPy expression that a SymInt stands for."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr if isinstance(size, torch.SymInt) else size
+    return int(expression) if expression.is_Integer else expression
+
+
+def stride_of_filled(stride: Any) -> Any:
+    """Return a stride, or its expression, for a tensor that is not empty: ``max(1, size)`` is the size."""
+    expression = size_expression(stride)
+    if isinstance(expression, int):
+        return expression
+    from torch.utils._sympy.functions import Max
+
+    found = {
+        part: part.args[1 - part.args.index(1)]
+        for part in expression.atoms(Max)
+        if len(part.args) == 2 and 1 in part.args
+    }
+    return expression.xreplace(found)
+
+
+def is_data_dependent(symbol: Any) -> bool:
+    """Return whether a SymPy symbol stands for a size that depends on the content of a tensor."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    return bool(symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)))
+
+
+def range_ends(range: Any) -> tuple[int | None, int | None]:
+    """Return the ends of a ``ValueRanges`` of integers; None where there is none."""
+    low, high = (int(end) if end.is_Integer else None for end in (range.lower, range.upper))
+    return low, None if high is not None and high >= 2**62 else high
+
+
+_RELATIONS = {
+    "Equality": "==",
+    "Unequality": "!=",
+    "LessThan": "<=",
+    "StrictLessThan": "<",
+    "GreaterThan": ">=",
+    "StrictGreaterThan": ">",
+}
+
+
+def size_guards(program: Any, symbols: set[Any]) -> list[tuple[str, Any, Any]]:
+    """Return what torch.export assumed of these symbols while it traced: relation, left and right side.
+
+    What follows from the ranges of the symbols alone is left out.
+    """
+    from torch.utils._sympy.value_ranges import bound_sympy
+
+    shape_env = _shape_env_of(program)
+    if shape_env is None:
+        return []
+    found = []
+    for guard in shape_env.guards:
+        expression = shape_env.replace(guard.expr)
+        relation = _RELATIONS.get(type(expression).__name__)
+        if relation is None or not expression.free_symbols <= symbols:
+            continue
+        truth = bound_sympy(expression, program.range_constraints)
+        if not (truth.is_singleton() and bool(truth.lower)):
+            found.append((relation, *expression.args))
+    return found
+
+
+def dim_names(program: Any) -> dict[str, str]:
+    """Return the names of the ``torch.export.Dim`` that symbols of a program were declared with."""
+    shape_env = _shape_env_of(program)
+    if shape_env is None:
+        return {}
+    return {
+        str(symbol): shape_env.source_name_to_debug_name[source.name]
+        for symbol, sources in shape_env.var_to_sources.items()
+        for source in sources
+        if str(shape_env.source_name_to_debug_name.get(source.name)).isidentifier()
+        and shape_env.source_name_to_debug_name.get(source.name)
+    }
+
+
+def _shape_env_of(program: Any) -> Any:
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and is_fake(value):
+            return value.fake_mode.shape_env  # type: ignore[attr-defined]
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return value.node.shape_env
+    return None

@@ -15,6 +15,7 @@ from npu_ir.literals import same_literal
 from npu_ir.node import Argument, InputKind, Value
 from npu_ir.ops.execution import described, is_of_type
 from npu_ir.structure import flatten_like
+from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
 from npu_ir.types import TensorType, contiguous_strides
 
 _LISTED = 20
@@ -86,12 +87,20 @@ def _type_name(tensor: Any) -> str:
     return described(tensor) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
 
 
-def bind_inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Value, Any]:
+def bind_inputs(
+    graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues
+) -> dict[Value, Any]:
     """Return the content of every input of ``graph``.
 
+    Args:
+        graph: The program.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        symbols: Gets the values of the symbols that the sizes of the inputs tell.
+
     Raises:
-        ExecutionError: The arguments are nested otherwise, of another type, or another constant than
-            the graph was made for; or tensors share memory that the graph needs apart.
+        ExecutionError: The arguments are nested otherwise, of another type or size, or another constant
+            than the graph was made for; or tensors share memory that the graph needs apart.
     """
     structure, leaves = graph.call
     expected_args, expected_kwargs = structure.children
@@ -100,8 +109,10 @@ def bind_inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     )
     paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
     bound: dict[Value, Any] = {}
+    places: dict[str, str] = {}
     for path, leaf, item in zip(paths, leaves, given, strict=True):
         if isinstance(leaf, Value):
+            places.setdefault(leaf.name, path)
             _require_input(path, leaf, item, bound.get(leaf))
             bound[leaf] = item
         elif isinstance(item, torch.Tensor) or not same_literal(leaf, item):
@@ -110,8 +121,31 @@ def bind_inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
                 where=path,
                 fix="capture the model again with this value: Python scalars are part of the graph",
             )
+    _require_sizes(graph, bound, places, symbols)
     _require_separate_memory(graph, bound)
-    return {value: _with_strides(tensor, value.type) for value, tensor in bound.items()}
+    return {
+        value: _with_strides(tensor, value.type.substitute(symbols.values)) for value, tensor in bound.items()
+    }
+
+
+def _require_sizes(
+    graph: Graph, bound: Mapping[Value, Any], places: Mapping[str, str], symbols: SymbolValues
+) -> None:
+    """Find the values of symbols, and refuse inputs whose sizes do not fit together."""
+    if not graph.symbols:
+        return
+    fix = "pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
+    sizes = [size for value, item in bound.items() for size in sizes_of(value.name, value.type, item)]
+    misfit = symbols.fit(sizes)
+    if misfit is not None:
+        spot, problem = misfit
+        raise ExecutionError(f"{spot_text(spot)} {problem}", where=places[spot[0]], fix=fix)
+    for constraint in graph.constraints:
+        if constraint.symbols <= symbols.values.keys() and not constraint.holds(symbols.values):
+            values = ", ".join(f"{name} is {symbols.values[name]}" for name in sorted(constraint.symbols))
+            raise ExecutionError(
+                f"the graph was made for sizes with {constraint}, but {values}", where="the inputs", fix=fix
+            )
 
 
 def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
@@ -148,7 +182,7 @@ def _require_separate_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
 
 
 def _share_memory(left: Any, right: Any) -> bool:
-    both = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+    both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
     return both and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr() != 0
 
 
@@ -168,7 +202,8 @@ def _with_strides(tensor: Any, type: Any) -> Any:
 
     Where the graph states that elements share memory, which others need not do, it stays as it is.
     """
-    if not isinstance(tensor, torch.Tensor) or not isinstance(type, TensorType):
+    is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    if not is_strided or not isinstance(type, TensorType):
         return tensor
     strides = type.strides or contiguous_strides(type.shape)
     pairs = zip(type.shape, tensor.stride(), strides, strict=True)

@@ -6,16 +6,19 @@ Each rule is a function that yields one message per violation; ``check`` raises 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
-from npu_ir.ops.arguments import bind_arguments, record_problem
-from npu_ir.ops.schema import resolve, schema_of
+from npu_ir.ops.arguments import bind_node, record_problem
+from npu_ir.ops.schema import find_op, schema_of
 from npu_ir.structure_rules import call_problem, structure_problem
+from npu_ir.symbols import Expr
 from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
 
 if TYPE_CHECKING:
@@ -96,11 +99,63 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
         dtype_name(type.dtype)
     except (KeyError, TypeError):
         yield f"{type.dtype!r} is no dtype"
-    for numbers in (type.shape, type.strides or ()):
+    for sizes in (type.shape, type.strides or ()):
+        numbers = [size for size in sizes if not isinstance(size, Expr)]
         if not all(number.__class__ is int and 0 <= number < _END_OF_SIZES for number in numbers):
-            yield f"sizes and strides are integers from 0 to 2**63 - 1, not {numbers}"
+            yield f"sizes and strides are integers from 0 to 2**63 - 1 or expressions, not {sizes}"
+    if type.strides is not None and type.layout is not torch.strided:
+        yield f"a tensor of layout {type.layout} has no strides"
     if type.strides is not None and len(type.strides) != len(type.shape):
         yield f"{len(type.strides)} strides for {len(type.shape)} dimensions"
+
+
+def _symbols(graph: Graph) -> Iterator[str]:
+    known = set(graph.symbols) if graph.owner is not None else _learned(set(), graph.arguments)
+    for constraint in graph.constraints:
+        if graph.owner is not None or not constraint.symbols <= known:
+            yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
+    yield from _unknown_symbols(graph, graph.arguments, known)
+    for node in graph.nodes:
+        known = _learned(known, node.outputs)
+        yield from _unknown_symbols(graph, node.outputs, known)
+
+
+def _learned(known: set[str], values: Sequence[Value]) -> set[str]:
+    """Return the symbols whose values are known once these values are: each must stand alone somewhere."""
+    known = set(known)
+    sizes = [size for value in values for size in _sizes(value.type) if isinstance(size, Expr)]
+    for _ in sizes:
+        before = len(known)
+        for size in sizes:
+            missing = size.symbols - known
+            if len(missing) == 1 and size.solvable(*missing):
+                known |= missing
+        if len(known) == before:
+            break
+    return known
+
+
+def _sizes(type: Any) -> tuple[Any, ...]:
+    return type.shape if isinstance(type, TensorType) else (getattr(type, "value", None),)
+
+
+def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> Iterator[str]:
+    for value in values:
+        for name in sorted(value.type.symbols):
+            if name not in graph.symbols:
+                yield f"%{value.name} is {value.type}, but no symbol {name} is declared"
+            elif name not in known:
+                yield f"%{value.name} is {value.type}, but nothing before tells what {name} is"
+
+
+def _regions(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        for argument, region in node.regions.items():
+            where = f"region {argument!r} of node {node.name!r}"
+            if region.owner is not node or region._symbols is not graph._symbols:
+                yield f"the {where} does not know that it belongs there"
+            if region.parameters or region.buffers or region.updates:
+                yield f"the {where} has parameters, buffers or updates: pass in what it reads, return what it makes"
 
 
 def _attrs(graph: Graph) -> Iterator[str]:
@@ -126,14 +181,14 @@ def _records(graph: Graph) -> Iterator[str]:
 
 def _schemas(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
-        op = resolve(node.op_type)
+        op = find_op(node.op_type)
         if op is None:
             continue
         schema = schema_of(op)
         if schema.writes and not schema.runs_on_copies:
             yield f"node {node.name!r}: {node.op_type} changes a tensor in place"
         try:
-            bind_arguments(schema, len(node.inputs), node.operands, node.attrs)
+            bind_node(schema, node)
         except GraphError as error:
             yield f"node {node.name!r}: {error.message}"
 
@@ -145,7 +200,7 @@ def _signature(graph: Graph) -> Iterator[str]:
             yield f"the {what}: {problem}"
         elif structure.num_leaves != len(leaves):
             yield f"the {what}: {structure.num_leaves} places for {len(leaves)} leaves"
-        elif any(isinstance(leaf, (list, tuple)) for leaf in leaves):
+        elif any(isinstance(leaf, (list, tuple, dict)) for leaf in leaves):
             yield f"the {what}: a leaf is a value or a single literal, not a list"
     if {leaf for leaf in graph.call[1] if isinstance(leaf, Value)} != set(graph.inputs):
         yield "the call must use every input of the graph, and no other value"
@@ -184,7 +239,9 @@ RULES: tuple[Rule, ...] = (
     Rule("outputs", "every value has one producer, or comes from outside", _outputs),
     Rule("order", "a value is produced before it is read", _order),
     Rule("uses", "the recorded uses of a value are exactly the places that read it", _uses),
-    Rule("types", "every value has a type, with sizes and strides that are integers", _types),
+    Rule("types", "every value has a type, with sizes and strides that are integers or expressions", _types),
+    Rule("symbols", "a symbol is declared, and its value is told by a size before it is used", _symbols),
+    Rule("regions", "a region belongs to one node and reads only its own inputs and constants", _regions),
     Rule("attrs", "attributes are plain data", _attrs),
     Rule("records", "a node says of each input, or of none, which argument it fills", _records),
     Rule(
@@ -198,11 +255,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def check(graph: Graph) -> None:
-    """Verify every rule.
+    """Verify every rule, for the graph and every region in it.
 
     Raises:
         GraphError: The first violation found, with the rule it breaks.
     """
-    for rule in RULES:
-        for problem in rule.violations(graph):
-            raise GraphError(problem, where=f"graph {graph.name!r}, rule {rule.name!r}: {rule.statement}")
+    for part in graph.graphs():
+        for rule in RULES:
+            for problem in rule.violations(part):
+                raise GraphError(problem, where=f"graph {part.name!r}, rule {rule.name!r}: {rule.statement}")

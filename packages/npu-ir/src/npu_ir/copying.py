@@ -1,4 +1,4 @@
-"""Copies of a graph: whole, or a part of it as a graph of its own."""
+"""Copies of a graph: whole, with sizes filled in, or a part of it as a graph of its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def clone(graph: Graph, name: str) -> Graph:
     """Return a graph equal to ``graph``, named ``name``."""
     copy = type(graph)(name)
+    copy._symbols = dict(graph.symbols)
+    copy._constraints = list(graph.constraints)
     values = {value: copy_argument(copy, value) for value in graph.arguments}
     for node in graph.nodes:
         copy_node(copy, node, values)
@@ -56,6 +58,7 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
         node.attrs,
         types=[value.type for value in node.outputs],
         operands=node.operands,
+        regions={argument: clone(region, region.name) for argument, region in node.regions.items()},
         name=node.name,
         output_names=[value.name for value in node.outputs],
         provenance=node.provenance,
@@ -76,6 +79,7 @@ def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
             raise GraphError(f"node {node.name!r} is not in graph {graph.name!r}")
     produced = {value for node in chosen for value in node.outputs}
     part = type(graph)(name)
+    part._symbols = dict(graph.symbols)
     values: dict[Value, Value] = {}
     results: list[Value] = []
     for node in graph.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,7 +11,11 @@ from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.node import Value
 from npu_ir.ops.arguments import record_problem
+from npu_ir.symbols import Range
 from npu_ir.types import TensorType
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
 
 
 def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
@@ -33,6 +38,25 @@ def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal
     if problem is not None:
         raise GraphError(problem, where=op_type)
     return plain
+
+
+def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Range]:
+    """Return the symbols that ``graph`` gains with these regions.
+
+    Raises:
+        GraphError: A region belongs to another node or is the graph itself, or means something else by
+            a symbol.
+    """
+    merged = dict(graph.symbols)
+    for argument, region in regions.items():
+        if region.owner is not None or graph in region.graphs():
+            raise GraphError(f"the region {argument!r} belongs to another node", fix="pass a clone of it")
+        for name, range in region.symbols.items():
+            if merged.setdefault(name, range) != range:
+                raise GraphError(
+                    f"symbol {name!r} is in {range} in the region {argument!r}, but in {merged[name]} around it"
+                )
+    return merged
 
 
 def require_same_type(old: Value, new: Value) -> None:

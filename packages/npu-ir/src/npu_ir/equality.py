@@ -24,6 +24,8 @@ def same_graph(left: Graph, right: Graph) -> bool:
     """
     return (
         left.name == right.name
+        and dict(left.symbols) == dict(right.symbols)
+        and left.constraints == right.constraints
         and _all(_same_value, left.arguments, right.arguments)
         and _all(_same_node, left.nodes, right.nodes)
         and left.call[0] == right.call[0]
@@ -73,6 +75,8 @@ def _same_node(left: OpNode, right: OpNode) -> bool:
         and [value.name for value in left.inputs] == [value.name for value in right.inputs]
         and _same_attrs(left.attrs, right.attrs)
         and _all(_same_value, left.outputs, right.outputs)
+        and list(left.regions) == list(right.regions)
+        and all(map(same_graph, left.regions.values(), right.regions.values()))
     )
 
 

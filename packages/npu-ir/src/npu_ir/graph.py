@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from npu_ir.edit_checks import checked_data, plain_attrs, require_same_type
+from npu_ir.edit_checks import checked_data, merged_symbols, plain_attrs, require_same_type
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.naming import default_output_names, short_name, unique_name
 from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Provenance, Value
 from npu_ir.structure import Structure, flatten
 from npu_ir.structure_rules import call_problem, structure_problem
+from npu_ir.symbols import Constraint, Expr, Range, symbol
 from npu_ir.types import ScalarType, TensorType, Type
 
 
@@ -40,6 +41,9 @@ class Graph:
         self._call: tuple[Structure, tuple[Any, ...]] | None = None
         self._results: tuple[Structure, tuple[Any, ...]] = flatten(())[1], ()
         self._updates: dict[Value, Value] = {}
+        self._symbols: dict[str, Range] = {}
+        self._constraints: list[Constraint] = []
+        self._owner: OpNode | None = None
 
     # What is in it
 
@@ -62,6 +66,18 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def graphs(self) -> Iterator[Graph]:
+        """Yield this graph, and every region in it, each before the regions of its own nodes."""
+        yield self
+        for node in self._iterate():
+            for region in node.regions.values():
+                yield from region.graphs()
+
+    @property
+    def owner(self) -> OpNode | None:
+        """The node that this graph is a region of; None for a program."""
+        return self._owner
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -138,6 +154,56 @@ class Graph:
         if name not in self._nodes:
             raise GraphError(f"graph {self.name!r} has no node {name!r}")
         return self._nodes[name]
+
+    # Sizes it leaves open
+
+    @property
+    def symbols(self) -> Mapping[str, Range]:
+        """The symbols that sizes may be written in, with their values; a region has those of its program."""
+        return MappingProxyType(self._symbols)
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """What sizes of the inputs must fulfil besides what their types say."""
+        return tuple(self._constraints)
+
+    def add_symbol(self, name: str, range: Range = Range()) -> Expr:
+        """Declare a symbol, and return it as a size.
+
+        Its value is the size it stands for where it first appears: in the type of an input, or of what a
+        node returns.
+
+        Raises:
+            GraphError: The name is no identifier or is taken, or the range is empty.
+        """
+        size = symbol(name)
+        if name in self._symbols:
+            raise GraphError(f"graph {self.name!r} already has a symbol {name!r}")
+        if range.is_empty:
+            raise GraphError(f"no value is in the range {range} of symbol {name!r}")
+        self._symbols[name] = range
+        return size
+
+    def add_constraint(self, constraint: Constraint) -> None:
+        """State what the sizes of the inputs must fulfil.
+
+        Raises:
+            GraphError: It names a symbol that is not declared, or none at all.
+        """
+        unknown = sorted(constraint.symbols - self._symbols.keys())
+        if unknown or not constraint.symbols:
+            raise GraphError(f"the constraint {constraint} has {f'an unknown symbol {unknown[0]!r}' if unknown else 'no symbol'}")
+        self._constraints.append(constraint)
+
+    def specialize(self, sizes: Mapping[str, int]) -> Graph:
+        """Return the graph for fixed values of symbols: with all of them given, a static graph.
+
+        Raises:
+            GraphError: A symbol is unknown, or a value is out of its range or violates a constraint.
+        """
+        from npu_ir.specialize import specialize
+
+        return specialize(self, sizes)
 
     # What comes from outside
 
@@ -296,7 +362,7 @@ class Graph:
         for leaf in leaves:
             if isinstance(leaf, Value):
                 self._require_mine(leaf)
-            elif isinstance(leaf, (list, tuple)):
+            elif isinstance(leaf, (list, tuple, dict)):
                 raise GraphError(
                     f"a leaf is a value or a single literal, not {leaf!r}",
                     fix="make the list part of the structure",
@@ -313,6 +379,7 @@ class Graph:
         *,
         types: Type | Sequence[Type],
         operands: Sequence[str] | None = None,
+        regions: Mapping[str, Graph] | None = None,
         name: str | None = None,
         output_names: Sequence[str] | None = None,
         before: OpNode | None = None,
@@ -327,6 +394,8 @@ class Graph:
             attrs: The arguments that are no values; plain data (`npu_ir.literals`).
             types: One type per output; a single type for one output.
             operands: For each input the schema argument it fills.
+            regions: Graphs that the node is to own, by the argument each fills; their symbols are
+                declared here, too.
             name: Wanted name of the node; made unique.
             output_names: Wanted names of the outputs; made unique.
             before: Insert in front of this node.
@@ -334,8 +403,8 @@ class Graph:
             provenance: Where the node comes from.
 
         Raises:
-            GraphError: An input is of another graph, an attr is not plain data, both ``before``
-                and ``after`` are given, or the records do not fit in number.
+            GraphError: An input is of another graph, an attr is not plain data, a region belongs to
+                another node, both ``before`` and ``after`` are given, or the records do not fit in number.
         """
         output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
         for value in inputs:
@@ -346,6 +415,8 @@ class Graph:
         if output_names is not None and len(output_names) != len(output_types):
             raise GraphError(f"{op_type}: {len(output_types)} outputs but {len(output_names)} output names")
         next_node = self._position(before, after)
+        owned = dict(regions or {})
+        symbols = merged_symbols(self, owned)
 
         node = OpNode(
             self._unique(self._nodes, short_name(op_type) if name is None else name),
@@ -354,7 +425,13 @@ class Graph:
             None if operands is None and inputs else tuple(operands or ()),
             plain,
             provenance,
+            owned,
         )
+        self._symbols.update(symbols)
+        for region in owned.values():
+            region._owner = node
+            for graph in region.graphs():
+                graph._symbols = self._symbols
         self._link(node, next_node)
         self._nodes[node.name] = node
         for index, value in enumerate(node.inputs):

@@ -6,6 +6,7 @@ Everything else that runs a graph is measured against this.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from npu_ir.graph import Graph
 from npu_ir.node import OpNode, Value, outside_names
 from npu_ir.ops.execution import execute_node
 from npu_ir.structure import unflatten
+from npu_ir.symbol_values import SymbolValues
 from npu_ir.weights import load_weights
 
 Observer = Callable[[OpNode, "list[Any]"], None]
@@ -100,28 +102,52 @@ class Interpreter:
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            observe: Called after each node, with the node and its outputs.
+            observe: Called after each node, with the node and its outputs; not inside of regions.
         """
-        values = {**self._weights, **bind_inputs(self.graph, args, kwargs or {})}
+        symbols = SymbolValues(self.graph.symbols)
+        values = {**self._weights, **bind_inputs(self.graph, args, kwargs or {}, symbols)}
         device = next(
             (tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)),
             torch.device("cpu"),
         )
-        remaining = {value: len(value.uses) for value in self.graph.values}
         with _no_outside_influence(device):
-            for node in self.graph.nodes:
-                outputs = execute_node(node, [values[value] for value in node.inputs], device)
-                values.update(zip(node.outputs, outputs, strict=True))
-                if observe is not None:
-                    observe(node, outputs)
-                _release(node, values, remaining)
-        leaves = [values[leaf] if isinstance(leaf, Value) else leaf for leaf in self.graph.results[1]]
+            leaves = _run(self.graph, values, device, symbols, observe)
         mutations = {
             name: values[value]
             for target, value in self.graph.updates.items()
             for name in outside_names(target)
         }
         return leaves, mutations
+
+
+def _run(
+    graph: Graph,
+    values: dict[Value, Any],
+    device: torch.device,
+    symbols: SymbolValues,
+    observe: Observer | None = None,
+) -> list[Any]:
+    """Run the nodes of a graph in order; return its results, flat."""
+    remaining = {value: len(value.uses) for value in graph.values}
+    for node in graph.nodes:
+        regions = {
+            argument: functools.partial(_run_region, region, device, symbols)
+            for argument, region in node.regions.items()
+        }
+        inputs = [values[value] for value in node.inputs]
+        outputs = execute_node(node, inputs, device, symbols, regions)
+        values.update(zip(node.outputs, outputs, strict=True))
+        if observe is not None:
+            observe(node, outputs)
+        _release(node, values, remaining)
+    return [values[leaf] if isinstance(leaf, Value) else leaf for leaf in graph.results[1]]
+
+
+def _run_region(region: Graph, device: torch.device, around: SymbolValues, *args: Any) -> Any:
+    """Return what a region returns; its symbols are its own, but for those known around it."""
+    symbols = SymbolValues(region.symbols, around)
+    values = {**bind_weights(region, None), **bind_inputs(region, args, {}, symbols)}
+    return unflatten(region.results[0], _run(region, values, device, symbols))
 
 
 def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]) -> None:

@@ -1,7 +1,7 @@
 """The plain data an attribute may hold, and its two exact written forms.
 
 A literal is None, a bool, int, float, complex or string, a torch dtype, device, layout or memory
-format, or a list of literals. Text form: ``[1, -0.0, nan, f32, device("cpu"), strided]``.
+format, a list of literals, or a dict of them by string. Text form: ``[1, -0.0, nan, f32, device("cpu"), strided]``.
 JSON form: numbers, strings, bools, null and lists stand for themselves; everything else is an
 object with one key, such as ``{"dtype": "f32"}`` or ``{"float": "nan"}``.
 """
@@ -44,10 +44,13 @@ def to_literal(value: object, depth: int = 0) -> Literal:
         GraphError: ``value`` is no plain data, an integer has more than 4096 bits, or lists are nested
             deeper than 64.
     """
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, dict)):
         if depth >= MAX_LITERAL_DEPTH:
             raise GraphError(f"lists nested deeper than {MAX_LITERAL_DEPTH} are not plain data")
-        return [to_literal(item, depth + 1) for item in value]
+        if not isinstance(value, dict):
+            return [to_literal(item, depth + 1) for item in value]
+        if all(type(key) is str for key in value):
+            return {key: to_literal(item, depth + 1) for key, item in value.items()}
     if type(value) is int and value.bit_length() > _MAX_INTEGER_BITS:
         raise GraphError(f"an integer of {value.bit_length()} bits is too large: at most {_MAX_INTEGER_BITS}")
     if type(value) in (type(None), bool, int, float, complex, str) or isinstance(
@@ -56,7 +59,8 @@ def to_literal(value: object, depth: int = 0) -> Literal:
         return value
     raise GraphError(
         f"{value!r} of type {type(value).__name__} is not plain data",
-        fix="attributes hold None, bools, numbers, strings, dtypes, devices, layouts, memory formats and lists of them",
+        fix="attributes hold None, bools, numbers, strings, dtypes, devices, layouts, memory formats, and lists "
+        "and dicts by string of them",
     )
 
 
@@ -64,6 +68,8 @@ def format_literal(value: Literal) -> str:
     """Return the text form of ``value``."""
     if isinstance(value, list):
         return f"[{', '.join(map(format_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(key)}: {format_literal(item)}' for key, item in value.items())}}}"
     if isinstance(value, str):
         return json.dumps(value)
     if isinstance(value, torch.dtype):
@@ -85,6 +91,8 @@ def literal_to_json(value: Literal) -> Any:
     """Return the JSON form of ``value``."""
     if isinstance(value, list):
         return [literal_to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {"dict": [[key, literal_to_json(item)] for key, item in value.items()]}
     if isinstance(value, float):
         return _float_to_json(value)
     if isinstance(value, _PLAIN):
@@ -138,6 +146,8 @@ def literal_from_json(data: Any, depth: int = 0) -> Literal:
         return data
     if isinstance(data, dict) and len(data) == 1:
         ((kind, value),) = data.items()
+        if kind == "dict" and depth < MAX_LITERAL_DEPTH:
+            return _dict_from_json(value, depth + 1)
         if kind in _FROM_JSON:
             try:
                 return _FROM_JSON[kind](value)
@@ -146,10 +156,20 @@ def literal_from_json(data: Any, depth: int = 0) -> Literal:
     raise ParseError(f"{str(data)[:80]} is not the JSON form of an attribute value")
 
 
+def _dict_from_json(data: Any, depth: int) -> Literal:
+    is_pairs = isinstance(data, list) and all(isinstance(item, list) and len(item) == 2 for item in data)
+    keys = [item[0] for item in data] if is_pairs else [None]
+    if not all(isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
+        raise ParseError(f"{str(data)[:80]} is not a dict: pairs of a string, each another, and a literal")
+    return {key: literal_from_json(item, depth) for key, item in data}
+
+
 def same_literal(left: Literal, right: Literal) -> bool:
     """Return whether two literals are the same data: types too, nan equal to nan, 0.0 not to -0.0."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same_literal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return list(left) == list(right) and all(same_literal(left[key], right[key]) for key in left)
     if type(left) is not type(right):
         return False
     return repr(left) == repr(right) if isinstance(left, (float, complex)) else left == right

@@ -149,8 +149,9 @@ class OpNode:
 
     Attributes:
         op_type: The op's full name, such as ``aten.conv2d.default``; any ``torch.ops`` namespace.
-        operands: For each input the schema argument it fills; None when that is not recorded, and
-            the inputs then fill the tensor arguments of the schema in order.
+        operands: For each input the argument it fills (``self``), or the place in it (``size[0]``);
+            None when that is not recorded, and the inputs then fill the tensor arguments of the schema
+            in order.
         provenance: Where it came from.
     """
 
@@ -162,6 +163,7 @@ class OpNode:
         "_name",
         "_next",
         "_previous",
+        "_regions",
         "op_type",
         "operands",
         "outputs",
@@ -176,6 +178,7 @@ class OpNode:
         operands: tuple[str, ...] | None,
         attrs: dict[str, Literal],
         provenance: Provenance,
+        regions: dict[str, Graph] | None = None,
     ) -> None:
         self.op_type = op_type
         self.operands = operands
@@ -184,6 +187,7 @@ class OpNode:
         self._name = name
         self._inputs = inputs
         self._attrs = attrs
+        self._regions = regions or {}
         self._graph: Graph | None = None
         self._previous: OpNode = self
         self._next: OpNode = self
@@ -203,6 +207,19 @@ class OpNode:
     def attrs(self) -> Mapping[str, Literal]:
         """The arguments that are no values, by schema argument name."""
         return MappingProxyType(self._attrs)
+
+    @property
+    def regions(self) -> Mapping[str, Graph]:
+        """The sub-graphs it owns, by the argument each fills: ``true_fn`` and ``false_fn`` of a cond.
+
+        A region reads nothing but its own inputs: what it needs from around it, the node passes in.
+        """
+        return MappingProxyType(self._regions)
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph it is in; None once it is erased."""
+        return self._graph
 
     @property
     def is_erased(self) -> bool:

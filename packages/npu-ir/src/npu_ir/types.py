@@ -1,17 +1,15 @@
-"""What a value is: shape, dtype and, when it is not contiguous, strides."""
+"""What a value is: shape, dtype and, when it is not contiguous, strides; sizes may be symbolic."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import torch
 
 from npu_ir.errors import ParseError
-
-# A dimension. Only integers today; an expression over named symbols will join it here.
-Dim: TypeAlias = int
+from npu_ir.symbols import Dim, Expr, substituted, symbols_in
 
 ScalarKind: TypeAlias = Literal["int", "float", "bool", "none"]
 SCALAR_KINDS: tuple[str, ...] = get_args(ScalarKind)
@@ -67,19 +65,20 @@ def parse_dtype(name: str) -> torch.dtype:
     return _DTYPE_OF[name]
 
 
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the row-major strides of ``shape``, in elements."""
-    strides, step = [], 1
+def contiguous_strides(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return the row-major strides of ``shape``, in elements; a symbolic size counts as not 0."""
+    strides: list[Dim] = []
+    step: Dim = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
+        step *= size if isinstance(size, Expr) else max(size, 1)
     return tuple(reversed(strides))
 
 
 _CHANNELS_LAST_ORDER = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 
-def memory_format_strides(shape: Sequence[int], memory_format: torch.memory_format) -> tuple[int, ...]:
+def memory_format_strides(shape: Sequence[Dim], memory_format: torch.memory_format) -> tuple[Dim, ...]:
     """Return the strides, in elements, of a tensor of ``shape`` in ``memory_format``.
 
     Raises:
@@ -90,7 +89,8 @@ def memory_format_strides(shape: Sequence[int], memory_format: torch.memory_form
     rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
     if rank is None or len(shape) != rank:
         raise ParseError(f"a tensor of shape {list(shape)} has no strides in {memory_format}")
-    strides, step = [0] * rank, 1
+    strides: list[Dim] = [0] * rank
+    step: Dim = 1
     for axis in _CHANNELS_LAST_ORDER[rank]:
         strides[axis] = step
         step *= shape[axis]  # PyTorch lets an empty axis make the outer strides 0 here, though not above
@@ -104,39 +104,56 @@ class TensorType:
     Attributes:
         shape: Sizes, outermost first; ``()`` for a 0-d tensor.
         dtype: Element type.
-        strides: In elements; None when the tensor is contiguous (row-major).
+        strides: In elements; None when the tensor is contiguous (row-major), or not strided.
+        layout: ``torch.strided``, or how a sparse tensor is stored.
     """
 
     shape: tuple[Dim, ...]
     dtype: torch.dtype
-    strides: tuple[int, ...] | None = None
+    strides: tuple[Dim, ...] | None = None
+    layout: torch.layout = torch.strided
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorType:
-        """Return the type of ``tensor``, which may be real, meta or fake."""
+        """Return the type of ``tensor``, which may be real, meta or fake, but has integer sizes."""
+        if tensor.layout is not torch.strided:
+            return cls(tuple(tensor.shape), tensor.dtype, layout=tensor.layout)
         strides = None if tensor.is_contiguous() else tuple(tensor.stride())
         return cls(tuple(tensor.shape), tensor.dtype, strides)
+
+    @property
+    def symbols(self) -> set[str]:
+        """The names of the symbols in its sizes and strides."""
+        return symbols_in((*self.shape, *(self.strides or ())))
+
+    def substitute(self, values: Mapping[str, Dim]) -> TensorType:
+        """Return the type with symbols replaced."""
+        if not self.symbols:
+            return self
+        shape = tuple(substituted(size, values) for size in self.shape)
+        strides = None if self.strides is None else tuple(substituted(item, values) for item in self.strides)
+        return replace(self, shape=shape, strides=None if strides == contiguous_strides(shape) else strides)
 
     @property
     def rank(self) -> int:
         return len(self.shape)
 
     @property
-    def numel(self) -> int:
-        count = 1
+    def numel(self) -> Dim:
+        count: Dim = 1
         for size in self.shape:
             count *= size
         return count
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Dim:
         return self.numel * self.dtype.itemsize
 
     @property
     def memory_format(self) -> torch.memory_format | None:
-        """``contiguous_format``, ``channels_last`` or ``channels_last_3d``; None for other strides."""
+        """``contiguous_format``, ``channels_last`` or ``channels_last_3d``; None for other strides and layouts."""
         if self.strides is None:
-            return torch.contiguous_format
+            return torch.contiguous_format if self.layout is torch.strided else None
         named = {4: torch.channels_last, 5: torch.channels_last_3d}.get(self.rank)
         if named is not None and self.strides == memory_format_strides(self.shape, named):
             return named
@@ -144,10 +161,16 @@ class TensorType:
 
     def same_shape_and_dtype(self, other: object) -> bool:
         """Return whether ``other`` is a tensor type that differs at most in strides."""
-        return isinstance(other, TensorType) and (self.shape, self.dtype) == (other.shape, other.dtype)
+        return isinstance(other, TensorType) and (self.shape, self.dtype, self.layout) == (
+            other.shape,
+            other.dtype,
+            other.layout,
+        )
 
     def __str__(self) -> str:
         text = f"{dtype_name(self.dtype)}[{', '.join(map(str, self.shape))}]"
+        if self.layout is not torch.strided:
+            return f"{text}@{str(self.layout).removeprefix('torch.')}"
         if self.strides is None:
             return text
         if self.memory_format is not None:
@@ -157,16 +180,30 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """The type of a value that is no tensor: a Python number that an op returns, or its None.
+    """The type of a value that is no tensor: a Python number, or the None that an op returns.
 
-    Ops return None in place of a tensor they were told not to compute (``output_mask`` of the
-    backward ops), and sizes or seeds as numbers (the attention kernels).
+    Sizes and what is computed with them are numbers, as is what ``.item()`` reads from a tensor. Ops
+    return None in place of a tensor they were told not to compute (``output_mask`` of the backward ops).
+
+    Attributes:
+        kind: Which Python type.
+        value: What an integer is in terms of the graph's symbols, where that is known: ``int(2*s0)``.
     """
 
     kind: ScalarKind
+    value: Dim | None = None
+
+    @property
+    def symbols(self) -> set[str]:
+        """The names of the symbols in its value."""
+        return symbols_in((self.value,))
+
+    def substitute(self, values: Mapping[str, Dim]) -> ScalarType:
+        """Return the type with symbols replaced."""
+        return replace(self, value=substituted(self.value, values))
 
     def __str__(self) -> str:
-        return self.kind
+        return self.kind if self.value is None else f"{self.kind}({self.value})"
 
 
 Type: TypeAlias = TensorType | ScalarType

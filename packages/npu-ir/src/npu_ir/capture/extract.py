@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, ShapesCollection
 from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
-from npu_ir.capture.convert import convert_exported_program, lost_data_error
+from npu_ir.capture.convert import convert_exported_program
+from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.capture.model_guard import unchanged
 from npu_ir.errors import ExportError, NpuError
 from npu_ir.graph import Graph
@@ -28,6 +29,7 @@ def extract_ir(
     kwargs: Mapping[str, Any] | None = None,
     *,
     name: str | None = None,
+    dynamic_shapes: Any = None,
 ) -> Graph:
     """Return what ``model(*args, **kwargs)`` computes, as a graph without weights.
 
@@ -35,9 +37,13 @@ def extract_ir(
         model: Any module, in the mode (train or eval) to capture; real, built under
             ``torch.device("meta")``, or made of FakeTensors.
         args: Example arguments; only their structure, shapes and dtypes count, so they may be on
-            ``meta`` or fake. Python scalars become part of the graph.
+            ``meta`` or fake. Python scalars become part of the graph, unless ``dynamic_shapes`` says
+            otherwise.
         kwargs: Example keyword arguments.
         name: Name of the graph; the class of the model if not given.
+        dynamic_shapes: Which sizes the graph leaves open, as `torch.export.export` takes it: ``Dim``,
+            ``Dim.AUTO`` or ``Dim.DYNAMIC`` by dimension, nested as the arguments are. The graph's symbols
+            have the names of the ``Dim``.
 
     Raises:
         ExportError: torch.export cannot capture the model.
@@ -50,15 +56,24 @@ def extract_ir(
         )
     name = name or type(model).__name__
     args, kwargs = tuple(args), dict(kwargs or {})
-    graph = convert_exported_program(export_program(model, args, kwargs), name=name)
+    if isinstance(dynamic_shapes, ShapesCollection):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)
+    program = export_program(model, args, kwargs, dynamic_shapes)
+    graph = convert_exported_program(program, name=name)
     if not any(target in graph.inputs for target in graph.updates) or not _has_repeats(args, kwargs):
         return graph
     # An input is changed in place, and tensors were passed twice: then the change shows in both.
-    return convert_exported_program(export_program(model, args, kwargs, shared_inputs=True), name=name)
+    program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
+    return convert_exported_program(program, name=name)
 
 
 def export_program(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, shared_inputs: bool = False
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any = None,
+    *,
+    shared_inputs: bool = False,
 ) -> ExportedProgram:
     """Return ``model`` as torch.export captures it, ``meta`` tensors dressed as FakeTensors.
 
@@ -66,6 +81,7 @@ def export_program(
         model: As for `extract_ir`.
         args: As for `extract_ir`.
         kwargs: As for `extract_ir`.
+        dynamic_shapes: As for `extract_ir`.
         shared_inputs: Let a tensor that is passed twice be one input.
 
     Raises:
@@ -80,7 +96,9 @@ def export_program(
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
             with unchanged(model), _DataIsDetach():
-                return torch.export.export(model, args, kwargs, strict=False)
+                return torch.export.export(
+                    model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
+                )
         except NpuError:
             raise
         except Exception as error:

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import plugins
-from npu_ir._torch import OpOverload
+from npu_ir import _torch, plugins
+from npu_ir._torch import HigherOrderOperator
 from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.node import OpNode
-from npu_ir.ops.arguments import Binding, bind_arguments
-from npu_ir.ops.schema import resolve, schema_of
-from npu_ir.types import TensorType, Type, type_of
+from npu_ir.ops.arguments import Binding, bind_node
+from npu_ir.ops.schema import Op, find_op, schema_of
+from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
+from npu_ir.symbols import Dim, Expr
+from npu_ir.types import ScalarType, TensorType, Type, type_of
 
 
-def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+# A region as an operator calls it: with positional arguments, returning what the region returns.
+Region: TypeAlias = "Callable[..., Any]"
+_NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
+
+
+def execute_node(
+    node: OpNode,
+    inputs: Sequence[Any],
+    device: torch.device,
+    symbols: SymbolValues | None = None,
+    regions: Mapping[str, Region] = _NO_REGIONS,
+) -> list[Any]:
     """Return the outputs of ``node`` on ``inputs``, flat, each of the type the graph states.
 
     Args:
         node: Any node.
         inputs: One per ``node.inputs``.
         device: Where tensors are made that the graph makes on ``meta``.
+        symbols: The sizes known so far; what the outputs tell is added. None where no size is symbolic.
+        regions: What runs each of ``node.regions``.
 
     Raises:
         ExecutionError: There is no such operator, it fails, or it returns something else than the
@@ -31,9 +47,10 @@ def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> l
     entry = plugins.registry().table("execution").get(node.op_type)
     try:
         if entry is not None:
-            results: list[Any] = entry.function(inputs, node.attrs)
+            arguments = (inputs, node.attrs, regions) if regions else (inputs, node.attrs)
+            results: list[Any] = entry.function(*arguments)
         else:
-            results = _aten_fallback(node, inputs, device)
+            results = _aten_fallback(node, [*inputs, *regions.values()], device)
     except NpuError as error:
         raise ExecutionError(error.message, where=place_of(node), fix=error.fix) from error
     except Exception as error:
@@ -44,13 +61,13 @@ def execute_node(node: OpNode, inputs: Sequence[Any], device: torch.device) -> l
         ) from error
     if results == [None] and not node.outputs:
         return []  # an op without results returns None, which is no output
-    _require_types(node, results)
+    _require_types(node, results, symbols or SymbolValues({}))
     return results
 
 
 def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
-    """Call the operator of any ``torch.ops`` namespace that ``node`` names, by its schema."""
-    op = resolve(node.op_type)
+    """Call what ``node`` names: an operator of any ``torch.ops`` namespace, or a function of numbers."""
+    op = find_op(node.op_type)
     if op is None:
         raise ExecutionError(
             f"there is no operator {node.op_type}",
@@ -60,11 +77,14 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
     if binding.written:
         return _run_on_copies(op, binding, inputs, device)
     args, kwargs = binding.arguments(inputs, device)
+    if isinstance(op, HigherOrderOperator):
+        with _torch.below_autograd():
+            return _flat(op(*args, **kwargs))
     return _flat(op(*args, **kwargs))
 
 
 def _run_on_copies(
-    op: OpOverload, binding: Binding, inputs: Sequence[Any], device: torch.device
+    op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device
 ) -> list[Any]:
     """Return the results of an op that writes, then the new content of what it writes; the inputs stay."""
     copies = [item.clone() if index in binding.written else item for index, item in enumerate(inputs)]
@@ -73,7 +93,7 @@ def _run_on_copies(
     return [*(_flat(result) if op._schema.returns else []), *(copies[index] for index in binding.written)]
 
 
-def binding_of(node: OpNode, op: OpOverload) -> Binding:
+def binding_of(node: OpNode, op: Op) -> Binding:
     """Return how ``node`` calls ``op``: computed at the first call, kept until the node is edited."""
     if node._binding is None:
         schema = schema_of(op)
@@ -82,7 +102,7 @@ def binding_of(node: OpNode, op: OpOverload) -> Binding:
                 f"{node.op_type} changes a tensor in place: a graph is functional",
                 fix="use the op that returns a new tensor, and state updates of inputs and buffers with set_update",
             )
-        node._binding = bind_arguments(schema, len(node.inputs), node.operands, node.attrs)
+        node._binding = bind_node(schema, node)
     binding: Binding = node._binding
     return binding
 
@@ -98,7 +118,7 @@ def _flat(result: Any) -> list[Any]:
     return [result]
 
 
-def _require_types(node: OpNode, results: Sequence[Any]) -> None:
+def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) -> None:
     if not isinstance(results, list) or len(results) != len(node.outputs):
         count = len(results) if isinstance(results, list) else type(results).__name__
         raise ExecutionError(
@@ -108,26 +128,47 @@ def _require_types(node: OpNode, results: Sequence[Any]) -> None:
         )
     for value, result in zip(node.outputs, results, strict=True):
         # What nothing reads may differ: PyTorch's fake kernels are wrong there (embedding_bag, torch 2.13).
-        if value.uses and not is_of_type(result, value.type):
+        if not value.uses and not value.type.symbols:
+            continue
+        problem = "" if is_of_type(result, value.type) else "another type"
+        if not problem and value.type.symbols:
+            misfit = symbols.fit(sizes_of(value.name, value.type, result))
+            problem = misfit and f"{spot_text(misfit[0])} {misfit[1]}" or ""
+        if problem:
+            shown = "" if problem == "another type" else f": {problem}"
             raise ExecutionError(
-                f"{node.op_type} returned {described(result)} for %{value.name}, which is {value.type} in the graph",
+                f"{node.op_type} returned {described(result)} for %{value.name}, which is {value.type} in the graph{shown}",
                 where=place_of(node),
                 fix="capture the model again with inputs and weights like these",
             )
 
 
 def is_of_type(result: Any, wanted: Type) -> bool:
-    """Return whether a tensor has the shape and dtype, or a number the kind, that is wanted."""
-    if isinstance(wanted, TensorType):
-        is_dense = isinstance(result, torch.Tensor) and result.layout is torch.strided
-        return is_dense and result.dtype == wanted.dtype and tuple(result.shape) == wanted.shape
-    return (result is None or isinstance(result, (bool, int, float))) and type_of(result) == wanted
+    """Return whether a tensor has the dtype, layout and shape, or a number the kind, that is wanted.
+
+    A size that is symbolic may be any.
+    """
+    if not isinstance(wanted, TensorType):
+        is_number = result is None or isinstance(result, (bool, int, float))
+        return (
+            is_number
+            and type_of(result) == ScalarType(wanted.kind)
+            and (wanted.value is None or _may_be(result, wanted.value))
+        )
+    return (
+        isinstance(result, torch.Tensor)
+        and (result.dtype, result.layout) == (wanted.dtype, wanted.layout)
+        and len(result.shape) == len(wanted.shape)
+        and all(map(_may_be, result.shape, wanted.shape))
+    )
+
+
+def _may_be(size: int, wanted: Dim) -> bool:
+    return size == wanted or isinstance(wanted, Expr)
 
 
 def described(value: Any) -> str:
     """Return what a value is, in a few words: the type of a tensor, else the value itself."""
     if not isinstance(value, torch.Tensor):
         return repr(value)[:80]
-    return (
-        str(TensorType.of(value)) if value.layout is torch.strided else f"a tensor of layout {value.layout}"
-    )
+    return str(TensorType.of(value))

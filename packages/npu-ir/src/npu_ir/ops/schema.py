@@ -1,14 +1,29 @@
-"""What an operator's schema says about its arguments, read once per operator."""
+"""What is known of the arguments of an operator, read once per operator.
+
+An operator of ``torch.ops`` has a schema. Control-flow operators and the Python functions that compute
+with numbers have none: the signature of the function says as much.
+"""
 
 from __future__ import annotations
 
 import enum
 import functools
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir._torch import OpOverload
+from npu_ir import _torch
+from npu_ir._torch import HigherOrderOperator, OpOverload
+from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
+
+Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
+
+HIGHER_ORDER = "higher_order"
+# Where the signature of a control-flow operator names nothing.
+_ARGUMENT_NAMES = {"map_impl": ("f", "xs", "pos_args")}
 
 
 class ArgKind(enum.Enum):
@@ -37,13 +52,15 @@ class SchemaArg:
     Attributes:
         required: It has no default and is no optional tensor (whose absence means None).
         writes: The operator changes the tensor in place.
+        variadic: It takes all further positional arguments, as a list.
     """
 
     name: str
     kind: ArgKind
     kwarg_only: bool
     has_default: bool
-    writes: bool
+    writes: bool = False
+    variadic: bool = False
 
     @property
     def required(self) -> bool:
@@ -52,12 +69,23 @@ class SchemaArg:
 
 @dataclass(frozen=True, slots=True)
 class OpSchema:
-    """The arguments of an operator, in order, and by name."""
+    """The arguments of an operator, in order, and by name.
 
-    op: OpOverload
+    Attributes:
+        op: What is called.
+        text: The schema or signature as text.
+    """
+
+    op: Any
     args: tuple[SchemaArg, ...]
     by_name: dict[str, SchemaArg]
     return_names: tuple[str, ...]
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The op as messages name it."""
+        return str(self.op) if isinstance(self.op, OpOverload) else op_type_of(self.op)
 
     @property
     def writes(self) -> bool:
@@ -75,8 +103,10 @@ class OpSchema:
 
 
 @functools.cache
-def schema_of(op: OpOverload) -> OpSchema:
-    """Return what ``op``'s schema says."""
+def schema_of(op: Op) -> OpSchema:
+    """Return what is known of ``op``'s arguments."""
+    if not isinstance(op, OpOverload):
+        return _signature_of(op)
     schema = op._schema
     args = tuple(
         SchemaArg(
@@ -88,12 +118,42 @@ def schema_of(op: OpOverload) -> OpSchema:
         )
         for arg in schema.arguments
     )
-    return OpSchema(op, args, {arg.name: arg for arg in args}, tuple(item.name for item in schema.returns))
+    returns = tuple(item.name for item in schema.returns)
+    return OpSchema(op, args, {arg.name: arg for arg in args}, returns, str(schema))
 
 
-def op_type_of(op: OpOverload) -> str:
-    """Return the name a node of ``op`` carries: ``aten.conv2d.default``."""
-    return f"{op.namespace}.{op._opname}.{op._overloadname}"
+def _signature_of(op: Op) -> OpSchema:
+    name = op_type_of(op)
+    named = _ARGUMENT_NAMES.get(name.removeprefix(f"{HIGHER_ORDER}."))
+    if named is not None:
+        args = tuple(SchemaArg(item, ArgKind.PLAIN, False, False) for item in named)
+    else:
+        signature = inspect.signature(op)
+        args = tuple(
+            SchemaArg(
+                name=item.name,
+                kind=ArgKind.PLAIN,
+                kwarg_only=item.kind is item.KEYWORD_ONLY,
+                has_default=item.default is not item.empty or item.kind is item.VAR_POSITIONAL,
+                variadic=item.kind is item.VAR_POSITIONAL,
+            )
+            for item in signature.parameters.values()
+            if item.kind is not item.VAR_KEYWORD
+        )
+    text = f"{name}({', '.join('*' * arg.variadic + arg.name for arg in args)})"
+    return OpSchema(op, args, {arg.name: arg for arg in args}, (), text)
+
+
+def op_type_of(op: Op) -> str:
+    """Return the name a node of ``op`` carries: ``aten.conv2d.default``, ``higher_order.cond``, ``operator.add``."""
+    if isinstance(op, OpOverload):
+        return f"{op.namespace}.{op._opname}.{op._overloadname}"
+    if isinstance(op, HigherOrderOperator):
+        return f"{HIGHER_ORDER}.{op.name()}"  # type: ignore[no-untyped-call]
+    if op is _torch.GETITEM:
+        return str(op)
+    module = getattr(op, "__module__", None) or getattr(getattr(op, "__self__", None), "__name__", "")
+    return scalar_function_name(op) or f"{module}.{getattr(op, '__name__', op)}"
 
 
 def resolve(op_type: str) -> OpOverload | None:
@@ -107,3 +167,13 @@ def resolve(op_type: str) -> OpOverload | None:
     except (AttributeError, RuntimeError):
         return None
     return found if isinstance(found, OpOverload) else None
+
+
+def find_op(op_type: str) -> Op | None:
+    """Return what a node of ``op_type`` calls: an operator or a function of numbers; None if unknown."""
+    if op_type in SCALAR_FUNCTIONS:
+        return SCALAR_FUNCTIONS[op_type]
+    namespace, _, name = op_type.partition(".")
+    if namespace == HIGHER_ORDER:
+        return _torch.higher_order_op(name)
+    return resolve(op_type)

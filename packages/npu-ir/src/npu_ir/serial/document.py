@@ -18,7 +18,8 @@ from npu_ir.literals import literal_to_json
 from npu_ir.node import OpNode, Provenance, Value
 from npu_ir.serial.op_schemas import current_schemas
 from npu_ir.serial.trees import tree_to_json
-from npu_ir.serial.written_types import type_to_json
+from npu_ir.serial.written_types import dim_to_json, type_to_json
+from npu_ir.symbols import Constraint
 
 FORMAT = "npu-ir"
 VERSION = 1
@@ -58,9 +59,13 @@ def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
     yield from _entry("tensors", beside.tensors)
     yield from _entry("weights", beside.weights)
     yield from _schemas(graph)
-    yield from _rows("arguments", (_argument(value, beside.data.get(value)) for value in graph.arguments))
+    if graph.symbols:
+        yield from _entry("symbols", {name: [range.low, range.high] for name, range in graph.symbols.items()})
+    if graph.constraints:
+        yield from _rows("constraints", map(_constraint, graph.constraints))
+    yield from _rows("arguments", _arguments(graph, beside))
     yield from _entry("call", _tree(graph._call))
-    yield from _rows("nodes", map(_node, graph.nodes))
+    yield from _rows("nodes", (_node(node, beside) for node in graph.nodes))
     yield from _rows("updates", ([target.name, value.name] for target, value in graph.updates.items()))
     yield from _entry("results", _tree(graph.results), "\n")
     yield "}\n"
@@ -75,7 +80,7 @@ def _rows(key: str, rows: Iterable[Any]) -> Iterator[str]:
 
 
 def _schemas(graph: Graph) -> Iterator[str]:
-    schemas = current_schemas({node.op_type for node in graph.nodes})
+    schemas = current_schemas({node.op_type for part in graph.graphs() for node in part.nodes})
     yield from _block(
         "schemas", "{", (f"{_dumps(op_type)}: {_dumps(schema)}" for op_type, schema in schemas.items()), "}"
     )
@@ -88,6 +93,25 @@ def _block(key: str, opening: str, rows: Iterable[str], closing: str) -> Iterato
         yield f"{separator}\n  {row}"
         separator, end = ",", "\n "
     yield f"{end}{closing},\n"
+
+
+def _constraint(constraint: Constraint) -> list[Any]:
+    return [dim_to_json(constraint.left), constraint.relation, dim_to_json(constraint.right)]
+
+
+def _region(region: Graph, beside: Beside) -> dict[str, Any]:
+    """Return a region as one row: what describes a graph, without what belongs to the whole document."""
+    return {
+        "name": region.name,
+        "arguments": list(_arguments(region, beside)),
+        "call": _tree(region._call),
+        "nodes": [_node(node, beside) for node in region.nodes],
+        "results": _tree(region.results),
+    }
+
+
+def _arguments(graph: Graph, beside: Beside) -> Iterator[dict[str, Any]]:
+    return (_argument(value, beside.data.get(value)) for value in graph.arguments)
 
 
 def _argument(value: Value, data: StoredData | None) -> dict[str, Any]:
@@ -108,8 +132,8 @@ def _argument(value: Value, data: StoredData | None) -> dict[str, Any]:
     return row
 
 
-def _node(node: OpNode) -> dict[str, Any]:
-    row = {
+def _node(node: OpNode, beside: Beside) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "name": node.name,
         "op": node.op_type,
         "inputs": [value.name for value in node.inputs],
@@ -117,6 +141,8 @@ def _node(node: OpNode) -> dict[str, Any]:
         "attrs": {name: literal_to_json(attr) for name, attr in node.attrs.items()},
         "outputs": [[value.name, type_to_json(value.type)] for value in node.outputs],
     }
+    if node.regions:
+        row["regions"] = {argument: _region(region, beside) for argument, region in node.regions.items()}
     provenance = _provenance(node.provenance)
     return {**row, "provenance": provenance} if provenance else row
 

@@ -34,7 +34,8 @@ _KEYS = RecordKeys(
             "updates",
             "results",
         }
-    )
+    ),
+    frozenset({"symbols", "constraints"}),
 )
 
 

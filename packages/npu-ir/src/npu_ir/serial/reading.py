@@ -26,7 +26,8 @@ from npu_ir.serial.place import (
 from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
 from npu_ir.serial.trees import read_literal, read_tree, read_value
-from npu_ir.serial.written_types import read_type
+from npu_ir.serial.written_types import read_dim, read_type
+from npu_ir.symbols import RELATIONS, Constraint, Range
 from npu_ir.types import TensorType, Type
 
 _ARGUMENT = RecordKeys(
@@ -34,8 +35,9 @@ _ARGUMENT = RecordKeys(
 )
 _DATA = RecordKeys(frozenset({"tensor", "sha256"}))
 _NODE = RecordKeys(
-    frozenset({"name", "op", "inputs", "operands", "attrs", "outputs"}), frozenset({"provenance"})
+    frozenset({"name", "op", "inputs", "operands", "attrs", "outputs"}), frozenset({"provenance", "regions"})
 )
+_REGION = RecordKeys(frozenset({"name", "arguments", "call", "nodes", "results"}))
 _PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from"}))
 _KINDS: Mapping[str, InputKind] = {kind.value: kind for kind in InputKind}
 
@@ -62,6 +64,10 @@ class GraphReader:
             SerializationError: It describes none; says where.
             GraphError: The graph breaks a rule of the IR.
         """
+        for name, row in read_object(data.get("symbols", {}), self._place, "symbols").items():
+            self._symbol(name, row, self._place.at("symbols", name))
+        for index, row in enumerate(read_items(data.get("constraints", []), self._place, "constraints")):
+            self._constraint(row, self._place.at("constraints", index))
         for index, row in enumerate(read_items(data["arguments"], self._place, "arguments")):
             self._argument(row, self._place.at("arguments", index))
         for index, row in enumerate(read_items(data["nodes"], self._place, "nodes")):
@@ -71,9 +77,28 @@ class GraphReader:
         leaves: list[Any] = []
         structure = read_tree(data["results"], self._place.at("results"), self._values, leaves)
         self._graph.set_results(structure, leaves)
-        for index, row in enumerate(read_items(data["updates"], self._place, "updates")):
+        for index, row in enumerate(read_items(data.get("updates", []), self._place, "updates")):
             self._update(row, self._place.at("updates", index))
         return self._graph
+
+    def _symbol(self, name: str, data: Any, place: Place) -> None:
+        low, high = read_pair(data, place)
+        if not all(end is None or type(end) is int for end in (low, high)):
+            raise place.error(f"expected a pair of integers, null where there is no end, found {shown(data)}")
+        try:
+            self._graph.add_symbol(name, Range(low, high))
+        except GraphError as error:
+            raise place.error(error.message) from error
+
+    def _constraint(self, data: Any, place: Place) -> None:
+        items = read_items(data, place)
+        if len(items) != 3 or items[1] not in RELATIONS:
+            raise place.error(f"expected two expressions with a relation between them, found {shown(data)}")
+        constraint = Constraint(read_dim(items[0], place, 0), items[1], read_dim(items[2], place, 2))
+        try:
+            self._graph.add_constraint(constraint)
+        except GraphError as error:
+            raise place.error(error.message) from error
 
     def _argument(self, data: Any, place: Place) -> None:
         row = read_record(data, _ARGUMENT, place)
@@ -110,8 +135,6 @@ class GraphReader:
         )
 
     def _node(self, data: Any, place: Place) -> None:
-        if type(data) is dict and "regions" in data:
-            raise place.at("regions").error("nodes that own sub-graphs are not supported", UPGRADE)
         row = read_record(data, _NODE, place)
         name = read_text(row["name"], place, "name")
         outputs = read_items(row["outputs"], place, "outputs")
@@ -127,6 +150,7 @@ class GraphReader:
                 _attrs(row["attrs"], place),
                 types=types,
                 operands=None if row["operands"] is None else read_texts(row["operands"], place, "operands"),
+                regions=self._regions(row.get("regions", {}), place.at("regions")),
                 name=name,
                 output_names=names,
                 provenance=_provenance(row["provenance"], place) if "provenance" in row else NO_PROVENANCE,
@@ -137,6 +161,15 @@ class GraphReader:
             raise place.at("name").error(f"{shown(name)} is the name of another node")
         for index, value in enumerate(node.outputs):
             self._values[self._new_name(names[index], place, "outputs", index, 0)] = value
+
+    def _regions(self, data: Any, place: Place) -> dict[str, Graph]:
+        regions = {}
+        for argument, row in read_object(data, place).items():
+            inner = place.at(argument)
+            record = read_record(row, _REGION, inner)
+            name = read_text(record["name"], inner, "name")
+            regions[argument] = GraphReader(name, inner, self._tensors).read(record)
+        return regions
 
     def _inputs(self, data: Any, place: Place) -> list[Value]:
         return [

@@ -83,7 +83,7 @@ def _possible(path: Path) -> Path:
 def _data(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
     """Return the data of constants and buffers, each with the type that says how it is laid out."""
     data: dict[Value, tuple[torch.Tensor, TensorType]] = {}
-    for value in graph.arguments:
+    for value in (value for part in graph.graphs() for value in part.arguments):
         if value.argument is not None and value.argument.data is not None:
             require_storable(value.argument.data, value.name)
             assert isinstance(value.type, TensorType)

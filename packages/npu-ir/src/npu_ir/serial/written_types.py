@@ -1,21 +1,40 @@
-"""The JSON form of types: ``["f32", [8, 64]]``, with strides ``["f32", [8, 64], [1, 8]]``, or ``"int"``."""
+"""The JSON form of types.
+
+A tensor is ``["f32", [8, 64]]``, with strides ``["f32", [8, 64], [1, 8]]``, with a layout that is not strided
+``["f32", [8, 64], "sparse_coo"]``. A number is ``"int"``, or ``{"int": "2*s0"}`` where it is known what it
+is. A size that is no integer is an expression in a string.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from npu_ir.serial.place import UPGRADE, Place, read_items, shown
+import torch
+
+from npu_ir.errors import GraphError, ParseError
+from npu_ir.literals import LAYOUTS
+from npu_ir.serial.place import Place, read_items, shown
+from npu_ir.symbols import Dim
+from npu_ir.text.parser import parse_dim
 from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, Type, dtype_name, is_dtype_name, parse_dtype
 
 _MAX_DIM = 1 << 63
+_MAX_EXPRESSION = 10_000
 
 
 def type_to_json(type: Type) -> Any:
     """Return the JSON form of ``type``."""
     if isinstance(type, ScalarType):
-        return type.kind
-    strides = [] if type.strides is None else [list(type.strides)]
-    return [dtype_name(type.dtype), list(type.shape), *strides]
+        return type.kind if type.value is None else {type.kind: dim_to_json(type.value)}
+    more: list[Any] = [] if type.strides is None else [list(map(dim_to_json, type.strides))]
+    if type.layout is not torch.strided:
+        more = [str(type.layout).removeprefix("torch.")]
+    return [dtype_name(type.dtype), list(map(dim_to_json, type.shape)), *more]
+
+
+def dim_to_json(dim: Dim) -> int | str:
+    """Return the JSON form of a size: an expression is a string."""
+    return dim if isinstance(dim, int) else str(dim)
 
 
 def read_type(data: Any, place: Place, *steps: str | int) -> Type:
@@ -26,6 +45,8 @@ def read_type(data: Any, place: Place, *steps: str | int) -> Type:
                 f"{shown(data)} is no type: expected one of {', '.join(SCALAR_KINDS)} or a list"
             )
         return ScalarType(data)  # type: ignore[arg-type]
+    if type(data) is dict and list(data) == ["int"]:
+        return ScalarType("int", read_dim(data["int"], place, *steps, "int"))
     return read_tensor_type(data, place, *steps)
 
 
@@ -41,21 +62,38 @@ def read_tensor_type(data: Any, place: Place, *steps: str | int) -> TensorType:
             "use the PyTorch the file was made with, or a newer one",
         )
     shape = read_sizes(data[1], place, *steps, 1)
+    dtype = parse_dtype(data[0])
+    if len(data) == 3 and type(data[2]) is str:
+        if data[2] not in LAYOUTS:
+            raise place.at(*steps, 2).error(f"this PyTorch has no layout {shown(data[2])}")
+        return TensorType(shape, dtype, layout=LAYOUTS[data[2]])
     strides = read_sizes(data[2], place, *steps, 2) if len(data) == 3 else None
     if strides is not None and len(strides) != len(shape):
         raise place.at(*steps).error(f"{len(strides)} strides for {len(shape)} dimensions")
-    return TensorType(shape, parse_dtype(data[0]), strides)
+    return TensorType(shape, dtype, strides)
 
 
-def read_sizes(data: Any, place: Place, *steps: str | int) -> tuple[int, ...]:
-    """Return sizes or strides: integers from 0 to 2**63 - 1."""
-    for index, size in enumerate(read_items(data, place, *steps)):
-        if isinstance(size, (str, dict, list)):
+def read_sizes(data: Any, place: Place, *steps: str | int) -> tuple[Dim, ...]:
+    """Return sizes or strides: integers from 0 to 2**63 - 1, or expressions."""
+    items = read_items(data, place, *steps)
+    for index, size in enumerate(items):
+        if type(size) is not str and (type(size) is not int or not 0 <= size < _MAX_DIM):
             raise place.at(*steps, index).error(
-                f"{shown(size)} is no fixed size: dimensions that are symbols are not supported", UPGRADE
+                f"{shown(size)} is no size: expected an integer from 0 to 2**63 - 1, or an expression"
             )
-        if type(size) is not int or not 0 <= size < _MAX_DIM:
-            raise place.at(*steps, index).error(
-                f"{shown(size)} is no size: expected an integer from 0 to 2**63 - 1"
-            )
-    return tuple(data)
+    return tuple(
+        size if type(size) is int else read_dim(size, place, *steps, index)
+        for index, size in enumerate(items)
+    )
+
+
+def read_dim(data: Any, place: Place, *steps: str | int) -> Dim:
+    """Return the integer or expression whose JSON form is ``data``."""
+    if type(data) is int:
+        return data
+    if type(data) is str and len(data) <= _MAX_EXPRESSION:
+        try:
+            return parse_dim(data)
+        except (ParseError, GraphError) as error:
+            raise place.at(*steps).error(f"{shown(data)} is no expression: {error.message}") from error
+    raise place.at(*steps).error(f"{shown(data)} is neither an integer nor an expression")

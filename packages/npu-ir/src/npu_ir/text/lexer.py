@@ -25,6 +25,9 @@ KEYWORDS = frozenset(
         "as",
         "update",
         "return",
+        "symbol",
+        "require",
+        "region",
     }
 )
 
@@ -37,7 +40,7 @@ _TOKEN = re.compile(
   | (?P<hash>sha256:[0-9a-f]{{16}})
   | (?P<number>(?:-inf|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.]))
   | (?P<word>{PLAIN_WORD.pattern})
-  | (?P<mark>[][(){{}},:=@?])
+  | (?P<mark>[=!<>]=|\*\*|//|[][(){{}},:=@?<>+*/-])
     """,
     re.VERBOSE | re.ASCII,
 )

@@ -1,7 +1,7 @@
 """How the text form shows which schema argument each input fills.
 
-``self=%x`` is one input, ``tensors=[%a, %b]`` a ``Tensor[]``, ``indices=?[None, %i]`` a ``Tensor?[]``.
-The printer groups a node's record into these, the parser takes them apart again. Where the groups
+``self=%x`` is one input, ``tensors=[%a, %b]`` a ``Tensor[]``, ``indices=?[None, %i]`` a ``Tensor?[]``,
+and ``size=(%n, -1)`` any other list, nested or not, with inputs in it. The printer groups a node's record into these, the parser takes them apart again. Where the groups
 would not come back as the same record (empty lists of an op that is not registered in this process),
 the printer shows the record itself instead: ``tensors[0]=%a`` and the two ``_tensor_list`` attrs.
 """
@@ -9,26 +9,37 @@ the printer shows the record itself instead: ``tensors[0]=%a`` and the two ``_te
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_ir.node import OpNode
-from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, list_operand
-from npu_ir.ops.schema import ArgKind, resolve, schema_of
+from npu_ir.literals import same_literal
+from npu_ir.node import OpNode, Value
+from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, RECORD_ATTRS, list_operand
+from npu_ir.ops.schema import ArgKind, find_op, schema_of
 from npu_ir.text.lexer import PLAIN_WORD, quote_word
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One argument as shown: ``items`` are inputs, or None; ``mark`` is ``""``, ``"["`` or ``"?["``."""
+    """One argument as shown: ``mark`` is ``""``, ``"["``, ``"?["`` or ``"("``.
+
+    Behind the first three, ``items`` are inputs, or None; behind the last also literals, and `Nested`.
+    """
 
     name: str
     mark: str
     items: tuple[Any, ...]
 
 
-_INDEXED = re.compile(rf"{PLAIN_WORD.pattern}\[(?:0|[1-9][0-9]*)\]")
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A list with inputs in it, inside of another one."""
+
+    items: tuple[Any, ...]
+
+
+_INDEXED = re.compile(rf"{PLAIN_WORD.pattern}(\[(?:0|[1-9][0-9]*)\])+")
 
 
 def quote_operand(name: str) -> str:
@@ -42,13 +53,45 @@ def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[
     names: list[str] = []
     sizes = [len(operand.items) for operand in shown if operand.mark == "["]
     masks = [[item is None for item in operand.items] for operand in shown if operand.mark == "?["]
+    plain = {}
     for operand in shown:
+        if operand.mark == "(":
+            places: dict[str, Any] = {}
+            plain[operand.name] = _without_inputs(operand.items, operand.name, places)
+            inputs += places.values()
+            names += places
+            continue
         for index, item in enumerate(operand.items):
             if item is not None:
                 inputs.append(item)
                 names.append(list_operand(operand.name, index) if operand.mark else operand.name)
-    attrs = {**({LIST_SIZES: sizes} if sizes else {}), **({NONE_MASKS: masks} if masks else {})}
+    attrs = {**plain, **({LIST_SIZES: sizes} if sizes else {}), **({NONE_MASKS: masks} if masks else {})}
     return inputs, tuple(names), attrs
+
+
+def _without_inputs(items: Sequence[Any], path: str, places: dict[str, Any]) -> list[Any]:
+    """Return the items as an attribute has them: None for an input, which goes to ``places``."""
+    template: list[Any] = []
+    for index, item in enumerate(items):
+        operand = list_operand(path, index)
+        if isinstance(item, Nested):
+            template.append(_without_inputs(item.items, operand, places))
+        elif isinstance(item, Value):
+            places[operand] = item
+            template.append(None)
+        else:
+            template.append(item)
+    return template
+
+
+def _with_inputs(template: Any, path: str, by_name: Mapping[str, Value]) -> Any:
+    """Return an attribute with the inputs in their places, lists of them as `Nested`."""
+    if path in by_name:
+        return by_name[path]
+    if not isinstance(template, list) or not any(name.startswith(f"{path}[") for name in by_name):
+        return template
+    items = enumerate(template)
+    return Nested(tuple(_with_inputs(item, list_operand(path, index), by_name) for index, item in items))
 
 
 def group(node: OpNode) -> list[Operand] | None:
@@ -61,6 +104,10 @@ def group(node: OpNode) -> list[Operand] | None:
         if not mark:
             shown.append(Operand(name, mark, (by_name.get(name),)))
             continue
+        if mark == "(":
+            nested = _with_inputs(node.attrs[name], name, by_name)
+            shown.append(Operand(name, mark, nested.items if isinstance(nested, Nested) else ()))
+            continue
         # A size may be any number; more items than inputs would not come back as the same record.
         size = min(next(sizes, None) or 0, len(node.inputs)) if mark == "[" else 0
         mask = [False] * size if mark == "[" else next(masks, [])
@@ -68,24 +115,32 @@ def group(node: OpNode) -> list[Operand] | None:
             None if is_none else by_name.get(list_operand(name, index)) for index, is_none in enumerate(mask)
         ]
         shown.append(Operand(name, mark, tuple(items)))
-    record = {name: node.attrs[name] for name in (LIST_SIZES, NONE_MASKS) if name in node.attrs}
-    return shown if ungroup(shown) == (list(node.inputs), node.operands, record) else None
+    hidden = [operand.name for operand in shown if operand.mark == "("] + list(RECORD_ATTRS)
+    inputs, names, record = ungroup(shown)
+    told = (
+        (inputs, names) == (list(node.inputs), node.operands)
+        and record.keys() == node.attrs.keys() & set(hidden)
+        and all(same_literal(record[name], node.attrs[name]) for name in record)
+    )
+    return shown if told else None
 
 
 def _arguments(node: OpNode) -> list[tuple[str, str]]:
     """Return name and mark of every argument that takes inputs, in order."""
     names = list(dict.fromkeys(name.partition("[")[0] for name in node.operands or ()))
-    op = resolve(node.op_type)
+    op = find_op(node.op_type)
     if op is None:
         mark = "?[" if NONE_MASKS in node.attrs else "["
-        return [(name, "" if name in (node.operands or ()) else mark) for name in names]
+        return [
+            (name, "" if name in (node.operands or ()) else "(" if name in node.attrs else mark) for name in names
+        ]
     present = {
         ArgKind.TENSOR_LIST: LIST_SIZES in node.attrs,
         ArgKind.OPTIONAL_TENSOR_LIST: NONE_MASKS in node.attrs,
     }
     marks = {ArgKind.TENSOR_LIST: "[", ArgKind.OPTIONAL_TENSOR_LIST: "?["}
     return [
-        (arg.name, marks.get(arg.kind, ""))
+        (arg.name, marks.get(arg.kind, "(" if arg.name in node.attrs else ""))
         for arg in schema_of(op).args
         if arg.name in names or present.get(arg.kind, False)
     ]

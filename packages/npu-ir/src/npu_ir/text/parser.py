@@ -14,9 +14,10 @@ from npu_ir.node import InputKind, Value
 from npu_ir.ops.arguments import list_operand
 from npu_ir.text.data import read_data
 from npu_ir.text.lexer import position
-from npu_ir.text.operands import Operand, ungroup
+from npu_ir.text.operands import Nested, Operand, ungroup
 from npu_ir.text.printer import implied_node_name
 from npu_ir.text.reader import Reader, Tree, container
+from npu_ir.symbols import RELATIONS, Constraint, Dim, Expr, Range
 from npu_ir.types import TensorType, Type
 
 _KINDS = {kind.value: kind for kind in InputKind}
@@ -42,7 +43,7 @@ def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> 
     """
     parser = _GraphParser(text, dict(constants or {}))
     try:
-        graph = parser.graph()
+        graph = parser.program()
     except GraphError as error:
         where = position(text, parser.statement.offset)
         raise ParseError(error.message, where=where, fix=error.fix) from error
@@ -62,6 +63,20 @@ def parse_type(text: str) -> Type:
     return type
 
 
+def parse_dim(text: str) -> Dim:
+    """Return the size that ``text`` is the text form of, such as ``2*s0+1``.
+
+    Raises:
+        ParseError: It is none.
+    """
+    reader = Reader(text)
+    size: Dim = reader.expression()
+    reader.finish()
+    if not isinstance(size, (int, Expr)):
+        raise ParseError(f"{size} is no integer", where=text)
+    return size
+
+
 class _GraphParser(Reader):
     """Reads a graph, statement by statement.
 
@@ -75,10 +90,18 @@ class _GraphParser(Reader):
         self._graph = Graph()
         self.statement = self.token
 
+    def program(self) -> Graph:
+        graph = self.graph()
+        self.finish()
+        return graph
+
     def graph(self) -> Graph:
         self.expect("graph")
         self._graph.name = self.word()
         self.expect("{")
+        while self.at("symbol") or self.at("require"):
+            self.statement = self.token
+            self._symbol() if self.accept("symbol") else self._constraint()
         while self.token.kind == "word" and self.token.text in _KINDS:
             self.statement = self.advance()
             self._argument(_KINDS[self.statement.text])
@@ -95,8 +118,27 @@ class _GraphParser(Reader):
         self.expect("return")
         self._graph.set_results(*self.tree())
         self.expect("}")
-        self.finish()
         return self._graph
+
+    # Sizes it leaves open
+
+    def _symbol(self) -> None:
+        name = self.word()
+        self.expect("in")
+        self.expect("[")
+        low = None if self.token.text == "-inf" and self.advance() else self.integer()
+        self.expect(",")
+        high = None if self.accept("inf") else self.integer()
+        self.expect("]")
+        self._graph.add_symbol(name, Range(low, high))
+
+    def _constraint(self) -> None:
+        self.expect("require")
+        left = self.expression()
+        token = self.take("mark")
+        if token.text not in RELATIONS:
+            raise self.fail(f"{token.text!r} is no relation: expected one of {', '.join(RELATIONS)}", token)
+        self._graph.add_constraint(Constraint(left, token.text, self.expression()))
 
     def value(self) -> Value:
         token = self.token
@@ -199,12 +241,28 @@ class _GraphParser(Reader):
             attrs,
             types=[type for _, type in outputs],
             operands=operands,
+            regions=self._regions(),
             name=name,
             output_names=output_names,
         )
         self._require_name(name, node.name)
         for wanted, value in zip(output_names, node.outputs, strict=True):
             self._require_name(wanted, value.name)
+
+    def _regions(self) -> dict[str, Graph]:
+        """Read the graphs that belong to the node just read."""
+        regions: dict[str, Graph] = {}
+        outer, statement = self._graph, self.statement
+        while self.accept("region"):
+            token = self.token
+            argument = self._operand_name()
+            if argument in regions:
+                raise self.fail(f"the region {argument!r} is given twice", token)
+            self.expect("=")
+            self._graph = Graph()
+            regions[argument] = self.nested(self.graph)
+        self._graph, self.statement = outer, statement
+        return regions
 
     def _outputs(self) -> list[tuple[str, Type]]:
         outputs = []
@@ -222,18 +280,31 @@ class _GraphParser(Reader):
             return self.sequence(")", self.value), None, {}
         return ungroup(self.sequence(")", self._operand))
 
-    def _operand(self) -> Operand:
+    def _operand_name(self) -> str:
         token = self.token
         name = self.word()
-        if token.kind == "word" and self.accept("["):
+        while token.kind == "word" and self.accept("["):
             name = list_operand(name, self.size())
             self.expect("]")
+        return name
+
+    def _operand(self) -> Operand:
+        name = self._operand_name()
         self.expect("=")
         if self.token.kind == "value":
             return Operand(name, "", (self.value(),))
+        if self.accept("("):
+            return Operand(name, "(", tuple(self.nested(lambda: self.sequence(")", self._nested_item))))
         mark = "?[" if self.accept("?") else "["
         self.expect("[")
         return Operand(name, mark, tuple(self.sequence("]", self._list_item)))
+
+    def _nested_item(self) -> Any:
+        if self.token.kind == "value":
+            return self.value()
+        if self.accept("("):
+            return Nested(tuple(self.nested(lambda: self.sequence(")", self._nested_item))))
+        return self.literal()
 
     def _list_item(self) -> Value | None:
         return None if self.accept("None") else self.value()

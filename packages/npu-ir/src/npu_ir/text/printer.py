@@ -13,6 +13,9 @@ graph Net {
   return {"logits": %linear, "best": %max.indices}
 }
 ```
+
+Symbols and constraints come first (``symbol s0 in [2, 64]``, ``require mod(s0, 2) == 0``); a node's regions
+follow it, each a graph in braces (``region true_fn = graph true_graph_0 {``).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from npu_ir.ops.arguments import RECORD_ATTRS
 from npu_ir.structure import LEAF, Structure
 from npu_ir.text.data import format_data
 from npu_ir.text.lexer import quote_name, quote_op_type, quote_word
-from npu_ir.text.operands import Operand, group, quote_operand
+from npu_ir.text.operands import Nested, Operand, group, quote_operand
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
@@ -46,6 +49,9 @@ def format_ir(graph: Graph, *, provenance: bool = False) -> str:
 
 def _lines(graph: Graph, provenance: bool) -> Iterator[str]:
     yield f"graph {quote_word(graph.name)} {{"
+    if graph.owner is None:
+        yield from (f"  symbol {name} in {range}" for name, range in graph.symbols.items())
+    yield from (f"  require {constraint}" for constraint in graph.constraints)
     yield from (f"  {_argument(value)}" for value in graph.arguments)
     if graph._call is not None:
         structure, leaves = graph.call
@@ -53,6 +59,10 @@ def _lines(graph: Graph, provenance: bool) -> Iterator[str]:
     yield ""
     for node in graph.nodes:
         yield f"  {_node(node)}{_comment(node) if provenance else ''}"
+        for argument, region in node.regions.items():
+            first, *rest = _lines(region, provenance)
+            yield f"  region {quote_operand(argument)} = {first}"
+            yield from (f"  {line}" if line else line for line in rest)
     yield ""
     yield from (f"  update {_ref(target)} = {_ref(value)}" for target, value in graph.updates.items())
     structure, leaves = graph.results
@@ -121,12 +131,22 @@ def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
             f"{quote_operand(name)}={_ref(value)}"
             for name, value in zip(node.operands, node.inputs, strict=True)
         ], ()
-    return [f"{quote_word(operand.name)}={_operand(operand)}" for operand in shown], RECORD_ATTRS
+    told = tuple(operand.name for operand in shown if operand.mark == "(")
+    return [f"{quote_word(operand.name)}={_operand(operand)}" for operand in shown], (*told, *RECORD_ATTRS)
 
 
 def _operand(operand: Operand) -> str:
+    if operand.mark == "(":
+        return _nested(Nested(operand.items))
     items = ", ".join("None" if item is None else _ref(item) for item in operand.items)
     return f"{operand.mark}{items}]" if operand.mark else items
+
+
+def _nested(item: Any) -> str:
+    """Return an item of a list with inputs in it: ``(%n, -1, (%x, None))``."""
+    if isinstance(item, Nested):
+        return f"({', '.join(map(_nested, item.items))})"
+    return _ref(item) if isinstance(item, Value) else format_literal(item)
 
 
 def _call(structure: Structure, leaves: list[Any]) -> str:

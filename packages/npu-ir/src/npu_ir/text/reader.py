@@ -12,6 +12,7 @@ import torch
 from npu_ir.errors import ParseError
 from npu_ir.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
 from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
+from npu_ir.symbols import FUNCTIONS, SYMBOL_NAME, Dim, Expr, call, symbol
 from npu_ir.text.lexer import Token, position, tokens
 from npu_ir.types import (
     SCALAR_KINDS,
@@ -141,15 +142,27 @@ class Reader:
         if not self.accept("["):
             if token.text not in SCALAR_KINDS:
                 raise self.fail(f"{token.text!r} is no type", token)
-            return ScalarType(token.text)  # type: ignore[arg-type]
+            return ScalarType(token.text, self._scalar_value(token))  # type: ignore[arg-type]
         if not is_dtype_name(token.text):
             raise self.fail(f"unknown dtype {token.text!r}", token)
-        shape = tuple(self.sequence("]", self.size))
-        return TensorType(shape, parse_dtype(token.text), self._strides(shape) if self.accept("@") else None)
+        dtype, shape = parse_dtype(token.text), tuple(self.sequence("]", self.dim))
+        if not self.accept("@"):
+            return TensorType(shape, dtype)
+        if self.token.text in LAYOUTS:
+            return TensorType(shape, dtype, layout=LAYOUTS[self.advance().text])
+        return TensorType(shape, dtype, self._strides(shape))
 
-    def _strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def _scalar_value(self, kind: Token) -> Dim | None:
+        """Read what stands behind ``int``, if anything: what the number is."""
+        if kind.text != "int" or not self.accept("("):
+            return None
+        value: Dim = self.expression()
+        self.expect(")")
+        return value
+
+    def _strides(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         if self.accept("["):
-            return tuple(self.sequence("]", self.size))
+            return tuple(self.sequence("]", self.dim))
         token = self.take("word")
         if token.text not in MEMORY_FORMATS:
             raise self.fail(f"{token.text!r} is no memory format", token)
@@ -158,8 +171,76 @@ class Reader:
         except ParseError as error:
             raise self.fail(error.message, token) from error
 
+    def dim(self) -> Dim:
+        """Read a size or stride, which may be an expression."""
+        token = self.token
+        value: Dim = self.size() if token.kind == "number" else self.expression()
+        if token.kind == "number" and not (self.at("]") or self.at(",")):
+            value = self.expression(value)
+        if not isinstance(value, (int, Expr)):
+            raise self.fail(f"{value!r} is no size", token)
+        return value
+
+    def expression(self, first: Any = None) -> Any:
+        """Read a sum; ``first`` is its first number, if that is already read."""
+        total = self._product(first) if first is not None or not self.accept("-") else self._product() * -1
+        while True:
+            if self.accept("+"):
+                total = total + self._product()
+            elif self.accept("-"):
+                total = total + self._product() * -1
+            elif self.token.kind == "number" and self.token.text.startswith("-"):
+                total = total + self._product()
+            else:
+                return total
+
+    def _product(self, first: Any = None) -> Any:
+        product = self._power() if first is None else first
+        while self.token.kind == "mark" and self.token.text in ("*", "//", "/"):
+            mark = self.advance()
+            right = self._power()
+            if mark.text == "*":
+                product = product * right
+            else:
+                product = self._called(mark, "floordiv" if mark.text == "//" else "truediv", product, right)
+        return product
+
+    def _power(self) -> Any:
+        base = self._factor()
+        return self._called(self.token, "pow", base, self.integer()) if self.accept("**") else base
+
+    def _factor(self) -> Any:
+        if self.token.kind == "number":
+            return self.number()
+        if self.accept("("):
+            inner = self.nested(self.expression)
+            self.expect(")")
+            return inner
+        token = self.take("word")
+        if not self.accept("("):
+            if not SYMBOL_NAME.fullmatch(token.text) or token.text in FUNCTIONS:
+                raise self.fail(f"{token.text!r} is no symbol", token)
+            return symbol(token.text)
+        if token.text not in FUNCTIONS:
+            raise self.fail(f"{token.text!r} is no function: expected one of {', '.join(FUNCTIONS)}", token)
+        return self._called(token, token.text, *self.nested(lambda: self.sequence(")", self.expression)))
+
+    def _called(self, token: Token, function: str, *arguments: Any) -> Any:
+        try:
+            return call(function, *arguments)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            shown = ", ".join(map(str, arguments))
+            raise self.fail(f"{function}({shown}) has no value: {error}", token) from error
+
+    def integer(self) -> int:
+        token = self.token
+        number = self.number()
+        if not isinstance(number, int):
+            raise self.fail(f"expected an integer, got {token.text[:40]}", token)
+        return number
+
     def size(self) -> int:
-        """Read a size or stride."""
+        """Read a size or stride that is a number."""
         token = self.token
         number = self.number()
         if not isinstance(number, int) or not 0 <= number < _END_OF_SIZES:
@@ -182,6 +263,8 @@ class Reader:
             return self.string()
         if self.accept("["):
             return self.nested(lambda: self.sequence("]", self.literal))
+        if self.accept("{"):
+            return dict(self.nested(lambda: self.sequence("}", self._literal_pair)))
         if self.token.kind != "word":
             raise self._unexpected("a literal")
         token = self.advance()
@@ -192,6 +275,11 @@ class Reader:
         if not is_dtype_name(token.text):
             raise self.fail(f"{token.text!r} is no literal", token)
         return parse_dtype(token.text)
+
+    def _literal_pair(self) -> tuple[str, Literal]:
+        key = self.string()
+        self.expect(":")
+        return key, self.literal()
 
     def _constructed(self, token: Token) -> Literal:
         self.expect("(")

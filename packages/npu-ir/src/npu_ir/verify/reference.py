@@ -14,6 +14,7 @@ from npu_ir import _torch
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
+from npu_ir.capture.sizes import Sizes
 from npu_ir.graph import Graph
 from npu_ir.node import Value
 
@@ -82,8 +83,9 @@ def node_values(
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what PyTorch computes for each node of the model's graph, by value name."""
-    functional = functionalize(export_program(model, tuple(args), dict(kwargs)))
-    converter = Converter(Graph(), functional)
+    exported = export_program(model, tuple(args), dict(kwargs))
+    functional = functionalize(exported)
+    converter = Converter(Sizes(Graph(), exported), functional)
     converter.run()
     program = functional.program
     reference = NodeValues(program, converter.converted)

@@ -1,0 +1,175 @@
+"""The conversion of every FX node that a plugin does not convert: by its schema or signature."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from npu_ir import _torch
+from npu_ir.capture.promotion import needed_cast
+from npu_ir.capture.provenance import place
+from npu_ir.errors import ConversionError, GraphError
+from npu_ir.literals import Literal
+from npu_ir.node import Value
+from npu_ir.ops.arguments import FlatArguments, flatten_arguments
+from npu_ir.ops.schema import Op, OpSchema, op_type_of, schema_of
+from npu_ir.types import ScalarType, TensorType, Type
+
+if TYPE_CHECKING:
+    from npu_ir.capture.convert import Converter
+
+
+def default_conversion(converter: Converter, node: Node, op: Op) -> Any:
+    """Append the graph node for an FX node that calls ``op``; return its values, nested as FX has them."""
+    schema = schema_of(op)
+    flat = _flattened(converter, node, schema, node.args)
+    if isinstance(op, _torch.OpOverload) and not op._schema.returns:
+        converter.insert(node, op_type_of(op), flat.inputs, flat.attrs, types=[], operands=flat.operands)
+        return None
+    if any(isinstance(item, GraphModule) for item in flat.inputs):
+        return _conversion_with_regions(converter, node, op, flat)
+    types = _with_kept_dtypes(schema, flat, converter.types(node))
+    cast = needed_cast(node, op, types) if isinstance(op, _torch.OpOverload) else None
+    inputs = _cast(converter, node, flat.inputs, cast)
+    name = _node_name(node, schema)
+    inserted = converter.insert(
+        node,
+        op_type_of(op),
+        inputs,
+        _with_dtype(schema, flat.inputs, flat.attrs, types),
+        types=types,
+        operands=flat.operands,
+        name=name,
+        output_names=_output_names(name, schema, len(types)),
+    )
+    return converter.nested(node, inserted.outputs)
+
+
+def _conversion_with_regions(converter: Converter, node: Node, op: Op, flat: FlatArguments) -> Any:
+    """Append the graph node for a control-flow operator: what it calls become regions of the node."""
+    pairs = list(zip(flat.operands, flat.inputs, strict=True))
+    inserted = converter.insert(
+        node,
+        op_type_of(op),
+        [item for _, item in pairs if isinstance(item, Value)],
+        flat.attrs,
+        operands=[operand for operand, item in pairs if isinstance(item, Value)],
+        regions={operand: converter.region(item) for operand, item in pairs if isinstance(item, GraphModule)},
+    )
+    return converter.nested(node, inserted.outputs)
+
+
+def _cast(
+    converter: Converter, node: Node, inputs: Sequence[Value], dtype: torch.dtype | None
+) -> Sequence[Value]:
+    if dtype is None:
+        return inputs
+    casts = [
+        converter.insert(
+            node,
+            "aten._to_copy.default",
+            [value],
+            {"dtype": dtype},
+            types=dataclasses.replace(value.tensor_type, dtype=dtype),
+            operands=["self"],
+            name="_to_copy",
+        )
+        for value in inputs
+    ]
+    return [cast.outputs[0] for cast in casts]
+
+
+def functional_call_conversion(converter: Converter, node: Node) -> Any:
+    """Append the graph node for a call of an op on copies of what it writes: it returns these copies too."""
+    op, *args = node.args
+    assert isinstance(op, _torch.OpOverload)
+    schema = schema_of(op)
+    flat = _flattened(converter, node, schema, args)
+    results = node.meta["val"]  # None stands for no result, or for an optional tensor that is not given
+    inserted = converter.insert(
+        node,
+        op_type_of(op),
+        flat.inputs,
+        flat.attrs,
+        types=[converter.type(node, leaf) for leaf in flat_results(results) if leaf is not None],
+        operands=flat.operands,
+        name=op._opname,
+    )
+    return _nest_present(results, iter(inserted.outputs))
+
+
+def _flattened(converter: Converter, node: Node, schema: OpSchema, args: Sequence[Any]) -> FlatArguments:
+    try:
+        return flatten_arguments(schema, converter.value(args), converter.value(node.kwargs), _is_value)
+    except GraphError as error:
+        raise ConversionError(error.message, where=place(node), fix=error.fix) from error
+
+
+def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) -> list[Type]:
+    """Give the new content of an argument (``running_mean_out``) the argument's dtype.
+
+    The FakeTensors of half-precision running statistics are float32, the op's results are not (torch 2.13).
+    """
+    if len(schema.return_names) != len(types):
+        return types
+    given = {f"{name}_out": value.type for name, value in zip(flat.operands, flat.inputs, strict=True)}
+    kept = [given.get(name) for name in schema.return_names]
+    return [
+        dataclasses.replace(type, dtype=old.dtype)
+        if isinstance(old, TensorType) and isinstance(type, TensorType)
+        else type
+        for old, type in zip(kept, types, strict=True)
+    ]
+
+
+def _is_value(argument: Any) -> bool:
+    return isinstance(argument, (Value, GraphModule))
+
+
+def _node_name(node: Node, schema: OpSchema) -> str:
+    """Return the FX node's name; ``relu__1`` becomes ``relu_1`` where relu took relu_'s place."""
+    if isinstance(node.target, _torch.OpOverload) and node.target is not schema.op:
+        written, functional = node.target._opname, schema.op._opname
+        if node.name.startswith(written):
+            return functional + node.name[len(written) :]
+    return node.name
+
+
+def _output_names(name: str, schema: OpSchema, count: int) -> list[str] | None:
+    names = schema.return_names
+    if count < 2 or len(names) != count or not all(names):
+        return None
+    return [f"{name}.{result}" for result in names]
+
+
+def _with_dtype(
+    schema: OpSchema, inputs: Sequence[Value], attrs: dict[str, Literal], types: list[Type]
+) -> dict[str, Literal]:
+    """Pin the dtype of a tensor made from nothing: left open, it would follow the process's default."""
+    dtype = schema.by_name.get("dtype")
+    if (
+        any(isinstance(value.type, TensorType) for value in inputs)
+        or dtype is None
+        or attrs.get("dtype") is not None
+        or len(types) != 1
+        or isinstance(types[0], ScalarType)
+    ):
+        return attrs
+    return {**attrs, "dtype": types[0].dtype}
+
+
+def _nest_present(result: Any, leaves: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return [_nest_present(part, leaves) for part in result]
+    return None if result is None else next(leaves)
+
+
+def flat_results(result: Any) -> list[Any]:
+    """Return the leaves of what an op returns; an op that returns nothing has none."""
+    if isinstance(result, (tuple, list)):
+        return [leaf for part in result for leaf in flat_results(part)]
+    return [result]

@@ -1,0 +1,162 @@
+"""What an exported program takes and gives, as the arguments, results and updates of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, CustomObjArgument, OutputKind, TokenArgument
+from torch.export.graph_signature import InputKind as ExportInputKind
+from torch.fx import Node
+
+from npu_ir import _torch
+from npu_ir.capture.provenance import place
+from npu_ir.errors import ConversionError, GraphError
+from npu_ir.literals import Literal
+from npu_ir.node import Value
+from npu_ir.structure import Structure, from_torch_spec
+from npu_ir.types import TensorType
+
+if TYPE_CHECKING:
+    from npu_ir.capture.convert import Converter
+
+
+class ProgramSignature:
+    """Carries the signature of one program over to a graph.
+
+    Args:
+        converter: The conversion in progress.
+        program: What is converted.
+        ties: For each placeholder that is the same tensor as an earlier one: that one's name.
+    """
+
+    def __init__(self, converter: Converter, program: ExportedProgram, ties: Mapping[str, str]) -> None:
+        self._converter = converter
+        self._graph = converter.graph
+        self._program = program
+        self._ties = ties
+        self._values: dict[Node, Any] = {}
+        self._sources: dict[tuple[ExportInputKind, str], Any] = {}
+
+    def add_arguments(self) -> dict[Node, Any]:
+        """Add what comes from outside, and how the graph is called; return what each placeholder stands for."""
+        placeholders = {node.name: node for node in self._program.graph.nodes if node.op == "placeholder"}
+        leaves = self._add_arguments(placeholders)
+        call = _structure(self._program.call_spec.in_spec, "the arguments of the model")
+        self._graph.set_call_structure(call, leaves)
+        return self._values
+
+    def _add_arguments(self, placeholders: dict[str, Node]) -> list[Any]:
+        """Add what comes from outside; return the leaves of the call: inputs and literals."""
+        specs = self._program.graph_signature.input_specs
+        aliases: dict[str, list[str]] = {}
+        for spec in specs:
+            first = self._ties.get(spec.arg.name)
+            if first is not None and spec.kind is not ExportInputKind.USER_INPUT:
+                aliases.setdefault(first, []).append(str(spec.target))
+        leaves = []
+        for spec in specs:
+            node = placeholders[spec.arg.name]
+            if spec.arg.name in self._ties:
+                self._values[node] = self._values[placeholders[self._ties[spec.arg.name]]]
+            else:
+                self._values[node] = self._add_argument(spec, node, aliases.get(spec.arg.name, []))
+            self._sources[spec.kind, spec.target or spec.arg.name] = self._values[node]
+            if spec.kind is ExportInputKind.USER_INPUT:
+                leaves.append(self._values[node])
+        return leaves
+
+    def _add_argument(self, spec: Any, node: Node, aliases: list[str]) -> Value | Literal:
+        if isinstance(spec.arg, ConstantArgument):
+            return spec.arg.value
+        if isinstance(spec.arg, TokenArgument):
+            return None  # the order of side effects: the order of the nodes says it
+        if isinstance(spec.arg, CustomObjArgument):
+            raise ConversionError(
+                f"input {node.name!r} is an object of class {spec.arg.class_fqn}",
+                where=place(node),
+                fix="pass tensors and numbers; random numbers come from the default generator",
+            )
+        type = self._converter.type(node, node.meta["val"])
+        if spec.kind is ExportInputKind.USER_INPUT:
+            return self._graph.add_input(node.name, type)
+        tensor_type = type
+        assert isinstance(tensor_type, TensorType), f"{spec.target} is a {spec.kind}"
+        if spec.kind is ExportInputKind.PARAMETER:
+            return self._graph.add_parameter(spec.target, tensor_type, aliases=aliases)
+        if spec.kind is ExportInputKind.BUFFER:
+            data = None if spec.persistent else content(self._program.constants.get(spec.target))
+            return self._graph.add_buffer(
+                spec.target, tensor_type, aliases=aliases, persistent=spec.persistent, data=data
+            )
+        if spec.kind is ExportInputKind.CONSTANT_TENSOR:
+            data = content(self._program.constants.get(spec.target))
+            assert data is not None, f"{spec.target} was checked before"
+            return self._graph.add_constant(spec.target, data)
+        raise ConversionError(
+            f"input {node.name!r} is of kind {spec.kind.name}",
+            where=place(node),
+            fix="pass tensors or Python scalars",
+        )
+
+    def add_results(self, results: Sequence[Any]) -> None:
+        leaves = []
+        for spec, result in zip(self._program.graph_signature.output_specs, results, strict=True):
+            if spec.kind is OutputKind.USER_OUTPUT:
+                leaves.append(result)
+            elif spec.kind is OutputKind.TOKEN:
+                continue
+            elif spec.kind in _UPDATES:
+                self._graph.set_update(self._sources[_UPDATES[spec.kind], str(spec.target)], result)
+            else:
+                raise ConversionError(f"the program has an output of kind {spec.kind.name}")
+        out_spec = self._program.call_spec.out_spec
+        self._graph.set_results(_structure(out_spec, "the results of the model"), leaves)
+
+
+_UPDATES = {
+    OutputKind.BUFFER_MUTATION: ExportInputKind.BUFFER,
+    OutputKind.USER_INPUT_MUTATION: ExportInputKind.USER_INPUT,
+    OutputKind.PARAMETER_MUTATION: ExportInputKind.PARAMETER,
+}
+
+
+def _structure(spec: Any, where: str) -> Structure:
+    try:
+        return from_torch_spec(spec)
+    except GraphError as error:
+        raise ConversionError(error.message, where=where, fix=error.fix) from error
+
+
+def content(tensor: Any) -> torch.Tensor | None:
+    """Return a tensor's data on its own memory, or None where there is none."""
+    return tensor.detach().clone() if _has_content(tensor) else None
+
+
+def _has_content(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and not tensor.is_meta and not _torch.is_fake(tensor)
+
+
+def require_data(program: ExportedProgram) -> None:
+    """Refuse constants without content before PyTorch sees them: tracing them again crashes it (torch 2.13)."""
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is not ExportInputKind.CONSTANT_TENSOR:
+            continue
+        tensor = program.constants.get(str(spec.target))
+        if isinstance(tensor, torch.Tensor) and _torch.is_transformed(tensor):
+            raise ConversionError(
+                f"torch.export takes a tensor that torch.func differentiates for a constant: {spec.target}",
+                fix="use torch.autograd.grad; of torch.func only vmap can be captured",
+            )
+        if not _has_content(tensor):
+            raise lost_data_error(str(spec.target))
+
+
+def lost_data_error(target: str) -> ConversionError:
+    """Return the error for a tensor that is part of the program but whose content does not exist."""
+    return ConversionError(
+        f"the content of the tensor {target!r} is part of the program, but it is on 'meta' or fake: there is no data",
+        fix=f"self.register_buffer({target.rpartition('.')[2]!r}, ...) makes it a buffer that comes with the weights",
+    )

@@ -1,0 +1,178 @@
+"""From what PyTorch knows of sizes to the types of a graph: symbols get names, expressions a normal form."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from npu_ir import _torch
+from npu_ir.errors import GraphError
+from npu_ir.graph import Graph
+from npu_ir.symbols import Constraint, Dim, Expr, Range, call
+from npu_ir.types import ScalarType, TensorType, Type, contiguous_strides, type_of
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Sizes:
+    """Names the symbols of one exported program as its graph meets them.
+
+    The sizes of inputs are ``s0``, ``s1``, ..., unless a Dim names them; those that depend on data are
+    ``u0``, ``u1``, ... A size that cannot be written as an expression becomes a symbol of its own, which
+    takes its value from the tensor that has this size.
+
+    Args:
+        graph: Where the symbols are declared.
+        program: As torch.export made it.
+    """
+
+    def __init__(self, graph: Graph, program: ExportedProgram) -> None:
+        self.graph = graph
+        self._program = program
+        self._ranges = {str(key): range for key, range in program.range_constraints.items()}
+        self._names = _torch.dim_names(program)
+        self._symbols: dict[Any, Expr] = {}
+        self._counters = {prefix: itertools.count() for prefix in "su"}
+
+    def type_of(self, value: Any) -> Type:
+        """Return the type of a tensor, a number or None in the metadata of an FX node.
+
+        Raises:
+            ParseError: It is none of these.
+        """
+        if isinstance(value, torch.Tensor):
+            return self._tensor_type(value)
+        if not isinstance(value, _SYMBOLIC):
+            return type_of(value)
+        if isinstance(value, torch.SymInt):
+            return ScalarType("int", self.dim(value))
+        return ScalarType("float" if isinstance(value, torch.SymFloat) else "bool")
+
+    def _tensor_type(self, tensor: torch.Tensor) -> TensorType:
+        shape = tuple(map(self.dim, tensor.shape))
+        if tensor.layout is not torch.strided:
+            return TensorType(shape, tensor.dtype, layout=tensor.layout)
+        strides = tuple(self.dim(_torch.stride_of_filled(stride)) for stride in tensor.stride())
+        return TensorType(shape, tensor.dtype, None if _is_contiguous(shape, strides) else strides)
+
+    def dim(self, size: Any) -> Dim:
+        """Return a size of PyTorch's as one of the graph."""
+        expression = _torch.size_expression(size)
+        if isinstance(expression, int):
+            return expression
+        if expression not in self._symbols:
+            try:
+                return self._converted(expression)  # type: ignore[no-any-return]
+            except (_NotExpressible, GraphError, ArithmeticError):
+                self._symbols[expression] = self._declared("u", Range(0))
+        return self._symbols[expression]
+
+    def constraints(self) -> list[Constraint]:
+        """Return what the program assumes of sizes of its inputs, beyond ranges and equalities."""
+        found = []
+        for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
+            try:
+                constraint = Constraint(self._converted(left), relation, self._converted(right))
+            except (_NotExpressible, GraphError, ArithmeticError):
+                continue  # of a form that is not written down: what executes checks types all the same
+            if constraint.symbols and constraint not in found:
+                found.append(constraint)
+        return found
+
+    def _converted(self, expression: Any) -> Any:
+        """Return a SymPy expression in our form."""
+        kind = type(expression).__name__
+        if kind == "Symbol":
+            return self._symbol(expression)
+        if expression.is_Integer:
+            return int(expression)
+        if expression.is_Float:
+            return float(expression)
+        if expression.is_Rational:
+            return call("truediv", int(expression.p), int(expression.q))
+        convert = _FUNCTIONS.get(kind)
+        if convert is None:
+            raise _NotExpressible(kind)
+        return convert(*map(self._converted, _whole_factors(expression)))
+
+    def _symbol(self, found: Any) -> Expr:
+        if found not in self._symbols:
+            prefix = "u" if _torch.is_data_dependent(found) else "s"
+            self._symbols[found] = self._declared(prefix, self._range(str(found)), self._names.get(str(found)))
+        return self._symbols[found]
+
+    def _declared(self, prefix: str, range: Range, name: str | None = None) -> Expr:
+        taken = self.graph.symbols
+        if name is None or name in taken:
+            generated = (f"{prefix}{index}" for index in self._counters[prefix])
+            name = next(name for name in generated if name not in taken and name not in self._names.values())
+        return self.graph.add_symbol(name, range)
+
+    def _range(self, name: str) -> Range:
+        return Range(*_torch.range_ends(self._ranges[name])) if name in self._ranges else Range(None)
+
+
+class _NotExpressible(Exception):
+    """A function of SymPy's that our expressions lack."""
+
+
+def _is_contiguous(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
+    pairs = zip(shape, strides, contiguous_strides(shape), strict=True)
+    return 0 in shape or all(size == 1 or actual == wanted for size, actual, wanted in pairs)
+
+
+def _whole_factors(expression: Any) -> list[Any]:
+    """Return the arguments of a SymPy expression; of a product with a fraction: numerator and denominator."""
+    if type(expression).__name__ == "Mul" and expression.args[0].is_Rational and not expression.args[0].is_Integer:
+        numerator, denominator = expression.as_numer_denom()
+        raise _NotExpressible(f"{numerator}/{denominator}")
+    return list(expression.args)
+
+
+def _sum(*parts: Any) -> Any:
+    return functools.reduce(operator.add, parts)
+
+
+def _product(*parts: Any) -> Any:
+    return functools.reduce(operator.mul, parts)
+
+
+def _same(part: Any) -> Any:
+    return part
+
+
+def _function(name: str) -> Callable[..., Any]:
+    return functools.partial(call, name)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": _sum,
+    "Mul": _product,
+    "Pow": _function("pow"),
+    "PowByNatural": _function("pow"),
+    "FloatPow": _function("pow"),
+    "FloorDiv": _function("floordiv"),
+    "CleanDiv": _function("floordiv"),
+    "CeilDiv": lambda number, divisor: call("floordiv", number + divisor - 1, divisor),
+    "IntTrueDiv": _function("truediv"),
+    "FloatTrueDiv": _function("truediv"),
+    "Mod": _function("mod"),
+    "PythonMod": _function("mod"),
+    "ModularIndexing": lambda number, divisor, modulus: call("mod", call("floordiv", number, divisor), modulus),
+    "Max": _function("max"),
+    "Min": _function("min"),
+    "TruncToInt": _function("trunc"),
+    "FloorToInt": _function("floor"),
+    "CeilToInt": _function("ceil"),
+    "RoundToInt": _function("round"),
+    "ToFloat": _same,
+    "Identity": _same,
+    "OpaqueUnaryFn_sqrt": _function("sqrt"),
+}
+

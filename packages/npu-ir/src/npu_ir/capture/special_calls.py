@@ -1,0 +1,113 @@
+"""What torch.export may emit besides calls that become nodes: dropped, taken apart, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch.fx import GraphModule, Node
+
+from npu_ir import _torch
+from npu_ir.capture.provenance import place
+from npu_ir.errors import ConversionError
+from npu_ir.ops.schema import find_op
+
+# What says nothing about the values that a program computes, and why it can go.
+DROPPED: Mapping[str, str] = {
+    "aten._assert_tensor_metadata.default": "every value of a graph has its dtype, and executing checks it",
+    "aten.sym_constrain_range.default": "the ranges of symbols say the same, and executing checks them",
+    "aten.sym_constrain_range_for_size.default": "the ranges of symbols say the same, and executing checks them",
+    "profiler._record_function_enter.default": "a mark for the profiler",
+    "profiler._record_function_enter_new.default": "a mark for the profiler",
+    "profiler._record_function_exit._RecordFunction": "a mark for the profiler",
+    "profiler._record_function_exit.default": "a mark for the profiler",
+    "torch._C._set_grad_enabled": "a graph computes values, never gradients",
+    "torch.autograd.grad_mode.set_grad_enabled": "a graph computes values, never gradients",
+}
+
+
+# How the operators that only wrap a body are called: the body and its operands, from their arguments.
+_WRAPPERS: dict[str, Callable[..., tuple[Any, Sequence[Any]]]] = {
+    "wrap_with_set_grad_enabled": lambda enabled, body, *operands: (body, operands),
+    "tag_activation_checkpoint": lambda body, *operands, **settings: (body, operands),
+    "wrap_activation_checkpoint": lambda body, *operands, **settings: (body, operands),
+    "invoke_subgraph": lambda body, identifier, *operands: (body, operands),
+    "wrap": lambda body, *operands: (body, operands),
+    "strict_mode": lambda body, operands: (body, operands),
+    "hints_wrapper": lambda body, operands, keywords, hints: (body, operands),
+    "run_const_graph": lambda body, operands: (body, operands),
+}
+
+
+def wrapped_body(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[GraphModule, Sequence[Any]] | None:
+    """Return body and operands of an operator that runs its body once and returns what it returns; else None.
+
+    Gradient modes, checkpointing and the like do not change what is computed, so the body takes the place
+    of the call.
+    """
+    unpack = _WRAPPERS.get(name.removeprefix("higher_order."))
+    return None if unpack is None else unpack(*args, **kwargs)  # type: ignore[return-value]
+
+
+def require_convertible(node: Node, name: str) -> None:
+    """Refuse what has no place in a graph.
+
+    Raises:
+        ConversionError: Says what, and what to do about it.
+    """
+    if name in _REFUSED:
+        problem, fix = _REFUSED[name]
+        raise ConversionError(problem, where=place(node), fix=fix)
+    if find_op(name) is None and not isinstance(node.target, _torch.OpOverload):
+        raise ConversionError(
+            f"{name} is not an operator of torch.ops, nor a function of numbers",
+            where=place(node),
+            fix=f"register_conversion({name!r})",
+        )
+
+
+_OUTSIDE = "a graph holds only operators of PyTorch: {} runs code of another kind"
+_REFUSED: dict[str, tuple[str, str]] = {
+    **{
+        f"higher_order.{name}": (
+            _OUTSIDE.format(name),
+            f"export the model before it is lowered or compiled, or register_conversion('higher_order.{name}')",
+        )
+        for name in (
+            "aoti_call_delegate",
+            "call_torchbind",
+            "executorch_call_delegate",
+            "inductor_compiled_code",
+            "inline_asm_elementwise",
+            "triton_kernel_wrapper_functional",
+            "triton_kernel_wrapper_mutation",
+        )
+    },
+    **{
+        f"higher_order.{name}": (
+            f"{name} takes an operator as an argument, which is no plain data",
+            f"call the operator itself, or register_conversion('higher_order.{name}')",
+        )
+        for name in ("out_dtype", "run_and_save_rng_state", "run_with_rng_state", "flat_apply", "foreach_map")
+    },
+    **{
+        f"torch.amp.autocast_mode.{name}": (
+            f"an autocast region begins or ends in the middle of the program ({name})",
+            "open and close it in one function: with torch.autocast(...):",
+        )
+        for name in ("_enter_autocast", "_exit_autocast")
+    },
+}
+
+
+def operator_with_token(name: str, node: Node) -> Node | None:
+    """Return the plain call in a call with a side-effect token, as an FX node that stands for it; else None."""
+    if name != "higher_order.with_effects":
+        return None
+    _, op, *args = node.args
+    plain = Node(node.graph, node.name, "call_function", op, tuple(args), dict(node.kwargs))  # type: ignore[arg-type]
+    plain.meta = {**node.meta, "val": node.meta["val"][1] if len(node.meta["val"]) == 2 else tuple(node.meta["val"][1:])}
+    return plain
+

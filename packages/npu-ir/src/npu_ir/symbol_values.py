@@ -1,0 +1,96 @@
+"""The values of a graph's symbols in one run: found where they first appear, required everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from npu_ir.errors import GraphError
+from npu_ir.symbols import Dim, Expr, Range
+from npu_ir.types import ScalarType, TensorType, Type
+
+# What has a size (an input or a value), and in which dimension; None for a number.
+Spot: TypeAlias = "tuple[str, int | None]"
+
+
+class SymbolValues:
+    """The symbols whose value is known by now.
+
+    Args:
+        ranges: The symbols of the graph.
+        around: What is known where the region that runs belongs; it is not changed.
+
+    Attributes:
+        values: The value of each symbol that has one.
+    """
+
+    def __init__(self, ranges: Mapping[str, Range], around: SymbolValues | None = None) -> None:
+        self._ranges = ranges
+        self.values: dict[str, int] = dict(around.values) if around else {}
+        self._spots: dict[str, Spot] = dict(around._spots) if around else {}
+
+    def fit(self, sizes: Iterable[tuple[Spot, Dim, int]]) -> tuple[Spot, str] | None:
+        """Find the values of symbols such that the sizes are what they should be.
+
+        Args:
+            sizes: For each spot the size it should have, and the one it has.
+
+        Returns:
+            The first spot whose size cannot be right, and what is wrong with it; None if all are.
+        """
+        pending = sorted(sizes, key=lambda item: not isinstance(item[1], Expr) or item[1].symbol is None)
+        while pending:
+            later = []
+            for spot, wanted, actual in pending:
+                unknown = wanted.symbols - self.values.keys() if isinstance(wanted, Expr) else ()
+                if len(unknown) > 1:
+                    later.append((spot, wanted, actual))
+                    continue
+                problem = self._learn(spot, wanted, actual, unknown)
+                if problem is not None:
+                    return spot, problem
+            if len(later) == len(pending):
+                break
+            pending = later
+        return None
+
+    def _learn(self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str]) -> str | None:
+        if not isinstance(wanted, Expr):
+            return None if wanted == actual else f"is {actual}, the graph needs {wanted}"
+        for name in unknown:
+            known = wanted.substitute(self.values)
+            value = known.solve(name, actual) if isinstance(known, Expr) else None
+            if value is None:
+                return f"is {actual}, the graph needs {wanted} for an integer {name}"
+            if value not in self._ranges[name]:
+                shown = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
+                return f"is {shown}, the graph was made for {name} in {self._ranges[name]}"
+            self.values[name] = value
+            self._spots[name] = spot
+        try:
+            expected = wanted.substitute(self.values)
+        except GraphError as error:
+            return f"is {actual}, but {error.message}"
+        if expected == actual:
+            return None
+        return f"is {actual}, the graph needs {wanted}" + (f" = {expected}" if wanted.symbol else f", which is {expected}") + self._known(wanted)
+
+    def _known(self, wanted: Expr) -> str:
+        found = [f"{name} is {self.values[name]} by {spot_text(self._spots[name])}" for name in sorted(wanted.symbols)]
+        return f" ({', '.join(found)})"
+
+
+def spot_text(spot: Spot) -> str:
+    """Return a spot in words: ``dimension 0 of %x``."""
+    name, axis = spot
+    return f"%{name}" if axis is None else f"dimension {axis} of %{name}"
+
+
+def sizes_of(name: str, wanted: Type, actual: object) -> list[tuple[Spot, Dim, int]]:
+    """Return for each size of a value what it should be and what it is, as `SymbolValues.fit` takes them."""
+    if isinstance(wanted, TensorType):
+        shape = actual.shape  # type: ignore[attr-defined]
+        return [((name, axis), *pair) for axis, pair in enumerate(zip(wanted.shape, shape, strict=True))]
+    if isinstance(wanted, ScalarType) and wanted.value is not None:
+        return [((name, None), wanted.value, actual)]  # type: ignore[list-item]
+    return []
