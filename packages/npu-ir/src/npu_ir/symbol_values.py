@@ -73,10 +73,17 @@ class SymbolValues:
             return f"is {actual}, but {error.message}"
         if expected == actual:
             return None
-        return f"is {actual}, the graph needs {wanted}" + (f" = {expected}" if wanted.symbol else f", which is {expected}") + self._known(wanted)
+        return (
+            f"is {actual}, the graph needs {wanted}"
+            + (f" = {expected}" if wanted.symbol else f", which is {expected}")
+            + self._known(wanted)
+        )
 
     def _known(self, wanted: Expr) -> str:
-        found = [f"{name} is {self.values[name]} by {spot_text(self._spots[name])}" for name in sorted(wanted.symbols)]
+        found = [
+            f"{name} is {self.values[name]} by {spot_text(self._spots[name])}"
+            for name in sorted(wanted.symbols)
+        ]
         return f" ({', '.join(found)})"
 
 

@@ -80,9 +80,7 @@ class Expr:
         found: set[str] = set()
         for monomial, _ in self.terms:
             for factor, _ in monomial:
-                found.update(
-                    [factor] if isinstance(factor, str) else symbols_in(factor.arguments)
-                )
+                found.update([factor] if isinstance(factor, str) else symbols_in(factor.arguments))
         return frozenset(found)
 
     @property
@@ -196,7 +194,9 @@ def call(function: str, *arguments: Number) -> Any:
         ArithmeticError: The arguments are numbers for which it has no value.
     """
     if function not in FUNCTIONS:
-        raise GraphError(f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}")
+        raise GraphError(
+            f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}"
+        )
     if function in _SORTED:
         arguments = _merged(function, arguments)
         if len(arguments) == 1:
@@ -220,7 +220,10 @@ def _is_whole(number: Number) -> bool:
         return isinstance(number, int)
     return all(
         isinstance(coefficient, int)
-        and not any(isinstance(factor, Call) and factor.function in ("truediv", "sqrt", "pow") for factor, _ in monomial)
+        and not any(
+            isinstance(factor, Call) and factor.function in ("truediv", "sqrt", "pow")
+            for factor, _ in monomial
+        )
         for monomial, coefficient in number.terms
     )
 
@@ -308,7 +311,10 @@ def _shown(values: Mapping[str, Dim], expr: Expr) -> str:
 
 
 def _term(monomial: Monomial, coefficient: int | float) -> str:
-    factors = [_operand_of_product(factor, power, bool(len(monomial) > 1 or coefficient != 1)) for factor, power in monomial]
+    factors = [
+        _operand_of_product(factor, power, bool(len(monomial) > 1 or coefficient != 1))
+        for factor, power in monomial
+    ]
     return "*".join(factors if coefficient == 1 and factors else [str(coefficient), *factors])
 
 

@@ -140,7 +140,9 @@ class Converter:
         try:
             for node in module.graph.nodes:
                 if node.op == "placeholder":
-                    self._values[node] = self.graph.add_input(node.name, self.type(node, node.meta.get("val")))
+                    self._values[node] = self.graph.add_input(
+                        node.name, self.type(node, node.meta.get("val"))
+                    )
             leaves, structure = flatten(self._convert_nodes(module))
             self.graph.set_results(structure, leaves)
             return self.graph
@@ -223,7 +225,9 @@ class Converter:
             return found
         data = content(found)
         if data is None:
-            raise ConversionError(f"the region reads {node.target!r}, which is no tensor with data", where=place(node))
+            raise ConversionError(
+                f"the region reads {node.target!r}, which is no tensor with data", where=place(node)
+            )
         known = self.graph.constants.get(str(node.target))
         return known or self.graph.add_constant(str(node.target), data)
 

@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program
-from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.capture.model_guard import unchanged
+from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.errors import ExportError, NpuError
 from npu_ir.graph import Graph
 
@@ -96,9 +96,7 @@ def export_program(
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
             with unchanged(model), _DataIsDetach():
-                return torch.export.export(
-                    model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
-                )
+                return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
         except NpuError:
             raise
         except Exception as error:

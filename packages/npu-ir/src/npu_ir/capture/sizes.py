@@ -104,7 +104,9 @@ class Sizes:
     def _symbol(self, found: Any) -> Expr:
         if found not in self._symbols:
             prefix = "u" if _torch.is_data_dependent(found) else "s"
-            self._symbols[found] = self._declared(prefix, self._range(str(found)), self._names.get(str(found)))
+            self._symbols[found] = self._declared(
+                prefix, self._range(str(found)), self._names.get(str(found))
+            )
         return self._symbols[found]
 
     def _declared(self, prefix: str, range: Range, name: str | None = None) -> Expr:
@@ -129,7 +131,11 @@ def _is_contiguous(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
 
 def _whole_factors(expression: Any) -> list[Any]:
     """Return the arguments of a SymPy expression; of a product with a fraction: numerator and denominator."""
-    if type(expression).__name__ == "Mul" and expression.args[0].is_Rational and not expression.args[0].is_Integer:
+    if (
+        type(expression).__name__ == "Mul"
+        and expression.args[0].is_Rational
+        and not expression.args[0].is_Integer
+    ):
         numerator, denominator = expression.as_numer_denom()
         raise _NotExpressible(f"{numerator}/{denominator}")
     return list(expression.args)
@@ -164,7 +170,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FloatTrueDiv": _function("truediv"),
     "Mod": _function("mod"),
     "PythonMod": _function("mod"),
-    "ModularIndexing": lambda number, divisor, modulus: call("mod", call("floordiv", number, divisor), modulus),
+    "ModularIndexing": lambda number, divisor, modulus: call(
+        "mod", call("floordiv", number, divisor), modulus
+    ),
     "Max": _function("max"),
     "Min": _function("min"),
     "TruncToInt": _function("trunc"),
@@ -175,4 +183,3 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Identity": _same,
     "OpaqueUnaryFn_sqrt": _function("sqrt"),
 }
-

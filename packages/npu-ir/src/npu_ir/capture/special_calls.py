@@ -108,6 +108,8 @@ def operator_with_token(name: str, node: Node) -> Node | None:
         return None
     _, op, *args = node.args
     plain = Node(node.graph, node.name, "call_function", op, tuple(args), dict(node.kwargs))  # type: ignore[arg-type]
-    plain.meta = {**node.meta, "val": node.meta["val"][1] if len(node.meta["val"]) == 2 else tuple(node.meta["val"][1:])}
+    plain.meta = {
+        **node.meta,
+        "val": node.meta["val"][1] if len(node.meta["val"]) == 2 else tuple(node.meta["val"][1:]),
+    }
     return plain
-

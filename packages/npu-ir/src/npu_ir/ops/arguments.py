@@ -112,7 +112,9 @@ def _elements(
     if not all(map(is_value, elements.values())):
         raise GraphError(f"argument {arg.name!r} of {schema.name} mixes tensors and plain data: {items!r}")
     if arg.kind is ArgKind.TENSOR_LIST and len(elements) < len(items):
-        raise GraphError(f"argument {arg.name!r} of {schema.name} is a list of tensors without None: {items!r}")
+        raise GraphError(
+            f"argument {arg.name!r} of {schema.name} is a list of tensors without None: {items!r}"
+        )
     return elements
 
 
@@ -139,6 +141,12 @@ def place_of_operand(operand: str) -> tuple[str, tuple[int, ...]]:
     """Return the argument that an operand names, and where in it: ``("size", (0,))`` for ``size[0]``."""
     name = operand.partition("[")[0]
     return name, tuple(int(index) for index in _INDEX.findall(operand, len(name)))
+
+
+def with_literal(attrs: Mapping[str, Literal], operand: str, literal: Literal) -> dict[str, Literal]:
+    """Return attributes in which ``operand`` is plain data, no input any more."""
+    name, path = place_of_operand(operand)
+    return {**attrs, name: _put(attrs.get(name), path, literal, operand)}
 
 
 def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,9 +224,7 @@ def bind_arguments(
     unknown = [name for name in attrs if name not in schema.by_name and name not in RECORD_ATTRS]
     unknown += [name for name in operands or () if name.partition("[")[0] not in schema.by_name]
     if unknown:
-        raise GraphError(
-            f"{schema.name} has no argument {unknown[0]!r}", fix=f"its schema is {schema.text}"
-        )
+        raise GraphError(f"{schema.name} has no argument {unknown[0]!r}", fix=f"its schema is {schema.text}")
     lists = [arg.name for arg in schema.args if arg.name in attrs and arg.kind in _LISTS]
     if lists:
         raise GraphError(
@@ -276,15 +282,16 @@ def _slots(template: Template) -> list[int]:
     return [part.index for part in parts if isinstance(part, Slot)]
 
 
-def _with_slot(template: Template, path: tuple[int, ...], index: int, operand: str) -> Template:
-    """Return a copy of a nested list with input number ``index`` at ``path``, where it has None."""
+def _put(template: Template, path: tuple[int, ...], item: Template, operand: str) -> Template:
+    """Return a copy of a nested list with ``item`` at ``path``, where it has None."""
     if not path and template is None:
-        return Slot(index)
+        return item
     if not path or not isinstance(template, list) or path[0] >= len(template):
         raise GraphError(
-            f"there is no place for the input {operand!r}", fix="its attribute is a list with None in that place"
+            f"there is no place for the input {operand!r}",
+            fix="its attribute is a list with None in that place",
         )
-    filled = _with_slot(template[path[0]], path[1:], index, operand)
+    filled = _put(template[path[0]], path[1:], item, operand)
     return [*template[: path[0]], filled, *template[path[0] + 1 :]]
 
 
@@ -336,7 +343,7 @@ class _Taker:
                 continue
             argument, path = place_of_operand(operand)
             if argument == name:
-                template = _with_slot(template, path, index, operand)
+                template = _put(template, path, Slot(index), operand)
                 self._taken += 1
         return template
 

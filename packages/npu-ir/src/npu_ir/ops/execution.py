@@ -18,7 +18,6 @@ from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
 from npu_ir.symbols import Dim, Expr
 from npu_ir.types import ScalarType, TensorType, Type, type_of
 
-
 # A region as an operator calls it: with positional arguments, returning what the region returns.
 Region: TypeAlias = "Callable[..., Any]"
 _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
@@ -83,9 +82,7 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
     return _flat(op(*args, **kwargs))
 
 
-def _run_on_copies(
-    op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device
-) -> list[Any]:
+def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
     """Return the results of an op that writes, then the new content of what it writes; the inputs stay."""
     copies = [item.clone() if index in binding.written else item for index, item in enumerate(inputs)]
     args, kwargs = binding.arguments(copies, device)
@@ -133,7 +130,7 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
         problem = "" if is_of_type(result, value.type) else "another type"
         if not problem and value.type.symbols:
             misfit = symbols.fit(sizes_of(value.name, value.type, result))
-            problem = misfit and f"{spot_text(misfit[0])} {misfit[1]}" or ""
+            problem = (misfit and f"{spot_text(misfit[0])} {misfit[1]}") or ""
         if problem:
             shown = "" if problem == "another type" else f": {problem}"
             raise ExecutionError(

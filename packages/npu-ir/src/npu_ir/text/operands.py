@@ -132,7 +132,8 @@ def _arguments(node: OpNode) -> list[tuple[str, str]]:
     if op is None:
         mark = "?[" if NONE_MASKS in node.attrs else "["
         return [
-            (name, "" if name in (node.operands or ()) else "(" if name in node.attrs else mark) for name in names
+            (name, "" if name in (node.operands or ()) else "(" if name in node.attrs else mark)
+            for name in names
         ]
     present = {
         ArgKind.TENSOR_LIST: LIST_SIZES in node.attrs,

@@ -12,12 +12,12 @@ from npu_ir.graph import Graph
 from npu_ir.literals import Literal
 from npu_ir.node import InputKind, Value
 from npu_ir.ops.arguments import list_operand
+from npu_ir.symbols import RELATIONS, Constraint, Dim, Expr, Range
 from npu_ir.text.data import read_data
 from npu_ir.text.lexer import position
 from npu_ir.text.operands import Nested, Operand, ungroup
 from npu_ir.text.printer import implied_node_name
 from npu_ir.text.reader import Reader, Tree, container
-from npu_ir.symbols import RELATIONS, Constraint, Dim, Expr, Range
 from npu_ir.types import TensorType, Type
 
 _KINDS = {kind.value: kind for kind in InputKind}
