@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir import GraphError
-from npu_ir.ops.arguments import (
-    LIST_SIZES,
-    NONE_MASKS,
-    Binding,
-    bind_arguments,
-    flatten_arguments,
-    record_problem,
-)
+from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, flatten_arguments, record_problem
+from npu_ir.ops.calls import Binding, bind_arguments
 from npu_ir.ops.schema import ArgKind, OpSchema, op_type_of, resolve, schema_of
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from npu_ir.node import Argument, InputKind, Value
 from npu_ir.ops.execution import described, is_of_type
 from npu_ir.structure import flatten_like
 from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
-from npu_ir.types import TensorType, contiguous_strides
+from npu_ir.types import TensorType
 
 _LISTED = 20
 
@@ -140,6 +140,8 @@ def _require_sizes(
     if misfit is not None:
         spot, problem = misfit
         raise ExecutionError(f"{spot_text(spot)} {problem}", where=places[spot[0]], fix=fix)
+    for value, item in bound.items():
+        symbols.learn_strides(value.type, item)
     for constraint in graph.constraints:
         if constraint.symbols <= symbols.values.keys() and not constraint.holds(symbols.values):
             values = ", ".join(f"{name} is {symbols.values[name]}" for name in sorted(constraint.symbols))
@@ -203,15 +205,15 @@ def _with_strides(tensor: Any, type: Any) -> Any:
     Where the graph states that elements share memory, which others need not do, it stays as it is.
     """
     is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
-    if not is_strided or not isinstance(type, TensorType):
+    if not is_strided or not isinstance(type, TensorType) or type.symbols:
         return tensor
-    strides = type.strides or contiguous_strides(type.shape)
-    pairs = zip(type.shape, tensor.stride(), strides, strict=True)
+    strides = type.steps
+    pairs = zip(type.sizes, tensor.stride(), strides, strict=True)
     if tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1):
         return tensor
-    if _overlap(type.shape, strides):
+    if _overlap(type.sizes, strides):
         return tensor
-    laid_out = torch.empty_strided(type.shape, strides, dtype=type.dtype, device=tensor.device)
+    laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)
     bits = BITS_OF_SIZE[type.dtype.itemsize]
     laid_out.view(bits).copy_(tensor.resolve_conj().resolve_neg().view(bits))
     return laid_out

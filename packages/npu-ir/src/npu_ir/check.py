@@ -15,7 +15,8 @@ import torch
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
-from npu_ir.ops.arguments import bind_node, record_problem
+from npu_ir.ops.arguments import record_problem
+from npu_ir.ops.calls import bind_node
 from npu_ir.ops.schema import find_op, schema_of
 from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.symbols import Expr
@@ -136,7 +137,9 @@ def _learned(known: set[str], values: Sequence[Value]) -> set[str]:
 
 
 def _sizes(type: Any) -> tuple[Any, ...]:
-    return type.shape if isinstance(type, TensorType) else (getattr(type, "value", None),)
+    if isinstance(type, TensorType):
+        return (*type.shape, *(type.strides or ()))
+    return (getattr(type, "value", None),)
 
 
 def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import torch
 
 from npu_ir.edit_checks import checked_data, require_same_type
 from npu_ir.errors import GraphError
-from npu_ir.literals import to_literal
+from npu_ir.literals import Literal, to_literal
 from npu_ir.naming import unique_name
 from npu_ir.node import Argument, InputKind, Value
 from npu_ir.structure import Structure, flatten
@@ -233,7 +233,10 @@ class Signature:
         structure, leaves = self.call
         del self._arguments[InputKind.INPUT][value.argument.target]
         del self._values[value.name]
-        self._call = structure, self._leaves(structure, [literal if leaf is value else leaf for leaf in leaves])
+        self._call = (
+            structure,
+            self._leaves(structure, [literal if leaf is value else leaf for leaf in leaves]),
+        )
 
     # How it is called and what it gives back
 

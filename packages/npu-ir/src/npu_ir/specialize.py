@@ -111,7 +111,9 @@ def _run(node: OpNode) -> list[Literal]:
     try:
         return execute_node(node, [], torch.device("cpu"))
     except ExecutionError as error:
-        raise GraphError(f"the graph does not allow these sizes: {error.message}", where=error.where) from error
+        raise GraphError(
+            f"the graph does not allow these sizes: {error.message}", where=error.where
+        ) from error
 
 
 def _put_literal(graph: Graph, value: Value, literal: Literal) -> None:
@@ -123,5 +125,3 @@ def _put_literal(graph: Graph, value: Value, literal: Literal) -> None:
     if value.uses:
         structure, leaves = graph.results
         graph.set_results(structure, [literal if leaf is value else leaf for leaf in leaves])
-
-

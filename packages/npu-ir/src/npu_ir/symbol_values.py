@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from npu_ir.errors import GraphError
-from npu_ir.symbols import Dim, Expr, Range
+from npu_ir.symbols import Dim, Expr, Range, substituted
 from npu_ir.types import ScalarType, TensorType, Type
 
 # What has a size (an input or a value), and in which dimension; None for a number.
@@ -53,6 +53,18 @@ class SymbolValues:
                 break
             pending = later
         return None
+
+    def learn_strides(self, type: Type, actual: object) -> None:
+        """Find the values of symbols that only a stride tells, from a tensor that has the type."""
+        if not isinstance(type, TensorType) or type.strides is None or type.symbols <= self.values.keys():
+            return
+        for wanted, stride in zip(type.strides, actual.stride(), strict=True):  # type: ignore[attr-defined]
+            known = substituted(wanted, self.values)
+            if isinstance(known, Expr) and len(known.symbols) == 1:
+                (name,) = known.symbols
+                value = known.solve(name, stride)
+                if value is not None:
+                    self.values[name] = value
 
     def _learn(self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str]) -> str | None:
         if not isinstance(wanted, Expr):

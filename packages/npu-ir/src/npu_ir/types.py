@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 import torch
 
-from npu_ir.errors import ParseError
+from npu_ir.errors import GraphError, ParseError
 from npu_ir.symbols import Dim, Expr, substituted, symbols_in
 
 ScalarKind: TypeAlias = Literal["int", "float", "bool", "none"]
@@ -139,6 +139,24 @@ class TensorType:
         return len(self.shape)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of a tensor whose sizes are integers, as those of weights are.
+
+        Raises:
+            GraphError: One of them is symbolic.
+        """
+        return _integers(self, self.shape)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The strides of a tensor whose sizes are integers, contiguous or not, in elements.
+
+        Raises:
+            GraphError: One of them is symbolic.
+        """
+        return _integers(self, contiguous_strides(self.shape) if self.strides is None else self.strides)
+
+    @property
     def numel(self) -> Dim:
         count: Dim = 1
         for size in self.shape:
@@ -176,6 +194,15 @@ class TensorType:
         if self.memory_format is not None:
             return f"{text}@{str(self.memory_format).removeprefix('torch.')}"
         return f"{text}@[{', '.join(map(str, self.strides))}]"
+
+
+def _integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
+    integers = tuple(dim for dim in dims if isinstance(dim, int))
+    if len(integers) != len(dims):
+        raise GraphError(
+            f"{type} has symbolic sizes", fix="specialize the graph first: graph.specialize({...})"
+        )
+    return integers
 
 
 @dataclass(frozen=True, slots=True)

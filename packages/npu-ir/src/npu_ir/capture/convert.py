@@ -174,7 +174,7 @@ class Converter:
             return self.value(node.args[0])[node.args[1]]
         if name in DROPPED:
             return None
-        wrapped = wrapped_body(name, *self.value((node.args, node.kwargs)))
+        wrapped = wrapped_body(name, self.value(node.args))
         if wrapped is not None:
             return self._inline(*wrapped)
         if node in self._replacements:

@@ -133,7 +133,7 @@ def _is_value(argument: Any) -> bool:
 def _node_name(node: Node, schema: OpSchema) -> str:
     """Return the FX node's name; ``relu__1`` becomes ``relu_1`` where relu took relu_'s place."""
     if isinstance(node.target, _torch.OpOverload) and node.target is not schema.op:
-        written, functional = node.target._opname, schema.op._opname
+        written, functional = node.target._opname, str(schema.op._opname)
         if node.name.startswith(written):
             return functional + node.name[len(written) :]
     return node.name

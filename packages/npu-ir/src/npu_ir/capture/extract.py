@@ -57,7 +57,7 @@ def extract_ir(
     name = name or type(model).__name__
     args, kwargs = tuple(args), dict(kwargs or {})
     if isinstance(dynamic_shapes, ShapesCollection):
-        dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
     program = export_program(model, args, kwargs, dynamic_shapes)
     graph = convert_exported_program(program, name=name)
     if not any(target in graph.inputs for target in graph.updates) or not _has_repeats(args, kwargs):

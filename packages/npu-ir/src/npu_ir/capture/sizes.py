@@ -69,7 +69,7 @@ class Sizes:
         if expression not in self._symbols:
             try:
                 return self._converted(expression)  # type: ignore[no-any-return]
-            except (_NotExpressible, GraphError, ArithmeticError):
+            except (_NotExpressibleError, GraphError, ArithmeticError):
                 self._symbols[expression] = self._declared("u", Range(0))
         return self._symbols[expression]
 
@@ -79,7 +79,7 @@ class Sizes:
         for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
             try:
                 constraint = Constraint(self._converted(left), relation, self._converted(right))
-            except (_NotExpressible, GraphError, ArithmeticError):
+            except (_NotExpressibleError, GraphError, ArithmeticError):
                 continue  # of a form that is not written down: what executes checks types all the same
             if constraint.symbols and constraint not in found:
                 found.append(constraint)
@@ -98,7 +98,7 @@ class Sizes:
             return call("truediv", int(expression.p), int(expression.q))
         convert = _FUNCTIONS.get(kind)
         if convert is None:
-            raise _NotExpressible(kind)
+            raise _NotExpressibleError(kind)
         return convert(*map(self._converted, _whole_factors(expression)))
 
     def _symbol(self, found: Any) -> Expr:
@@ -120,7 +120,7 @@ class Sizes:
         return Range(*_torch.range_ends(self._ranges[name])) if name in self._ranges else Range(None)
 
 
-class _NotExpressible(Exception):
+class _NotExpressibleError(Exception):
     """A function of SymPy's that our expressions lack."""
 
 
@@ -137,7 +137,7 @@ def _whole_factors(expression: Any) -> list[Any]:
         and not expression.args[0].is_Integer
     ):
         numerator, denominator = expression.as_numer_denom()
-        raise _NotExpressible(f"{numerator}/{denominator}")
+        raise _NotExpressibleError(f"{numerator}/{denominator}")
     return list(expression.args)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.fx import GraphModule, Node
@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
 from npu_ir.errors import ConversionError
-from npu_ir.ops.schema import find_op
+from npu_ir.ops.schema import HIGHER_ORDER, find_op
 
 # What says nothing about the values that a program computes, and why it can go.
 DROPPED: Mapping[str, str] = {
@@ -26,29 +26,31 @@ DROPPED: Mapping[str, str] = {
 }
 
 
-# How the operators that only wrap a body are called: the body and its operands, from their arguments.
-_WRAPPERS: dict[str, Callable[..., tuple[Any, Sequence[Any]]]] = {
-    "wrap_with_set_grad_enabled": lambda enabled, body, *operands: (body, operands),
-    "tag_activation_checkpoint": lambda body, *operands, **settings: (body, operands),
-    "wrap_activation_checkpoint": lambda body, *operands, **settings: (body, operands),
-    "invoke_subgraph": lambda body, identifier, *operands: (body, operands),
-    "wrap": lambda body, *operands: (body, operands),
-    "strict_mode": lambda body, operands: (body, operands),
-    "hints_wrapper": lambda body, operands, keywords, hints: (body, operands),
-    "run_const_graph": lambda body, operands: (body, operands),
+# Which of their arguments are the body and its operands, for the operators that only wrap a body.
+_BODY_AND_OPERANDS: Mapping[str, tuple[int, slice]] = {
+    "wrap_with_set_grad_enabled": (1, slice(2, None)),
+    "tag_activation_checkpoint": (0, slice(1, None)),
+    "wrap_activation_checkpoint": (0, slice(1, None)),
+    "invoke_subgraph": (0, slice(2, None)),  # between them: the name of the body
+    "wrap": (0, slice(1, None)),
+    "strict_mode": (0, slice(1, 2)),
+    "hints_wrapper": (0, slice(1, 2)),
+    "run_const_graph": (0, slice(1, 2)),
 }
 
 
-def wrapped_body(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[GraphModule, Sequence[Any]] | None:
+def wrapped_body(name: str, args: Sequence[Any]) -> tuple[GraphModule, Sequence[Any]] | None:
     """Return body and operands of an operator that runs its body once and returns what it returns; else None.
 
     Gradient modes, checkpointing and the like do not change what is computed, so the body takes the place
     of the call.
     """
-    unpack = _WRAPPERS.get(name.removeprefix("higher_order."))
-    return None if unpack is None else unpack(*args, **kwargs)  # type: ignore[return-value]
+    found = _BODY_AND_OPERANDS.get(name.removeprefix(f"{HIGHER_ORDER}."))
+    if found is None:
+        return None
+    body, operands = args[found[0]], args[found[1]]
+    assert isinstance(body, GraphModule), f"{name} calls a {type(body)}"
+    return body, operands[0] if found[1].stop else operands
 
 
 def require_convertible(node: Node, name: str) -> None:

@@ -17,26 +17,22 @@ has the attr ``size=[None, -1]`` and the operand ``size[0]``.
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from npu_ir._torch import OpOverload
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal
 from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg
 
 if TYPE_CHECKING:
-    from npu_ir.node import OpNode
+    pass
 
 LIST_SIZES = "_tensor_list_sizes"
 NONE_MASKS = "_tensor_list_none_masks"
 RECORD_ATTRS = (LIST_SIZES, NONE_MASKS)
-_LISTS = (ArgKind.TENSOR_LIST, ArgKind.OPTIONAL_TENSOR_LIST)
+LIST_KINDS = (ArgKind.TENSOR_LIST, ArgKind.OPTIONAL_TENSOR_LIST)
 _INDEX = re.compile(r"\[(0|[1-9][0-9]*)\]")
 
 
@@ -76,7 +72,7 @@ def flatten_arguments(
         if is_value(value):
             inputs.append(value)
             operands.append(arg.name)
-        elif arg.kind in _LISTS:
+        elif arg.kind in LIST_KINDS:
             elements = _elements(schema, arg, value or (), is_value)
             inputs += elements.values()
             operands += [list_operand(arg.name, index) for index in elements]
@@ -146,7 +142,7 @@ def place_of_operand(operand: str) -> tuple[str, tuple[int, ...]]:
 def with_literal(attrs: Mapping[str, Literal], operand: str, literal: Literal) -> dict[str, Literal]:
     """Return attributes in which ``operand`` is plain data, no input any more."""
     name, path = place_of_operand(operand)
-    return {**attrs, name: _put(attrs.get(name), path, literal, operand)}
+    return {**attrs, name: put(attrs.get(name), path, literal, operand)}
 
 
 def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,124 +161,7 @@ def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return given
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Stands for input number ``index`` in a prepared call."""
-
-    index: int
-
-
-# A prepared argument: a Slot, a nested list with Slots in it, or plain data.
-Template: TypeAlias = Any
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A node's call, prepared once: only the inputs are missing.
-
-    Attributes:
-        positional: Leading arguments, all given.
-        keyword: The rest by name; keyword-only arguments are always here.
-        written: The inputs that the op changes in place, by number, in the order of the schema.
-        sequence: What nested arguments are passed as: control-flow operators take tuples.
-    """
-
-    positional: tuple[Template, ...]
-    keyword: dict[str, Template]
-    written: tuple[int, ...] = ()
-    sequence: type[list[Any]] | type[tuple[Any, ...]] = list
-
-    def arguments(self, inputs: Sequence[Any], device: torch.device) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and keyword arguments for these inputs; ``meta`` becomes ``device``."""
-        args = [self._filled(item, inputs, device) for item in self.positional]
-        return args, {name: self._filled(item, inputs, device) for name, item in self.keyword.items()}
-
-    def _filled(self, item: Template, inputs: Sequence[Any], device: torch.device) -> Any:
-        if type(item) is Slot:
-            return inputs[item.index]
-        if type(item) is list:
-            return self.sequence(self._filled(part, inputs, device) for part in item)
-        if isinstance(item, torch.device) and item.type == "meta":
-            return device
-        return item
-
-
-def bind_arguments(
-    schema: OpSchema, count: int, operands: Sequence[str] | None, attrs: Mapping[str, Literal]
-) -> Binding:
-    """Prepare the call of ``schema.op`` on ``count`` inputs; the regions of a node are inputs, too.
-
-    With ``operands`` the inputs go where the record says. Without it they fill the tensor arguments
-    in schema order; an argument named in ``attrs`` is plain data and takes none.
-
-    Raises:
-        GraphError: An argument is missing or unknown, inputs are left over, or the record is wrong.
-    """
-    problem = record_problem(attrs)
-    if problem is not None:
-        raise GraphError(problem)
-    unknown = [name for name in attrs if name not in schema.by_name and name not in RECORD_ATTRS]
-    unknown += [name for name in operands or () if name.partition("[")[0] not in schema.by_name]
-    if unknown:
-        raise GraphError(f"{schema.name} has no argument {unknown[0]!r}", fix=f"its schema is {schema.text}")
-    lists = [arg.name for arg in schema.args if arg.name in attrs and arg.kind in _LISTS]
-    if lists:
-        raise GraphError(
-            f"argument {lists[0]!r} of {schema.name} is a list of tensors: it takes inputs, no attribute"
-        )
-    taker = _Taker(schema, count, operands, attrs)
-    positional: list[Template] = []
-    keyword: dict[str, Template] = {}
-    written: list[int] = []
-    for position, arg in enumerate(schema.args):
-        found, template = taker.take(arg)
-        if not found and arg.required:
-            raise GraphError(
-                f"{schema.name} needs its argument {arg.name!r}", fix=f"its schema is {schema.text}"
-            )
-        if not found and arg.has_default:
-            continue
-        written += _slots(template) if arg.writes else []
-        if arg.variadic and isinstance(template, list):
-            positional += template
-        elif arg.kwarg_only or len(positional) < position:
-            keyword[arg.name] = template
-        else:
-            positional.append(template)
-    if taker.has_spare_record:
-        raise GraphError(f"{LIST_SIZES} or {NONE_MASKS} tells of more lists than {schema.name} has")
-    if taker.left:
-        raise GraphError(
-            f"{schema.name} leaves {taker.left} of {count} inputs unused",
-            fix=f"its schema is {schema.text}",
-        )
-    sequence = list if isinstance(schema.op, OpOverload) else tuple
-    return Binding(tuple(positional), keyword, tuple(written), sequence)
-
-
-def bind_node(schema: OpSchema, node: OpNode) -> Binding:
-    """Prepare the call of a node: on its inputs, then its regions.
-
-    Raises:
-        GraphError: As for `bind_arguments`, or the node has regions but no record of its operands.
-    """
-    if not node.regions:
-        return bind_arguments(schema, len(node.inputs), node.operands, node.attrs)
-    if node.operands is None:
-        raise GraphError(
-            "a node with regions says of each input which argument it fills", fix="insert it with operands="
-        )
-    operands = (*node.operands, *node.regions)
-    return bind_arguments(schema, len(operands), operands, node.attrs)
-
-
-def _slots(template: Template) -> list[int]:
-    """Return the numbers of the inputs that fill an argument."""
-    parts = template if isinstance(template, list) else [template]
-    return [part.index for part in parts if isinstance(part, Slot)]
-
-
-def _put(template: Template, path: tuple[int, ...], item: Template, operand: str) -> Template:
+def put(template: Any, path: tuple[int, ...], item: Any, operand: str) -> Any:
     """Return a copy of a nested list with ``item`` at ``path``, where it has None."""
     if not path and template is None:
         return item
@@ -291,83 +170,5 @@ def _put(template: Template, path: tuple[int, ...], item: Template, operand: str
             f"there is no place for the input {operand!r}",
             fix="its attribute is a list with None in that place",
         )
-    filled = _put(template[path[0]], path[1:], item, operand)
+    filled = put(template[path[0]], path[1:], item, operand)
     return [*template[: path[0]], filled, *template[path[0] + 1 :]]
-
-
-class _Taker:
-    """Hands the inputs of a node to the arguments of its schema, in order."""
-
-    def __init__(
-        self, schema: OpSchema, count: int, operands: Sequence[str] | None, attrs: Mapping[str, Literal]
-    ) -> None:
-        self._schema = schema
-        self._attrs = attrs
-        self._sizes: Iterator[int | None] = iter(attrs.get(LIST_SIZES) or ())
-        self._masks: Iterator[Iterable[bool]] = iter(attrs.get(NONE_MASKS) or ())
-        self._recorded = None if operands is None else {name: index for index, name in enumerate(operands)}
-        self._pending = list(range(count - 1, -1, -1))
-        self._taken = 0
-        self._count = count
-
-    @property
-    def has_spare_record(self) -> bool:
-        """Whether the record tells of more lists than were asked for."""
-        nothing = object()
-        return next(self._sizes, nothing) is not nothing or next(self._masks, nothing) is not nothing
-
-    @property
-    def left(self) -> int:
-        return self._count - self._taken
-
-    def take(self, arg: SchemaArg) -> tuple[bool, Template]:
-        """Return whether ``arg`` is given, and what fills it."""
-        if arg.kind is ArgKind.TENSOR_LIST:
-            size = next(self._sizes, self._unsized(arg))
-            return (False, None) if size is None else (True, self._list(arg, itertools.repeat(False, size)))
-        if arg.kind is ArgKind.OPTIONAL_TENSOR_LIST:
-            return True, self._list(arg, next(self._masks, itertools.repeat(False, self._unsized(arg))))
-        if arg.name in self._attrs:
-            return True, self._with_slots(arg.name)
-        if self._recorded is not None:
-            given = arg.name in self._recorded
-        else:
-            given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
-        return given, self._slot(arg.name) if given else None
-
-    def _with_slots(self, name: str) -> Template:
-        """Return an attribute with the inputs that belong into it in their places."""
-        template: Template = self._attrs[name]
-        for operand, index in (self._recorded or {}).items():
-            if "[" not in operand:
-                continue
-            argument, path = place_of_operand(operand)
-            if argument == name:
-                template = _put(template, path, Slot(index), operand)
-                self._taken += 1
-        return template
-
-    def _unsized(self, arg: SchemaArg) -> int:
-        """Return how many inputs a list takes whose size no attr tells."""
-        if self._recorded is None:
-            return self.left
-        return sum(name.partition("[")[0] == arg.name for name in self._recorded)
-
-    def _list(self, arg: SchemaArg, mask: Iterable[bool]) -> list[Slot | None]:
-        return [
-            None if is_none else self._slot(list_operand(arg.name, index))
-            for index, is_none in enumerate(mask)
-        ]
-
-    def _slot(self, operand: str) -> Slot:
-        if self._recorded is not None:
-            index = self._recorded.get(operand)
-        else:
-            index = self._pending.pop() if self._pending else None
-        if index is None:
-            raise GraphError(
-                f"argument {operand!r} of {self._schema.name} has no input to fill it",
-                fix=f"its schema is {self._schema.text}",
-            )
-        self._taken += 1
-        return Slot(index)

@@ -12,7 +12,7 @@ from npu_ir import _torch, plugins
 from npu_ir._torch import HigherOrderOperator
 from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.node import OpNode
-from npu_ir.ops.arguments import Binding, bind_node
+from npu_ir.ops.calls import Binding, bind_node
 from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
 from npu_ir.symbols import Dim, Expr
@@ -20,6 +20,7 @@ from npu_ir.types import ScalarType, TensorType, Type, type_of
 
 # A region as an operator calls it: with positional arguments, returning what the region returns.
 Region: TypeAlias = "Callable[..., Any]"
+_FLEX = "higher_order.flex_attention"
 _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 
@@ -49,7 +50,10 @@ def execute_node(
             arguments = (inputs, node.attrs, regions) if regions else (inputs, node.attrs)
             results: list[Any] = entry.function(*arguments)
         else:
-            results = _aten_fallback(node, [*inputs, *regions.values()], device)
+            called = (
+                map(_with_short_positions, regions.values()) if node.op_type == _FLEX else regions.values()
+            )
+            results = _aten_fallback(node, [*inputs, *called], device)
     except NpuError as error:
         raise ExecutionError(error.message, where=place_of(node), fix=error.fix) from error
     except Exception as error:
@@ -80,6 +84,15 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
         with _torch.below_autograd():
             return _flat(op(*args, **kwargs))
     return _flat(op(*args, **kwargs))
+
+
+def _with_short_positions(region: Region) -> Region:
+    """Let ``flex_attention`` call a region: traced for 32-bit positions, it gets 64-bit ones on the CPU (torch 2.13)."""
+
+    def is_position(item: Any) -> bool:
+        return isinstance(item, torch.Tensor) and item.dtype is torch.int64 and item.dim() == 0
+
+    return lambda *args: region(*(item.to(torch.int32) if is_position(item) else item for item in args))
 
 
 def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
@@ -130,6 +143,7 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
         problem = "" if is_of_type(result, value.type) else "another type"
         if not problem and value.type.symbols:
             misfit = symbols.fit(sizes_of(value.name, value.type, result))
+            symbols.learn_strides(value.type, result)
             problem = (misfit and f"{spot_text(misfit[0])} {misfit[1]}") or ""
         if problem:
             shown = "" if problem == "another type" else f": {problem}"

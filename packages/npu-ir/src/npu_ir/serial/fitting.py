@@ -26,7 +26,7 @@ def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
         if isinstance(tensor, torch.Tensor):
             require_storable(tensor, name)
     left_out = {
-        target: torch.empty(buffer.type.shape, dtype=buffer.type.dtype, device="meta")
+        target: torch.empty(buffer.type.sizes, dtype=buffer.type.dtype, device="meta")
         for target, buffer in graph.buffers.items()
         if isinstance(buffer.type, TensorType) and _may_be_left_out(_argument(buffer), weights)
     }

@@ -7,6 +7,7 @@ A dtype that every version of safetensors knows is stored as such, any other as 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -57,14 +58,14 @@ def stored_form(type: TensorType) -> StoredForm:
     native = NATIVE_DTYPES.get(type.dtype)
     if native is None:
         return StoredForm(_RAW, (nbytes,), nbytes)
-    return StoredForm(native, type.shape if type.strides is None else (count,), nbytes)
+    return StoredForm(native, type.sizes if type.strides is None else (count,), nbytes)
 
 
 def span(type: TensorType) -> int:
     """Return how many elements of memory a tensor reaches over, gaps included."""
     if type.strides is None or 0 in type.shape:
-        return type.numel
-    return 1 + sum((size - 1) * stride for size, stride in zip(type.shape, type.strides, strict=True))
+        return math.prod(type.sizes)
+    return 1 + sum((size - 1) * step for size, step in zip(type.sizes, type.steps, strict=True))
 
 
 def require_storable(tensor: torch.Tensor, name: str) -> None:
@@ -99,11 +100,11 @@ def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
         return tensor_bytes(tensor)
     bits = tensor.detach().resolve_conj().resolve_neg().cpu().view(BITS_OF_SIZE[type.dtype.itemsize])
     once = bits
-    for axis, stride in enumerate(type.strides):
+    for axis, stride in enumerate(type.steps):
         if stride == 0:
             once = once.narrow(axis, 0, 1)
     flat = torch.zeros(span(type), dtype=bits.dtype)
-    flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.strides), once)
+    flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.steps), once)
     content = flat.view(torch.uint8)
     if tuple(tensor.stride()) != type.strides and not torch.equal(
         tensor_bytes(unpack(content, type)), tensor_bytes(tensor)
@@ -122,13 +123,15 @@ def unpack(content: torch.Tensor, type: TensorType) -> torch.Tensor:
         type: Its shape, dtype and strides.
     """
     flat = content.view(type.dtype)
-    return flat.view(type.shape) if type.strides is None else flat.as_strided(type.shape, type.strides)
+    return flat.view(type.sizes) if type.strides is None else flat.as_strided(type.sizes, type.steps)
 
 
 def unstorable_reason(type: TensorType) -> str | None:
     """Return why no tensor can have this type, or None."""
     if str(type.dtype).startswith("torch.q"):
         return f"a tensor of dtype {dtype_name(type.dtype)} cannot be stored"
+    if type.symbols or type.layout is not torch.strided:
+        return f"a {type} cannot be stored: only dense tensors of integer sizes are"
     if type.numel * type.dtype.itemsize >= 1 << 63:
         return f"a tensor of shape {list(type.shape)} is too large"
     return None

@@ -64,4 +64,4 @@ def _typed(content: torch.Tensor, type: TensorType, place: Place) -> torch.Tenso
         or tuple(content.shape) != stored_form(type).shape
     ):
         raise place.error(f"the content is not that of a {type}")
-    return content.view(type.dtype).view(type.shape)
+    return content.view(type.dtype).view(type.sizes)

@@ -76,7 +76,7 @@ def _from_bytes(content: bytearray, type: TensorType) -> torch.Tensor:
         if content
         else torch.empty(0, dtype=torch.uint8, device="cpu")
     )
-    return flat.view(type.dtype).reshape(type.shape)
+    return flat.view(type.dtype).reshape(type.sizes)
 
 
 def _from_items(items: Literal, type: TensorType) -> torch.Tensor:
@@ -88,4 +88,4 @@ def _from_items(items: Literal, type: TensorType) -> torch.Tensor:
     )
     if not isinstance(items, list) or any(isinstance(item, list) for item in items) or not is_exact:
         raise ValueError("expected a flat list of numbers of the dtype")
-    return torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.shape)
+    return torch.tensor(items, dtype=type.dtype, device="cpu").reshape(type.sizes)

@@ -126,11 +126,17 @@ class _GraphParser(Reader):
         name = self.word()
         self.expect("in")
         self.expect("[")
-        low = None if self.token.text == "-inf" and self.advance() else self.integer()
+        low = self._bound("-inf")
         self.expect(",")
-        high = None if self.accept("inf") else self.integer()
+        high = self._bound("inf")
         self.expect("]")
         self._graph.add_symbol(name, Range(low, high))
+
+    def _bound(self, infinite: str) -> int | None:
+        if self.token.text != infinite:
+            return self.integer()
+        self.advance()
+        return None
 
     def _constraint(self) -> None:
         self.expect("require")
