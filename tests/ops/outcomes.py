@@ -42,9 +42,8 @@ class Outcome(str, enum.Enum):
         PASS: The graph returns what PyTorch returns.
         EAGER_REFUSES: PyTorch itself raises or crashes on the sample.
         EXPORT_REFUSES: ``torch.export`` raises or crashes on the module.
-        SYMBOLIC_SIZE: torch.export gives a size that depends on data, and we say that we do not take it.
+        SIZES_MISSTATED: PyTorch states sizes that are not those of the result, and we say so.
         RESHAPES_INPUT: The call gives a tensor of the caller another shape, and we say that a graph cannot.
-        SPARSE: torch.export gives a tensor that is not strided, and we say that we do not take it.
         PYTORCH_DIFFERS: PyTorch does not agree with itself: two runs from one seed differ, or a call that
             writes and its functional form do (``ROUNDED_OTHERWISE``), and the graph gives the bits of the latter.
         FAIL: Everything else.
@@ -53,9 +52,8 @@ class Outcome(str, enum.Enum):
     PASS = "pass"
     EAGER_REFUSES = "eager refuses"
     EXPORT_REFUSES = "export refuses"
-    SYMBOLIC_SIZE = "symbolic size"
+    SIZES_MISSTATED = "sizes misstated"
     RESHAPES_INPUT = "reshapes its input"
-    SPARSE = "sparse layout"
     PYTORCH_DIFFERS = "PyTorch differs from itself"
     FAIL = "FAIL"
 
@@ -147,19 +145,14 @@ def _is_symbolic(item: Any) -> bool:
     return any(isinstance(part, (torch.SymInt, torch.SymFloat, torch.SymBool)) for part in parts)
 
 
-def _is_sparse(item: Any) -> bool:
-    return isinstance(item, torch.Tensor) and item.layout is not torch.strided
-
-
 def _reshapes(item: Any) -> bool:
     return isinstance(item, torch._ops.OpOverload) and torch.Tag.inplace_view in item.tags
 
 
 # The limits we state: how the error puts it, and what must be in the program for it to be true.
 _LIMITS: tuple[tuple[Outcome, tuple[str, ...], Callable[[Any], bool]], ...] = (
-    (Outcome.SYMBOLIC_SIZE, ("is symbolic", "known only at run time"), _is_symbolic),
+    (Outcome.SIZES_MISSTATED, ("PyTorch states the shape", "PyTorch bounds the size"), _is_symbolic),
     (Outcome.RESHAPES_INPUT, ("changes the shape or strides",), _reshapes),
-    (Outcome.SPARSE, ("of layout",), _is_sparse),
 )
 
 

@@ -17,9 +17,8 @@ _MEANINGS = {
     Outcome.PASS: "the graph returns what PyTorch returns: same structure, shapes, dtypes, and the same bits",
     Outcome.EAGER_REFUSES: "PyTorch itself raises on OpInfo's sample",
     Outcome.EXPORT_REFUSES: "`torch.export` raises: there is no program to convert",
-    Outcome.SYMBOLIC_SIZE: "a size or number in the program depends on data; `ConversionError` says so",
+    Outcome.SIZES_MISSTATED: "PyTorch states sizes that are not those of the result; `ConversionError` says so",
     Outcome.RESHAPES_INPUT: "`x.t_()` and the like on an input, lost by `torch.export`; `ConversionError` says so",
-    Outcome.SPARSE: "a tensor in the program is sparse; `ConversionError` says so",
     Outcome.PYTORCH_DIFFERS: "PyTorch does not agree with itself: run twice, or in place and as a function",
     Outcome.FAIL: "anything else: a bug of ours",
 }
@@ -117,9 +116,6 @@ def _general(outcome: Outcome, reason: str) -> str:
     """Return a reason without what differs from call to call."""
     if outcome is Outcome.EAGER_REFUSES and reason.startswith("RuntimeError"):
         return "RuntimeError"  # of shapes and dtypes that do not go together: no news
-    if outcome is Outcome.SYMBOLIC_SIZE:
-        op = reason.partition(" returns ")[0].rpartition(" ")[2]
-        return f"{op} returns something whose size or value depends on data"
     return _SYMBOLS.sub(r"\1", _TENSOR.sub("FakeTensor(...)", reason))
 
 

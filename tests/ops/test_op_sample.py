@@ -46,11 +46,10 @@ OPERATORS = """
     quantile randint_like repeat_interleave roll scatter_add sort split_with_sizes squeeze_copy stft sum
     tensor_split topk triu unbind unfold uniform view where
 """.split()  # noqa: SIM905 - seventy strings, one to a line, would read no better
-# The operators above for some of whose calls torch.export has no program, or one with symbolic sizes.
+# The operators above for some of whose calls torch.export has no program.
 LIMITED = {
     "as_strided": Outcome.EXPORT_REFUSES,
-    "repeat_interleave": Outcome.SYMBOLIC_SIZE,
-    "tensor_split": Outcome.SYMBOLIC_SIZE,
+    "tensor_split": Outcome.EXPORT_REFUSES,
 }
 
 
@@ -187,8 +186,8 @@ def test_what_eager_refuses_is_named_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("name", "variant", "outcome"),
     [
-        pytest.param("nonzero", FUNCTION, Outcome.SYMBOLIC_SIZE, id="a size depends on data"),
-        pytest.param("to_sparse", FUNCTION, Outcome.SPARSE, id="a result is sparse"),
+        pytest.param("nonzero", FUNCTION, Outcome.PASS, id="a size depends on data"),
+        pytest.param("to_sparse", FUNCTION, Outcome.PASS, id="a result is sparse"),
         pytest.param("t", IN_PLACE, Outcome.RESHAPES_INPUT, id="an input is turned in place"),
     ],
 )
@@ -198,7 +197,7 @@ def test_a_limit_is_named(name: str, variant: str, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    ["dimension 0 is symbolic", "changes the shape or strides of x", "a tensor of layout sparse", "no"],
+    ["PyTorch bounds the size", "changes the shape or strides of x", "no"],
 )
 def test_a_refusal_of_ours_without_cause_is_a_failure(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     def refuse(*args: Any, **kwargs: Any) -> Graph:
@@ -388,7 +387,7 @@ def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
             "item",
             [
                 entry(Outcome.PASS),
-                entry(Outcome.SYMBOLIC_SIZE, "ConversionError: aten.item.default returns u3"),
+                entry(Outcome.SIZES_MISSTATED, "ConversionError: PyTorch bounds the size u3"),
             ],
         ),
         OpResult("gpu_only"),
@@ -401,10 +400,7 @@ def test_the_page_counts_what_can_be_exported_and_names_the_rest() -> None:
     assert "2 operators have a call that `torch.export` exports; 1 of them pass every such call" in page
     assert "- `Guard: on {u} of FakeTensor(...)`\n  <br>`equal` (1)" in page
     assert "- `RuntimeError`\n  <br>`add` (1)" in page
-    assert (
-        "- `aten.item.default returns something whose size or value depends on data`\n  <br>`item` (1)"
-        in page
-    )
+    assert "- `ConversionError: PyTorch bounds the size u`\n  <br>`item` (1)" in page
     assert "no dtype for the CPU: `gpu_only`." in page
     assert "| `add` | 1/1 |  | 1/1 |  |  | f32 | pass, eager refuses |" in page
 

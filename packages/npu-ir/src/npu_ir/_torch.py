@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -100,6 +101,41 @@ def fake_mode_of(tensors: list[torch.Tensor]) -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def fake_of(tensor: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
+    """Return a FakeTensor like ``tensor``, of the mode that ``others`` live in."""
+    fake: torch.Tensor = fake_mode_of(others).from_tensor(tensor, static_shapes=True)
+    return fake
+
+
+@contextlib.contextmanager
+def trial(tensors: list[torch.Tensor]) -> Iterator[None]:
+    """Run ops on these FakeTensors without a trace: sizes are not assumed to be anything they are not.
+
+    Raises:
+        RuntimeError: What an op gives depends on a size that only running the program tells.
+    """
+    mode = fake_mode_of(tensors)
+    env = mode.shape_env
+    if env is None:
+        with mode:
+            yield
+        return
+    with mode, env.suppress_guards(), env.ignore_fresh_unbacked_symbols():
+        yield
+
+
+def is_certain(condition: Any) -> bool:
+    """Return whether a comparison of sizes holds whatever symbolic ones are; assumes nothing of them."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return condition if isinstance(condition, bool) else bool(statically_known_true(condition))
+
+
+def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Return whether sizes or strides are equal whatever symbolic ones are; assumes nothing of them."""
+    return len(left) == len(right) and all(is_certain(a == b) for a, b in zip(left, right, strict=True))
+
+
 def storage_id(tensor: torch.Tensor) -> int:
     """Return a number that tensors sharing memory have in common; fake and meta ones too."""
     return int(tensor.untyped_storage()._cdata)
@@ -158,6 +194,11 @@ def overloads(namespace: str, name: str) -> list[OpOverload]:
     return [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
 
 
+def is_composite(op: OpOverload) -> bool:
+    """Return whether ``op`` consists of other ops for autograd too, as `inline_decomposition` needs it."""
+    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
 def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
     """Put what a composite op consists of in place of one call of it, in an FX graph of fakes."""
     from torch._C import DispatchKey
@@ -166,28 +207,34 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
     op: Any = node.target
     fakes = [item.meta["val"] for item in node.all_input_nodes]
 
-    def parts(*tensors: torch.Tensor) -> Any:
+    def parts(*tensors: Any) -> Any:
         values = dict(zip(node.all_input_nodes, tensors, strict=True))
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
         return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
-    with fake_mode_of(fakes), torch.no_grad():
+    with trial(fakes), torch.no_grad():
         traced = make_fx(parts)(*fakes)
-    values = dict(
-        zip(
-            (part for part in traced.graph.nodes if part.op == "placeholder"),
-            node.all_input_nodes,
-            strict=True,
-        )
-    )
+    arguments = (part for part in traced.graph.nodes if part.op == "placeholder")
+    values: dict[torch.fx.Node, torch.fx.Node] = dict(zip(arguments, node.all_input_nodes, strict=True))
     with module.graph.inserting_before(node):
         for part in traced.graph.nodes:
             if part.op == "call_function":
                 values[part] = module.graph.node_copy(part, values.__getitem__)
                 values[part].meta = {**node.meta, **part.meta}
             elif part.op == "output":
-                node.replace_all_uses_with(values[part.args[0]])
-    module.graph.erase_node(node)
+                _replace(node, torch.fx.map_arg(part.args[0], values.__getitem__))
+
+
+def _replace(node: torch.fx.Node, result: Any) -> None:
+    """Let readers of ``node`` read ``result``: one node, or one for each of several results."""
+    if isinstance(result, torch.fx.Node):
+        node.replace_all_uses_with(result)
+    else:
+        for user in list(node.users):
+            assert user.target is GETITEM
+            user.replace_all_uses_with(result[user.args[1]])  # type: ignore[index]
+            node.graph.erase_node(user)
+    node.graph.erase_node(node)
 
 
 def accepts_calls_of(op: OpOverload, schema: str) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from npu_ir import _torch
 from npu_ir.capture.provenance import place
 from npu_ir.errors import ConversionError
-from npu_ir.types import TensorType
+from npu_ir.types import dtype_name
 
 # How torch.export 2.13 names the copy that it appends for ``self.buffer = new``.
 _ASSIGNMENT = "copy__default"
@@ -73,10 +74,14 @@ def require_same_types(program: ExportedProgram) -> None:
     """
     for node in program.graph.nodes:
         if node.name.startswith(_ASSIGNMENT) and node.target is torch.ops.aten.copy_.default:
-            old, new = (TensorType.of(item.meta["val"]) for item in node.all_input_nodes)
-            if not old.same_shape_and_dtype(new):
+            old, new = (item.meta["val"] for item in node.all_input_nodes)
+            if old.dtype != new.dtype or not _torch.same_sizes(old.shape, new.shape):
                 raise ConversionError(
-                    f"{node.args[0]} is {old}, and forward replaces it by a tensor that is {new}",
+                    f"{node.args[0]} is {_text(old)}, and forward replaces it by a tensor that is {_text(new)}",
                     where=place(node),
                     fix="give the buffer its final size and dtype from the start, and write into parts of it",
                 )
+
+
+def _text(tensor: torch.Tensor) -> str:
+    return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, tensor.shape))}]"

@@ -28,10 +28,10 @@ def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> tor
         ConversionError: Casting them does not help.
     """
     wanted = [item.dtype for item in types if isinstance(item, TensorType) and _is_inexact(item.dtype)]
-    operands = [item.meta["val"] for item in node.all_input_nodes]
+    operands = _tensors(node)
     if not operands or all(dtype in _DEFAULTS for dtype in wanted):
         return None
-    if not all(isinstance(operand, torch.Tensor) and not _is_inexact(operand.dtype) for operand in operands):
+    if any(_is_inexact(operand.dtype) for operand in operands):
         return None
     if _result_dtypes(node, op, lambda tensor: tensor) == wanted:
         return None
@@ -44,6 +44,12 @@ def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> tor
     )
 
 
+def _tensors(node: Node) -> list[torch.Tensor]:
+    """Return the FakeTensors that ``node`` reads; symbolic numbers have no dtype to be cast to."""
+    values = (item.meta["val"] for item in node.all_input_nodes)
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
 def _is_inexact(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
@@ -52,9 +58,13 @@ def _result_dtypes(
     node: Node, op: _torch.OpOverload, prepared: Callable[[torch.Tensor], torch.Tensor]
 ) -> list[torch.dtype]:
     """Return the floating-point dtypes that ``op`` gives under float32 on the prepared operands of ``node``."""
-    fakes = [item.meta["val"] for item in node.all_input_nodes]
-    with _torch.fake_mode_of(fakes), float32_by_default():
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda item: prepared(item.meta["val"]))
+
+    def operand(item: Node) -> Any:
+        value = item.meta["val"]
+        return prepared(value) if isinstance(value, torch.Tensor) else value
+
+    with _torch.trial(_tensors(node)), float32_by_default():
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), operand)
         try:
             result: Any = op(*args, **kwargs)
         except (RuntimeError, TypeError):  # it does not take the operands so prepared

@@ -70,7 +70,7 @@ class Sizes:
             try:
                 return self._converted(expression)  # type: ignore[no-any-return]
             except (_NotExpressibleError, GraphError, ArithmeticError):
-                self._symbols[expression] = self._declared("u", Range(0))
+                self._symbols[expression] = self._declared("u", Range(None))
         return self._symbols[expression]
 
     def constraints(self) -> list[Constraint]:

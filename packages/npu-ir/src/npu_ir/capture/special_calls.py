@@ -62,12 +62,37 @@ def require_convertible(node: Node, name: str) -> None:
     if name in _REFUSED:
         problem, fix = _REFUSED[name]
         raise ConversionError(problem, where=place(node), fix=fix)
+    misstated = _misstated_sizes(name, node)
+    if misstated is not None:
+        raise ConversionError(misstated[0], where=place(node), fix=misstated[1])
     if find_op(name) is None and not isinstance(node.target, _torch.OpOverload):
         raise ConversionError(
             f"{name} is not an operator of torch.ops, nor a function of numbers",
             where=place(node),
             fix=f"register_conversion({name!r})",
         )
+
+
+def _misstated_sizes(name: str, node: Node) -> tuple[str, str] | None:
+    """Return what is wrong with the sizes that PyTorch states for a call, and what to do; None if nothing is."""
+    if name == "aten.unique_consecutive.default":
+        tensor, dim = node.args[0].meta["val"], node.args[3] if len(node.args) > 3 else node.kwargs.get("dim")  # type: ignore[union-attr]
+        if node.meta["val"][0].dim() != (1 if dim is None else tensor.dim()):
+            return (
+                "PyTorch states the shape of unique_consecutive wrongly here (torch 2.13)",
+                "pass a 1-D tensor without dim, or a dim that is not negative",
+            )
+    if name == "aten.masked_select.default":
+        tensor, mask = (item.meta["val"] for item in node.args)  # type: ignore[union-attr]
+        if len(mask.shape) > len(tensor.shape) or any(
+            isinstance(size, int) and size == 1 != wanted
+            for size, wanted in zip(reversed(tensor.shape), reversed(mask.shape), strict=False)
+        ):
+            return (
+                "PyTorch bounds the size of masked_select by its first tensor, which is broadcast here (torch 2.13)",
+                "broadcast first: torch.masked_select(x.expand(mask.shape), mask)",
+            )
+    return None
 
 
 _OUTSIDE = "a graph holds only operators of PyTorch: {} runs code of another kind"

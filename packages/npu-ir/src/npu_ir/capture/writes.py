@@ -21,13 +21,18 @@ from npu_ir.ops.schema import OpSchema, schema_of
 def tensor_of(node: Node) -> torch.Tensor | None:
     """Return the FakeTensor of what ``node`` returns; None where that is no strided tensor."""
     value = node.meta.get("val")
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.layout is not torch.strided
-        or _torch.is_transformed(value)
-    ):
-        return None
-    return value
+    return value if _is_strided(value) else None
+
+
+def tensors_of(node: Node) -> list[torch.Tensor]:
+    """Return the FakeTensors of what ``node`` returns, one or several, as far as they are strided."""
+    return [leaf for leaf in _torch.tree_leaves(node.meta.get("val")) if _is_strided(leaf)]
+
+
+def _is_strided(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.layout is torch.strided and not _torch.is_transformed(value)
+    )
 
 
 def schema_of_node(node: Node) -> OpSchema | None:
@@ -51,6 +56,12 @@ def destinations(node: Node) -> list[Node]:
     if schema is None or schema.op is torch.ops.aten.empty.out:  # whatever memory holds: nothing is written
         return []
     return [item for name in _destinations(schema) for item in _flat(node.kwargs[name])]
+
+
+def fake_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Return the arguments of an FX node with FakeTensors and symbolic numbers in place of nodes."""
+    found: tuple[Any, Any] = torch.fx.map_arg((args, kwargs), lambda item: item.meta["val"])
+    return found
 
 
 def _flat(argument: Any) -> list[Any]:
@@ -103,7 +114,8 @@ def spell_out_write(node: Node) -> None:
     for functional in _functional_forms(schema):
         args, kwargs = _ordered(functional, given)
         results = _results(node, functional, args, kwargs)
-        if [_type(result) for result in results] == [_type(target.meta["val"]) for target in targets]:
+        expected = [target.meta["val"] for target in targets]
+        if len(results) == len(expected) and all(map(_same_type, results, expected)):
             _replace(node, (functional, args, kwargs), results, targets)
             return
 
@@ -150,8 +162,8 @@ def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, .
 
 def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return the FakeTensors that ``op`` returns where ``node`` stands."""
-    args, kwargs = torch.fx.map_arg((args, kwargs), lambda item: item.meta["val"])
-    with _torch.fake_mode_of([item.meta["val"] for item in node.all_input_nodes]):
+    args, kwargs = fake_arguments(args, kwargs)
+    with _torch.trial([item.meta["val"] for item in node.all_input_nodes]):
         results = op(*args, **kwargs)
     return list(results) if isinstance(results, (tuple, list)) else [results]
 
@@ -185,8 +197,11 @@ def _inserted(node: Node, target: Any, args: Any, kwargs: Any, value: Any) -> No
     return made
 
 
-def _type(tensor: Any) -> Any:
-    return (tuple(tensor.shape), tensor.dtype) if isinstance(tensor, torch.Tensor) else None
+def _same_type(left: Any, right: Any) -> bool:
+    """Whether two tensors have the same dtype and, for sure, shape; or neither is a tensor."""
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor)
+    return left.dtype == right.dtype and _torch.same_sizes(left.shape, right.shape)
 
 
 def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from npu_ir.cli.graph_sizes import chosen_sizes
 from npu_ir.cli.input_text import Input
 from npu_ir.cli.model_call import Fill, realize
 from npu_ir.cli.quantities import counted
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
 from npu_ir.node import Value
-from npu_ir.structure import Structure, unflatten
+from npu_ir.ops.execution import is_of_type
+from npu_ir.structure import Structure, flatten, unflatten
+from npu_ir.symbol_values import SymbolValues, sizes_of
 from npu_ir.types import TensorType
 
 
@@ -25,14 +28,18 @@ class GraphCall:
         args: Positional arguments.
         kwargs: Keyword arguments.
         invented: The inputs that were not given, and hold random data.
+        sizes: The symbols whose value no given input tells, and what was taken.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     invented: tuple[Value, ...]
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
-def graph_arguments(graph: Graph, inputs: Sequence[Input], fill: Fill) -> GraphCall:
+def graph_arguments(
+    graph: Graph, inputs: Sequence[Input], fill: Fill, sizes: Mapping[str, int] | None = None
+) -> GraphCall:
     """Return how to call ``graph`` with these inputs.
 
     An input with a name is a keyword argument, or else the input of the graph that has this name.
@@ -41,41 +48,56 @@ def graph_arguments(graph: Graph, inputs: Sequence[Input], fill: Fill) -> GraphC
         graph: Any graph.
         inputs: What is given.
         fill: Makes the tensors that are not.
+        sizes: Of symbols, for the tensors that are not given.
 
     Raises:
-        UsageError: The graph has no such argument, or a file cannot be read.
+        UsageError: The graph has no such argument or size, or a file cannot be read.
     """
-    return _Call(graph, inputs, fill).build()
+    return _Call(graph, inputs, fill, sizes or {}).build()
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """One argument of the call: its structure, what the graph has at its leaves, and what is given for it."""
+
+    structure: Structure
+    leaves: tuple[Any, ...]
+    given: Input | None
 
 
 class _Call:
     """One call while it is put together."""
 
-    def __init__(self, graph: Graph, inputs: Sequence[Input], fill: Fill) -> None:
+    def __init__(self, graph: Graph, inputs: Sequence[Input], fill: Fill, sizes: Mapping[str, int]) -> None:
         self._graph = graph
         self._fill = fill
+        self._wanted = sizes
         self._positional = [item for item in inputs if not item.name]
         self._named = {item.name: item for item in inputs if item.name}
         self._tensors: dict[Value, Any] = {}
         self._invented: list[Value] = []
-        self._unused = set(self._named)
+        self._symbols = SymbolValues(graph.symbols)
 
     def build(self) -> GraphCall:
-        structure, leaves = self._graph.call
-        args, kwargs = structure.children
+        args, kwargs = self._graph.call[0].children
         self._require_known(args, kwargs)
-        pending = iter(leaves)
-        values = [
-            self._argument(child, pending, given)
-            for child, given in zip_longest(args.children, self._positional)
-        ]
-        named = {
-            name: self._argument(child, pending, self._named.get(name))
-            for name, child in zip(kwargs.context, kwargs.children, strict=True)
+        arguments = self._arguments(args, kwargs)
+        given = {
+            index: realize(item.given, self._fill)
+            for index, item in enumerate(arguments)
+            if item.given is not None
         }
-        if self._unused:
-            raise UsageError(f"input {min(self._unused)!r} is given twice: by position and by name")
-        return GraphCall(tuple(values), named, tuple(self._invented))
+        self._take_inputs_by_name([item for item in arguments if item.given is None])
+        self._symbols.fit(self._told_sizes([(arguments[index], item) for index, item in given.items()]))
+        sizes = chosen_sizes(self._graph, self._symbols.values, self._wanted)
+        self._symbols.values.update(sizes)
+        values = [
+            given[index] if index in given else self._made(argument)
+            for index, argument in enumerate(arguments)
+        ]
+        count = len(args.children)
+        keywords = dict(zip(kwargs.context, values[count:], strict=True))
+        return GraphCall(tuple(values[:count]), keywords, tuple(self._invented), sizes)
 
     def _require_known(self, args: Structure, kwargs: Structure) -> None:
         expected = f"the graph takes {', '.join(map(repr, self._graph.inputs)) or 'no tensors'}"
@@ -88,28 +110,54 @@ class _Call:
             if name not in kwargs.context and name not in {value.name for value in self._graph.inputs}:
                 raise UsageError(f"the graph has no input {name!r}", fix=expected)
 
-    def _argument(self, structure: Structure, leaves: Iterator[Any], given: Input | None) -> Any:
-        """Return one argument, and leave ``leaves`` behind its own."""
-        own = [next(leaves) for _ in range(structure.num_leaves)]
-        if given is not None:
-            return self._realize(given)
-        return unflatten(structure, [self._leaf(leaf) for leaf in own])
+    def _arguments(self, args: Structure, kwargs: Structure) -> list[_Argument]:
+        leaves = iter(self._graph.call[1])
+        keywords = [self._named.pop(name, None) for name in kwargs.context]
+        given = [*zip_longest(args.children, self._positional), *zip(kwargs.children, keywords, strict=True)]
+        return [
+            _Argument(structure, tuple(next(leaves) for _ in range(structure.num_leaves)), item)
+            for structure, item in given
+        ]
+
+    def _take_inputs_by_name(self, arguments: Sequence[_Argument]) -> None:
+        """Realize the inputs that are given by their name in the graph, as parts of these arguments."""
+        for leaf in dict.fromkeys(leaf for argument in arguments for leaf in argument.leaves):
+            if isinstance(leaf, Value) and leaf.name in self._named:
+                self._tensors[leaf] = realize(self._named.pop(leaf.name), self._fill)
+        if self._named:
+            raise UsageError(f"input {min(self._named)!r} is given twice: by position and by name")
+
+    def _told_sizes(self, given: Sequence[tuple[_Argument, Any]]) -> list[Any]:
+        """Return what the given inputs tell of the sizes; what does not fit is left to whoever runs the graph."""
+        told = list(self._tensors.items())
+        for argument, item in given:
+            leaves, structure = flatten(item)
+            if structure == argument.structure:
+                told += [
+                    pair for pair in zip(argument.leaves, leaves, strict=True) if isinstance(pair[0], Value)
+                ]
+        return [
+            size
+            for value, item in told
+            if is_of_type(item, value.type)
+            for size in sizes_of(value.name, value.type, item)
+        ]
+
+    def _made(self, argument: _Argument) -> Any:
+        return unflatten(argument.structure, [self._leaf(leaf) for leaf in argument.leaves])
 
     def _leaf(self, leaf: Any) -> Any:
         if not isinstance(leaf, Value):
             return leaf
         if leaf not in self._tensors:
-            self._tensors[leaf] = self._tensor(leaf)
+            self._tensors[leaf] = self._invent(leaf)
         return self._tensors[leaf]
 
-    def _tensor(self, value: Value) -> Any:
-        if value.name in self._named:
-            return self._realize(self._named[value.name])
-        if not isinstance(value.type, TensorType):
+    def _invent(self, value: Value) -> Any:
+        known = value.type.substitute(self._symbols.values)
+        if isinstance(known, TensorType):
+            self._invented.append(value)
+            return self._fill(known)
+        if known.value is None:
             raise UsageError(f"input {value!r} is not given", fix=f"--input {value.name}=VALUE")
-        self._invented.append(value)
-        return self._fill(value.type)
-
-    def _realize(self, given: Input) -> Any:
-        self._unused.discard(given.name)
-        return realize(given, self._fill)
+        return known.value

@@ -82,7 +82,8 @@ def flatten_arguments(
                 masks.append([item is None for item in value or ()])
         elif not (value is None and arg.kind is ArgKind.OPTIONAL_TENSOR):
             places: dict[str, Any] = {}
-            attrs[arg.name] = _without_values(value, arg.name, is_value, places)
+            template = _without_values(value, arg.name, is_value, places)
+            attrs[arg.name] = template if places else value
             operands += places
             inputs += places.values()
     record = {name: entries for name, entries in ((LIST_SIZES, sizes), (NONE_MASKS, masks)) if entries}

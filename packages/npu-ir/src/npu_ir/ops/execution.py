@@ -11,7 +11,7 @@ import torch
 from npu_ir import _torch, plugins
 from npu_ir._torch import HigherOrderOperator
 from npu_ir.errors import ExecutionError, NpuError
-from npu_ir.node import OpNode
+from npu_ir.node import OpNode, Value
 from npu_ir.ops.calls import Binding, bind_node
 from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
@@ -137,21 +137,26 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
             fix="an executor returns a list with one entry per output",
         )
     for value, result in zip(node.outputs, results, strict=True):
+        problem = _type_problem(value, result, symbols)
         # What nothing reads may differ: PyTorch's fake kernels are wrong there (embedding_bag, torch 2.13).
-        if not value.uses and not value.type.symbols:
-            continue
-        problem = "" if is_of_type(result, value.type) else "another type"
-        if not problem and value.type.symbols:
-            misfit = symbols.fit(sizes_of(value.name, value.type, result))
-            symbols.learn_strides(value.type, result)
-            problem = (misfit and f"{spot_text(misfit[0])} {misfit[1]}") or ""
-        if problem:
-            shown = "" if problem == "another type" else f": {problem}"
+        if value.uses and problem is not None:
             raise ExecutionError(
-                f"{node.op_type} returned {described(result)} for %{value.name}, which is {value.type} in the graph{shown}",
+                f"{node.op_type} returned {described(result)} for %{value.name}, which is {value.type} in the graph"
+                + problem,
                 where=place_of(node),
                 fix="capture the model again with inputs and weights like these",
             )
+
+
+def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | None:
+    """Return what is wrong with a result, None if nothing; learns what its sizes tell."""
+    if not is_of_type(result, value.type):
+        return ""
+    if not value.type.symbols:
+        return None
+    misfit = symbols.fit(sizes_of(value.name, value.type, result))
+    symbols.learn_strides(value.type, result)
+    return None if misfit is None else f": {spot_text(misfit[0])} {misfit[1]}"
 
 
 def is_of_type(result: Any, wanted: Type) -> bool:

@@ -1,0 +1,114 @@
+"""Which nodes of an exported program share memory."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph as FxGraph
+from torch.fx import GraphModule, Node
+
+from npu_ir import _torch
+from npu_ir.capture.bodies import bodies
+from npu_ir.capture.writes import tensor_of
+
+LIFT = torch.ops.aten.lift_fresh_copy.default
+
+
+class Aliases:
+    """Which nodes of a program share memory, read off the FakeTensors of its metadata.
+
+    A body that shares memory with what is around it (a region without gradients) has the same
+    FakeTensors as that; torch.export refuses control flow whose bodies return or change their operands.
+
+    Attributes:
+        position: Where each node stands, those of a body before the one that runs it.
+        ties: For each placeholder that is the same tensor as an earlier one: that one's name.
+    """
+
+    def __init__(self, module: GraphModule) -> None:
+        self.position: dict[Node, int] = {}
+        self.ties: dict[str, str] = {}
+        self._program = module.graph
+        self._members: dict[int, list[Node]] = {}
+        self._outside: set[tuple[FxGraph, int]] = set()
+        self._same: dict[int, int] = {}
+        self._add(module)
+
+    def _add(self, module: GraphModule) -> None:
+        for node in module.graph.nodes:
+            if node in self.position:
+                return  # a body that two nodes run
+            for body in bodies(node, module):
+                self._add(body)
+            self.position[node] = len(self.position)
+            self._add_node(node)
+
+    def _add_node(self, node: Node) -> None:
+        tensor, source = tensor_of(node), idle_dropout_input(node)
+        if tensor is None:
+            return
+        if source is not None:
+            self._same[_torch.storage_id(tensor)] = self.storage(source)
+        if _is_only_copied(node):
+            return
+        storage = self.storage(tensor)
+        members = self._members.setdefault(storage, [])
+        if node.op == "placeholder" and node.graph is self._program:
+            self._tie(node, tensor, members)
+        if node.op in {"placeholder", "get_attr"}:
+            self._outside.add((node.graph, storage))
+        members.append(node)
+
+    def _tie(self, node: Node, tensor: torch.Tensor, earlier: list[Node]) -> None:
+        for other in earlier:
+            if same_view(tensor, other.meta["val"]):
+                self.ties[node.name] = self.ties.get(other.name, other.name)
+                return
+
+    def storage(self, tensor: torch.Tensor) -> int:
+        """Return a number that tensors sharing memory have in common."""
+        storage = _torch.storage_id(tensor)
+        return self._same.get(storage, storage)
+
+    def of(self, node: Node) -> list[Node]:
+        """Return every node that shares memory with ``node``, itself included, in whichever graph."""
+        tensor = tensor_of(node)
+        return [node] if tensor is None else self._members[self.storage(tensor)]
+
+    def placeholders_of(self, node: Node) -> list[Node]:
+        """Return the placeholders of its graph that share memory with ``node``."""
+        return [other for other in self.of(node) if other.op == "placeholder" and other.graph is node.graph]
+
+    def is_from_outside(self, node: Node) -> bool:
+        """Return whether ``node`` shares memory with something from outside its graph."""
+        tensor = tensor_of(node)
+        return tensor is None or (node.graph, self.storage(tensor)) in self._outside
+
+
+_DROPOUTS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+)
+
+
+def idle_dropout_input(node: Node) -> torch.Tensor | None:
+    """Return what a dropout gets that drops nothing: eager returns it itself, the FakeTensor is a copy (torch 2.13)."""
+    if node.target not in _DROPOUTS or len(node.args) != 3 or not isinstance(node.args[0], Node):
+        return None
+    _, probability, is_training = node.args
+    return tensor_of(node.args[0]) if probability == 0 or is_training is False else None
+
+
+def same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether two tensors on the same memory are the same elements in the same order, for sure."""
+    return (
+        left.dtype == right.dtype
+        and _torch.same_sizes(left.shape, right.shape)
+        and _torch.same_sizes(left.stride(), right.stride())
+        and _torch.same_sizes([left.storage_offset()], [right.storage_offset()])
+    )
+
+
+def _is_only_copied(node: Node) -> bool:
+    """Whether a tensor was made in ``forward``: its FakeTensor and that of its copy share memory (torch 2.13)."""
+    is_argument = node.op in {"placeholder", "get_attr"}
+    return is_argument and bool(node.users) and all(user.target is LIFT for user in node.users)

@@ -1,0 +1,41 @@
+"""The FX graphs that an FX graph runs: branches, loop bodies, regions with a gradient mode of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.fx import Graph as FxGraph
+from torch.fx import GraphModule, Node
+
+GRAD_REGION = "wrap_with_set_grad_enabled"
+AUTOCAST_REGION = "wrap_with_autocast"
+# What torch.export 2.13 leaves of an autocast region around control flow.
+ENTER_AUTOCAST = "_enter_autocast"
+
+
+def graphs(module: torch.nn.Module) -> Iterator[FxGraph]:
+    """Yield the graph of ``module`` and those of all bodies in it."""
+    yield from (part.graph for part in module.modules() if isinstance(part, GraphModule))
+
+
+def nodes(module: torch.nn.Module) -> Iterator[Node]:
+    """Yield the nodes of ``module`` and of all bodies in it."""
+    for graph in graphs(module):
+        yield from graph.nodes
+
+
+def bodies(node: Node, module: GraphModule) -> Iterator[GraphModule]:
+    """Yield what ``node``, which is one of ``module``, runs."""
+    for item in node.all_input_nodes:
+        if item.op == "get_attr":
+            found = module
+            for step in str(item.target).split("."):
+                found = getattr(found, step)
+            if isinstance(found, GraphModule):
+                yield found
+
+
+def is_call_of(node: Node, *names: str) -> bool:
+    """Return whether ``node`` calls a function, or runs a body, of one of these names."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in names

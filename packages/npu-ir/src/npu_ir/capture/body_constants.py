@@ -1,0 +1,112 @@
+"""Tensors made in the body of control flow, handed in from outside.
+
+torch.export keeps them as attributes of the body; tracing that again fails (torch 2.13), as
+functionalization leaves tensors of its own kind in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx import GraphModule, Node
+
+from npu_ir import _torch
+from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of
+
+# Where the operators take what each of their bodies gets last.
+_OPERANDS = {"cond": 3, "while_loop": 3, "scan": 3, "associative_scan": 2, "map_impl": 2}
+
+
+def lift_body_constants(program: ExportedProgram) -> None:
+    """Make the tensors that bodies hold constants of ``program``, which is edited."""
+    module = program.graph_module
+    for node, tensors in _lifted_from_bodies(module):
+        _add_operands(node, [_program_constant(program, tensor) for tensor in tensors])
+    module.recompile()
+
+
+def _lifted_from_bodies(module: GraphModule) -> Iterator[tuple[Node, list[torch.Tensor]]]:
+    """Yield the nodes of ``module`` whose bodies now take tensors that they held, and these tensors."""
+    for node in list(module.graph.nodes):
+        if not is_call_of(node, *_OPERANDS, GRAD_REGION, AUTOCAST_REGION):
+            continue
+        parts = list(bodies(node, module))
+        for body in parts:
+            for inner, tensors in _lifted_from_bodies(body):
+                _add_operands(inner, [_attribute(body, inner, tensor) for tensor in tensors])
+        held = [(body, item, tensor) for body in parts for item, tensor in _held_tensors(body)]
+        if held:
+            for body in parts:
+                _take_as_arguments(body, held)
+            yield node, [tensor for _, _, tensor in held]
+
+
+def _held_tensors(body: GraphModule) -> list[tuple[Node, torch.Tensor]]:
+    attributes = [(node, node.target) for node in body.graph.nodes if node.op == "get_attr"]
+    found = [(node, getattr(body, str(target), None)) for node, target in attributes]
+    return [(node, value) for node, value in found if isinstance(value, torch.Tensor)]
+
+
+def _take_as_arguments(body: GraphModule, held: Sequence[tuple[GraphModule, Node, torch.Tensor]]) -> None:
+    first = next(node for node in body.graph.nodes if node.op != "placeholder")
+    for owner, item, tensor in held:
+        with body.graph.inserting_before(first):
+            argument = body.graph.placeholder("constant")
+        argument.target = argument.name  # which is unique
+        argument.meta["val"] = _torch.fake_of(tensor, _fakes(body))
+        if owner is body:
+            item.replace_all_uses_with(argument)
+    for owner, item, _ in held:
+        if owner is body:
+            body.graph.erase_node(item)
+            if not any(node.target == item.target for node in body.graph.nodes if node.op == "get_attr"):
+                delattr(body, str(item.target))
+    body.recompile()
+
+
+def _fakes(module: GraphModule) -> list[torch.Tensor]:
+    values = (node.meta.get("val") for node in module.graph.nodes)
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def _add_operands(node: Node, operands: list[Node]) -> None:
+    name = getattr(node.target, "__name__", "")
+    if name not in _OPERANDS:
+        node.args = (*node.args, *operands)
+        return
+    position = _OPERANDS[name]
+    given = node.args[position]
+    assert isinstance(given, (list, tuple))
+    node.update_arg(position, type(given)([*given, *operands]))
+
+
+def _attribute(module: GraphModule, user: Node, tensor: torch.Tensor) -> Node:
+    """Return a new node of ``module`` that reads ``tensor``."""
+    name = _free_name(module, "_lifted_constant")
+    module.register_buffer(name, tensor)
+    with module.graph.inserting_before(user):
+        return module.graph.get_attr(name)
+
+
+def _program_constant(program: ExportedProgram, tensor: torch.Tensor) -> Node:
+    """Return a new placeholder of ``program`` for ``tensor``."""
+    specs = program.graph_signature.input_specs
+    index = next((i for i, spec in enumerate(specs) if spec.kind is InputKind.USER_INPUT), len(specs))
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    following = [*placeholders, next(node for node in program.graph.nodes if node.op != "placeholder")][index]
+    with program.graph.inserting_before(following):
+        node = program.graph.placeholder("c_body_constant")
+    node.target = node.name  # which is unique
+    node.meta["val"] = _torch.fake_of(tensor, _fakes(program.graph_module))
+    target = node.name.removeprefix("c_")
+    specs.insert(index, InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), target, None))
+    program.constants[target] = tensor
+    return node
+
+
+def _free_name(module: GraphModule, name: str) -> str:
+    names = (f"{name}{number}" for number in range(len(vars(module)) + len(module._buffers) + 1))
+    return next(candidate for candidate in names if not hasattr(module, candidate))

@@ -1,0 +1,96 @@
+"""A copy of an exported program whose graphs can be edited, and whose arguments share no memory."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph as FxGraph
+from torch.fx import GraphModule, Node
+
+from npu_ir.capture.aliases import Aliases
+from npu_ir.capture.provenance import place
+from npu_ir.capture.writes import tensor_of
+from npu_ir.errors import ConversionError
+
+
+def with_own_graph(program: ExportedProgram) -> ExportedProgram:
+    """Return a copy of ``program`` with graphs of its own; their tensors are shared."""
+    module = _with_own_graphs(program.graph_module)
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=copy.deepcopy(program.graph_signature),
+        state_dict=dict(program.state_dict),
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        constants=dict(program.constants),
+        verifiers=list(program.verifiers),
+    )
+
+
+def _with_own_graphs(module: GraphModule) -> GraphModule:
+    """Return a copy of ``module`` and of the bodies in it; their tensors are shared."""
+    graph = FxGraph()
+    copied_output: Any = graph.graph_copy(module.graph, {}, return_output_node=True)
+    results, output = copied_output
+    graph.output(results).meta.update(output.meta)
+    for node, copied in zip(module.graph.nodes, graph.nodes, strict=True):
+        copied.name = node.name  # the copy renames what looks like a Python builtin, such as "input"
+    own = GraphModule(module, graph)
+    own.meta.update(module.meta)
+    for name, body in list(own.named_children()):
+        if isinstance(body, GraphModule):
+            setattr(own, name, _with_own_graphs(body))
+    return own
+
+
+def separate_placeholders(
+    program: ExportedProgram, prepared: ExportedProgram, aliases: Aliases, storages: set[int]
+) -> None:
+    """Give each placeholder of ``prepared`` memory of its own; readers of a tied one read the first.
+
+    Args:
+        program: The original program.
+        prepared: Its copy, which is edited.
+        aliases: Of ``program``.
+        storages: What is written.
+    """
+    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
+    copies = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
+    by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for node in by_name.values():
+        tensor = tensor_of(node)
+        if tensor is None or aliases.storage(tensor) not in storages:
+            continue
+        _require_ties(node, aliases, targets)
+        first = by_name[aliases.ties.get(node.name, node.name)]
+        if node is not first:
+            copies[node].replace_all_uses_with(copies[first])
+            with tensor.fake_mode:  # type: ignore[attr-defined]
+                copies[node].meta["val"] = torch.empty_like(tensor)
+            target = str(targets[node.name])
+            for tensors in (prepared.state_dict, prepared.constants):
+                if target in tensors:
+                    tensors[target] = _unshared(tensors[target])
+
+
+def _require_ties(node: Node, aliases: Aliases, targets: dict[str, str | None]) -> None:
+    """Refuse a placeholder that shares memory with one that is not the same tensor."""
+    untied = [other.name for other in aliases.placeholders_of(node) if other.name not in aliases.ties]
+    if len(untied) > 1:
+        names = ", ".join(str(targets[name] or name) for name in untied)
+        raise ConversionError(
+            f"{names} overlap in memory, and one of them is changed in place",
+            where=place(next(iter(node.users), node)),
+            fix="make each a tensor of its own (clone), or keep one and take views of it in forward",
+        )
+
+
+def _unshared(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor like ``tensor``, a parameter if it is one, with memory of its own and any content."""
+    empty = torch.empty_like(tensor)
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    return torch.nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_parameter else empty

@@ -1,0 +1,122 @@
+"""PyTorch's own functionalization, ``run_decompositions({})``, of a program prepared for it.
+
+It does not see everything. Put right before it runs (torch 2.13):
+
+- composite ops whose result shares memory with an argument without their schema saying so
+  (``dropout`` in eval mode, ``einsum``);
+- placeholders that share memory with each other;
+- ops that write without a kernel for functionalization (`writes`);
+- tensors made in the body of control flow, which it fails on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from npu_ir import _torch
+from npu_ir.capture.aliases import LIFT, Aliases, idle_dropout_input
+from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
+from npu_ir.capture.body_constants import lift_body_constants
+from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
+from npu_ir.capture.write_refusals import require_separate_elements, require_writes
+from npu_ir.capture.writes import (
+    hides_a_write,
+    schema_of_node,
+    spell_out_write,
+    tensor_of,
+    tensors_of,
+    written,
+)
+from npu_ir.errors import ConversionError
+
+
+def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
+    """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed.
+
+    Raises:
+        ConversionError: A write is of a kind that it gets wrong, or it fails.
+    """
+    require_separate_elements(program)
+    prepared = with_own_graph(program)
+    targets = _all_targets(program.graph_module)
+    storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}
+    separate_placeholders(program, prepared, aliases, storages)
+    for module in prepared.graph_module.modules():
+        if isinstance(module, GraphModule):
+            _expose_aliases(module, aliases, storages)
+            _spell_out_writes(module, aliases, storages)
+    lift_body_constants(prepared)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own LeafSpec
+            functional: ExportedProgram = prepared.run_decompositions({})
+    except Exception as error:
+        raise ConversionError(
+            f"PyTorch cannot make the program functional: {type(error).__name__}: {str(error).strip().splitlines()[:1]}",
+            fix="the exception above is PyTorch's own; write without in-place updates of aliased tensors",
+        ) from error
+    require_writes(program, functional, aliases)
+    return functional
+
+
+def _all_targets(module: GraphModule) -> Iterator[Node]:
+    """Yield the nodes that the nodes of ``module`` and of its bodies may change."""
+    for part in module.modules():
+        if isinstance(part, GraphModule):
+            for node in part.graph.nodes:
+                yield from _targets(node, part)
+
+
+def _targets(node: Node, module: GraphModule) -> list[Node]:
+    """Return the nodes that ``node`` may change: by writing, in a hidden way, or in the region it runs."""
+    if hides_a_write(node):
+        return [*written(node), *(item for item in node.all_input_nodes if item.op == "placeholder")]
+    if not is_call_of(node, GRAD_REGION, AUTOCAST_REGION):
+        return written(node)
+    inner = (item for body in bodies(node, module) for item in nodes(body))
+    return node.all_input_nodes if any(written(item) or hides_a_write(item) for item in inner) else []
+
+
+def _expose_aliases(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
+    """Put what it consists of in place of an op that hides that its result is memory of an argument."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or not any(
+            aliases.storage(tensor) in storages for tensor in tensors_of(node)
+        ):
+            continue
+        if idle_dropout_input(node) is not None:
+            node.replace_all_uses_with(node.args[0])
+        elif _hides_aliases(node, aliases):
+            _torch.inline_decomposition(module, node)
+
+
+def _hides_aliases(node: Node, aliases: Aliases) -> bool:
+    schema = schema_of_node(node)
+    if (
+        schema is None
+        or node.target is LIFT
+        or schema.writes
+        or any(item.alias_info is not None for item in schema.op._schema.returns)
+        or not _torch.is_composite(schema.op)
+    ):
+        return False
+    sources = {aliases.storage(tensor) for item in node.all_input_nodes for tensor in tensors_of(item)}
+    return any(aliases.storage(tensor) in sources for tensor in tensors_of(node))
+
+
+def _spell_out_writes(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
+    """Take apart what functionalization gets wrong, in one graph of a program."""
+    for node in list(module.graph.nodes):
+        if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
+            _torch.inline_decomposition(module, node)
+        elif node.target is LIFT and aliases.storage(node.meta["val"]) in storages:
+            # functionalization would take the copy for the constant itself
+            node.target = torch.ops.aten.clone.default
+        else:
+            spell_out_write(node)
+    module.recompile()

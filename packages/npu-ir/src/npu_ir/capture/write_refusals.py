@@ -1,0 +1,69 @@
+"""Writes that no graph can hold, or that PyTorch's functionalization gets wrong: refused by name."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+
+from npu_ir import _torch
+from npu_ir.capture.aliases import Aliases, same_view
+from npu_ir.capture.bodies import nodes
+from npu_ir.capture.provenance import place
+from npu_ir.capture.writes import destinations, tensor_of, written
+from npu_ir.errors import ConversionError
+
+
+def require_same_shapes(program: ExportedProgram) -> None:
+    """Refuse ops such as ``t_`` that give an input or buffer itself, not a view of it, another shape."""
+    for node in program.graph.nodes:
+        if isinstance(node.target, _torch.OpOverload) and torch.Tag.inplace_view in node.target.tags:
+            root = node
+            while root.op != "placeholder" and written(root):
+                root = written(root)[0]
+            if root.op == "placeholder" and not same_view(root.meta["val"], node.meta["val"]):
+                raise ConversionError(
+                    f"{node.target} changes the shape or strides of {root.name!r}, which comes from outside",
+                    where=place(node),
+                    fix="take a view of it: y = x.t() in place of x.t_()",
+                )
+
+
+def require_separate_elements(program: ExportedProgram) -> None:
+    """Refuse writes to expanded tensors: functionalization adds up what is written to one place (torch 2.13)."""
+    for node in nodes(program.graph_module):
+        for target in written(node):
+            tensor = tensor_of(target)
+            if tensor is not None and _is_expanded(tensor):
+                raise ConversionError(
+                    f"{node.target} changes an expanded tensor in place: several of its elements are one place in memory",
+                    where=place(node),
+                    fix="clone() the tensor before it is changed",
+                )
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    return any(
+        _torch.is_certain(stride == 0) and not _torch.is_certain(size <= 1)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: Aliases) -> None:
+    """Refuse a functional program that lost what an ``out=`` op writes into something from outside."""
+    kept = {
+        spec.target
+        for spec in functional.graph_signature.output_specs
+        if spec.kind is not OutputKind.USER_OUTPUT
+    }
+    names = {spec.arg.name: {spec.arg.name, spec.target} for spec in program.graph_signature.input_specs}
+    for node in program.graph.nodes:
+        for destination in destinations(node):
+            sources = [other.name for other in aliases.placeholders_of(destination)]
+            is_empty = _torch.is_certain(destination.meta["val"].numel() == 0)
+            if sources and not is_empty and not any(names[name] & kept for name in sources):
+                raise ConversionError(
+                    f"PyTorch's functionalization loses what {node.target} writes into {sources[0]!r}",
+                    where=place(node),
+                    fix="call the op without out= and copy its result: x.copy_(result)",
+                )

@@ -1,0 +1,198 @@
+"""``--dynamic``: which sizes of a model's arguments the graph leaves open."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.export import Dim
+
+from npu_ir.errors import GraphError, UsageError
+from npu_ir.symbols import Range, symbol
+
+AUTO = "auto"
+_STEP = re.compile(r"\[([^\]]*)\]")
+_SIZES = re.compile(r"([A-Za-z_]\w*(?:\[[^\]]*\])*)\s*:\s*(.*)", re.DOTALL)
+_RANGE = re.compile(r"(\w+)\s*=\s*(\d*)\s*\.\.\s*(\d*)")
+_AXIS = re.compile(r"(\d+)\s*=\s*(\w+)")
+
+HELP = """\
+dynamic sizes:
+  --dynamic says which sizes the graph leaves open; the arguments have the names that forward gives them:
+    x:0=batch,1=seq                sizes of an argument; a symbol that stands in two places is one size
+    batch=2..64   batch=2..        the range of a symbol
+    states[0]:1=seq   d['k']:auto  part of an argument that is a list, tuple or dict
+    x:auto   x:0=auto              whatever the model leaves open there; n:auto of an integer: its value
+    auto                           whatever the model leaves open in any tensor
+"""
+
+
+@dataclass(slots=True)
+class Dynamic:
+    """What the command line leaves open.
+
+    Attributes:
+        axes: For the path of an argument, symbols by axis; None for all that can be.
+        ranges: The values of symbols.
+        everywhere: All sizes of all tensors, where they can be.
+    """
+
+    axes: dict[str, dict[int, str] | None] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
+    everywhere: bool = False
+
+    @property
+    def symbols(self) -> set[str]:
+        return {name for axes in self.axes.values() for name in (axes or {}).values()} - {AUTO}
+
+
+def parse_dynamic(texts: Sequence[str]) -> Dynamic:
+    """Return what the occurrences of ``--dynamic`` say.
+
+    Raises:
+        UsageError: One cannot be read, contradicts another one, or gives the range of no symbol.
+    """
+    found = Dynamic()
+    for text in map(str.strip, texts):
+        bounds, sizes = _RANGE.fullmatch(text), _SIZES.fullmatch(text)
+        if text == AUTO:
+            found.everywhere = True
+        elif bounds is not None:
+            _once(found.ranges, bounds[1], _range(text, bounds[2], bounds[3]), text)
+        elif sizes is not None:
+            _once(found.axes, _normal(sizes[1]), None if sizes[2] == AUTO else _axes(text, sizes[2]), text)
+        else:
+            raise UsageError(
+                f"--dynamic {text}: this names no sizes",
+                fix="write NAME:AXIS=SYMBOL, such as x:0=batch,1=seq",
+            )
+    for name in found.ranges:
+        if name not in found.symbols:
+            raise UsageError(
+                f"--dynamic {name}=...: no size is called {name}",
+                fix=f"name one: --dynamic ARGUMENT:0={name}",
+            )
+    return found
+
+
+def _once(found: dict[str, Any], key: str, item: Any, text: str) -> None:
+    if key in found:
+        raise UsageError(f"--dynamic {text}: {key} is given twice")
+    found[key] = item
+
+
+def _range(text: str, low: str, high: str) -> Range:
+    range = Range(int(low or 0), int(high) if high else None)
+    if range.is_empty:
+        raise UsageError(f"--dynamic {text}: no value is in this range")
+    return range
+
+
+def _axes(text: str, entries: str) -> dict[int, str]:
+    axes: dict[int, str] = {}
+    for entry in entries.split(","):
+        match = _AXIS.fullmatch(entry.strip())
+        if match is None:
+            raise UsageError(
+                f"--dynamic {text}: {entry.strip()!r} is no AXIS=SYMBOL",
+                fix="axes are counted from 0: 0=batch",
+            )
+        if int(match[1]) in axes:
+            raise UsageError(f"--dynamic {text}: axis {match[1]} is given twice")
+        try:
+            symbol(match[2])
+        except GraphError as error:
+            raise UsageError(f"--dynamic {text}: {error.message}", fix=error.fix) from error
+        axes[int(match[1])] = match[2]
+    return axes
+
+
+def _normal(path: str) -> str:
+    """Return the path of an argument as `_walk` writes it, whatever quotes are around its keys."""
+
+    def step(match: re.Match[str]) -> str:
+        key = match[1].strip().strip("'\"")
+        return f"[{key}]" if key.isdecimal() else f"[{key!r}]"
+
+    return _STEP.sub(step, path)
+
+
+def dynamic_shapes(
+    dynamic: Dynamic, model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return ``dynamic`` as `npu_ir.extract_ir` takes it.
+
+    Raises:
+        UsageError: The model does not take these arguments, or has no such argument or axis.
+    """
+    signature = inspect.signature(model.forward)
+    try:
+        bound = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise UsageError(f"the model does not take these inputs: {error}") from error
+    roots = {}  # by parameter of forward, the paths of what is passed for it
+    for name, item in bound.items():
+        is_more_keywords = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        roots[name] = {key: key for key in item} if is_more_keywords else name
+    leaves = dict(leaf for name, item in bound.items() for leaf in _walk(item, roots[name]))
+    for path, axes in dynamic.axes.items():
+        _require_place(path, axes, leaves)
+    dims = {name: _dim(name, dynamic.ranges.get(name, Range(None))) for name in sorted(dynamic.symbols)}
+    return {name: _shapes(item, roots[name], dynamic, dims) for name, item in bound.items()}
+
+
+def _dim(name: str, range: Range) -> Any:
+    return Dim(name, min=range.low, max=range.high)
+
+
+def _parts(item: Any, path: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Yield key, item and path of the parts of a container."""
+    keys = item if isinstance(item, dict) else range(len(item))
+    for key in keys:
+        yield key, item[key], path[key] if isinstance(path, dict) else f"{path}[{key!r}]"
+
+
+def _walk(item: Any, path: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(item, (list, tuple, dict)):
+        yield path, item
+        return
+    for _, part, inner in _parts(item, path):
+        yield from _walk(part, inner)
+
+
+def _require_place(path: str, axes: dict[int, str] | None, leaves: Mapping[str, Any]) -> None:
+    tensors = [name for name, item in leaves.items() if isinstance(item, torch.Tensor)]
+    if path not in leaves:
+        raise UsageError(
+            f"--dynamic {path}: the model gets no such argument",
+            fix=f"its tensors: {', '.join(tensors) or 'none'}",
+        )
+    item = leaves[path]
+    if not isinstance(item, torch.Tensor):
+        if axes is None and type(item) is int:
+            return
+        raise UsageError(
+            f"--dynamic {path}: this is {item!r}, which has no sizes",
+            fix="only tensors have sizes; of an integer, NAME:auto leaves its value open",
+        )
+    for axis in axes or ():
+        if axis >= item.dim():
+            raise UsageError(f"--dynamic {path}: a tensor of {item.dim()} dimensions has no axis {axis}")
+
+
+def _shapes(item: Any, path: Any, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
+    """Return what torch.export is to leave open of one argument."""
+    if isinstance(item, dict):
+        return {key: _shapes(part, inner, dynamic, dims) for key, part, inner in _parts(item, path)}
+    if isinstance(item, (list, tuple)):
+        return type(item)(_shapes(part, inner, dynamic, dims) for _, part, inner in _parts(item, path))
+    if not isinstance(item, torch.Tensor):
+        return Dim.DYNAMIC if path in dynamic.axes else None
+    axes = dynamic.axes.get(path, None if dynamic.everywhere else {})
+    if axes is None:
+        axes = dict.fromkeys(range(item.dim()), AUTO)
+    return {axis: Dim.AUTO if name == AUTO else dims[name] for axis, name in axes.items()}

@@ -1,0 +1,27 @@
+"""What ``--size`` and ``npu specialize`` accept: ``batch=8``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from npu_ir.errors import UsageError
+
+_SIZE = re.compile(r"([A-Za-z_]\w*)=(-?\d+)", re.ASCII)
+
+
+def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
+    """Return the value of each symbol.
+
+    Raises:
+        UsageError: One of them cannot be read, or a symbol is given twice.
+    """
+    sizes: dict[str, int] = {}
+    for text in texts:
+        match = _SIZE.fullmatch(text.strip())
+        if match is None:
+            raise UsageError(f"{text!r} is no size", fix="write SYMBOL=NUMBER, such as batch=8")
+        if match[1] in sizes:
+            raise UsageError(f"the size {match[1]!r} is given twice")
+        sizes[match[1]] = int(match[2])
+    return sizes
