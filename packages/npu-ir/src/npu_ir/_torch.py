@@ -136,6 +136,26 @@ def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
     return len(left) == len(right) and all(is_certain(a == b) for a, b in zip(left, right, strict=True))
 
 
+def is_wrapper(tensor: Any) -> bool:
+    """Return whether ``tensor`` is of a subclass that wraps other tensors and can be taken apart."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    return is_traceable_wrapper_subclass(tensor)
+
+
+def wrapped_parts(tensor: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors that a wrapper subclass consists of, by name."""
+    names, _ = tensor.__tensor_flatten__()
+    return {name: getattr(tensor, name) for name in names}
+
+
+def with_parts(tensor: Any, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return a tensor of the same wrapper subclass that consists of other tensors."""
+    _, context = tensor.__tensor_flatten__()
+    made: torch.Tensor = type(tensor).__tensor_unflatten__(dict(parts), context, tensor.size(), tensor.stride())
+    return made
+
+
 def storage_id(tensor: torch.Tensor) -> int:
     """Return a number that tensors sharing memory have in common; fake and meta ones too."""
     return int(tensor.untyped_storage()._cdata)

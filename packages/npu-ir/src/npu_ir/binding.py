@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from npu_ir import _torch
 from npu_ir.content import BITS_OF_SIZE
 from npu_ir.equality import same_data
 from npu_ir.errors import ExecutionError, WeightError
@@ -31,7 +32,7 @@ def bind_weights(
     Raises:
         WeightError: Lists every tensor that is missing, unexpected, or of another shape or dtype.
     """
-    weights, constants = dict(weights or {}), dict(constants or {})
+    weights, constants = unwrapped(weights or {}), dict(constants or {})
     bound: dict[Value, Any] = {}
     problems: list[str] = []
     known: set[str] = set()
@@ -57,6 +58,17 @@ def bind_weights(
             fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants=",
         )
     return {value: _with_strides(tensor, value.type) for value, tensor in bound.items()}
+
+
+def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return weights with tensors of wrapper subclasses taken apart: ``w`` becomes ``w.q`` and ``w.scale``."""
+    plain: dict[str, torch.Tensor] = {}
+    for key, tensor in weights.items():
+        if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
+            plain.update(unwrapped({f"{key}.{name}": part for name, part in _torch.wrapped_parts(tensor).items()}))
+        else:
+            plain[key] = tensor
+    return plain
 
 
 def _is_extra_state(key: str) -> bool:

@@ -17,6 +17,7 @@ from npu_ir.capture.program_signature import ProgramSignature, content, require_
 from npu_ir.capture.provenance import place, provenance_of
 from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.special_calls import DROPPED, operator_with_token, require_convertible, wrapped_body
+from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_plain
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
@@ -174,6 +175,8 @@ class Converter:
             return self.value(node.args[0])[node.args[1]]
         if name in DROPPED:
             return None
+        if name == READS_PART:
+            return part_of_wrapped(node, self.value(node.args[0]))
         wrapped = wrapped_body(name, self.value(node.args))
         if wrapped is not None:
             return self._inline(*wrapped)
@@ -188,6 +191,7 @@ class Converter:
             results = self._convert(plain)
             return [None, *(results if isinstance(results, list) else [results])]
         require_convertible(node, name)
+        require_plain(node, [self._values.get(item) for item in node.all_input_nodes])
         return default_conversion(self, node, node.target)  # type: ignore[arg-type]
 
     def _registered_conversion(self, node: Node, op_type: str) -> list[Value]:

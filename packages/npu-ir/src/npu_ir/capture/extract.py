@@ -144,8 +144,12 @@ def _dressed_model(model: torch.nn.Module, mode: Any, dressed: dict[int, torch.T
 def _dress(tensor: torch.Tensor, mode: Any, dressed: dict[int, torch.Tensor]) -> torch.Tensor:
     """Return the FakeTensor for a meta tensor: one for one, so that tied tensors stay tied."""
     if id(tensor) not in dressed:
-        with mode:
-            fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        if _torch.is_wrapper(tensor):
+            parts = _torch.wrapped_parts(tensor).items()
+            fake = _torch.with_parts(tensor, {name: _dress(part, mode, dressed) for name, part in parts})
+        else:
+            with mode:
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         if isinstance(tensor, torch.nn.Parameter):
             fake = torch.nn.Parameter(fake)
         dressed[id(tensor)] = fake.requires_grad_(tensor.requires_grad)

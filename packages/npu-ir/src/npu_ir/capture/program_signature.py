@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
+from npu_ir.capture.wrapped_tensors import WrappedTensor
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.literals import Literal
 from npu_ir.node import Value
@@ -68,7 +70,7 @@ class ProgramSignature:
                 leaves.append(self._values[node])
         return leaves
 
-    def _add_argument(self, spec: Any, node: Node, aliases: list[str]) -> Value | Literal:
+    def _add_argument(self, spec: Any, node: Node, aliases: list[str]) -> Value | WrappedTensor | Literal:
         if isinstance(spec.arg, ConstantArgument):
             return spec.arg.value
         if isinstance(spec.arg, TokenArgument):
@@ -79,6 +81,8 @@ class ProgramSignature:
                 where=place(node),
                 fix="pass tensors and numbers; random numbers come from the default generator",
             )
+        if _torch.is_wrapper(node.meta["val"]) and spec.kind is not ExportInputKind.USER_INPUT:
+            return WrappedTensor(str(spec.target), functools.partial(self._add_part, spec, node))
         type = self._converter.type(node, node.meta["val"])
         if spec.kind is ExportInputKind.USER_INPUT:
             return self._graph.add_input(node.name, type)
@@ -99,6 +103,20 @@ class ProgramSignature:
             f"input {node.name!r} is of kind {spec.kind.name}",
             where=place(node),
             fix="pass tensors or Python scalars",
+        )
+
+    def _add_part(self, spec: Any, node: Node, target: str, tensor: torch.Tensor) -> Value:
+        """Add one of the tensors that a parameter or buffer of a subclass wraps."""
+        type = self._converter.type(node, tensor)
+        assert isinstance(type, TensorType), f"{target} is a part of {node}"
+        if spec.kind is ExportInputKind.PARAMETER:
+            return self._graph.add_parameter(target, type)
+        if spec.kind is ExportInputKind.BUFFER and spec.persistent:
+            return self._graph.add_buffer(target, type)
+        raise ConversionError(
+            f"{spec.target!r} is a tensor subclass, and is no parameter or buffer of the state_dict",
+            where=place(node),
+            fix="make it a parameter or a persistent buffer",
         )
 
     def add_results(self, results: Sequence[Any]) -> None:

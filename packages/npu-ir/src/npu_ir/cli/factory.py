@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,12 +24,26 @@ HELP = """\
 models:
   MODULE:FACTORY names something that makes the model when called without arguments (a function, a
   torch.nn.Module class), or a module itself. MODULE is imported with the current folder on the path,
-  or is the path of a .py file.
+  or is the path of a .py file. A function may also return a pair: the model, and the dynamic_shapes that
+  torch.export takes.
 """
 
 
-def make_model(reference: str, *, meta: bool = False, train: bool = False) -> torch.nn.Module:
-    """Return the model that ``MODULE:FACTORY`` makes, in eval mode unless ``train``.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a factory makes.
+
+    Attributes:
+        model: The model.
+        dynamic_shapes: Which sizes its graph leaves open, as `torch.export.export` takes it.
+    """
+
+    model: torch.nn.Module
+    dynamic_shapes: Any = None
+
+
+def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
+    """Return what ``MODULE:FACTORY`` makes, the model in eval mode unless ``train``.
 
     Args:
         reference: As on the command line.
@@ -46,19 +61,27 @@ def make_model(reference: str, *, meta: bool = False, train: bool = False) -> to
                 f"{reference} is a model already, with its weights",
                 fix="--meta needs a function that makes it: def make(): return ...",
             )
-        return factory.train(train)
+        return Made(factory.train(train))
     if not callable(factory):
         raise UsageError(
             f"{reference} is {type(factory).__name__}",
             fix="name a function without arguments that returns a torch.nn.Module",
         )
     with _user_code(reference), torch.device("meta") if meta else contextlib.nullcontext():
-        model = factory()
-    if not isinstance(model, torch.nn.Module):
+        found = factory()
+    made = Made(*found) if isinstance(found, tuple) and len(found) == 2 else Made(found)
+    if not isinstance(made.model, torch.nn.Module):
         raise FactoryError(
-            f"{reference} makes {type(model).__name__}", fix="it must return a torch.nn.Module"
+            f"{reference} makes {type(made.model).__name__}",
+            fix="it must return a torch.nn.Module, or a pair of one and its dynamic_shapes",
         )
-    return model.train(train)
+    made.model.train(train)
+    return made
+
+
+def make_model(reference: str, *, meta: bool = False, train: bool = False) -> torch.nn.Module:
+    """Return the model that ``MODULE:FACTORY`` makes; arguments and errors as for `make`."""
+    return make(reference, meta=meta, train=train).model
 
 
 def find_factory(reference: str) -> Any:

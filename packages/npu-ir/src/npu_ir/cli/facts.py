@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from npu_ir.graph import Graph
 from npu_ir.node import Value
 from npu_ir.serial.load import beside, read_document
 from npu_ir.serial.place import Place
+from npu_ir.symbols import Range
 from npu_ir.types import TensorType, dtype_name
 
 _TOP_OPS = 12
@@ -20,8 +22,11 @@ _TOP_OPS = 12
 def graph_facts(graph: Graph) -> dict[str, Any]:
     """Return what is in ``graph``, as plain data."""
     structure, leaves = graph.results
+    nodes = [node for part in graph.graphs() for node in part.nodes]
     return {
         "name": graph.name,
+        "symbols": {name: [range.low, range.high] for name, range in graph.symbols.items()},
+        "constraints": [str(constraint) for constraint in graph.constraints],
         "inputs": [{"name": value.name, "type": str(value.type)} for value in graph.inputs],
         "outputs": [
             {"path": path, "type": str(leaf.type) if isinstance(leaf, Value) else f"always {leaf!r}"}
@@ -31,8 +36,10 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
         "parameters": _tensors(graph.parameters.values()),
         "buffers": _tensors(graph.buffers.values()),
         "constants": _tensors(graph.constants.values()),
-        "nodes": len(graph),
-        "ops": dict(Counter(node.op_type for node in graph.nodes).most_common()),
+        "nodes": len(nodes),
+        "regions": sum(len(node.regions) for node in nodes),
+        "nodes_in_regions": len(nodes) - len(graph),
+        "ops": dict(Counter(node.op_type for node in nodes).most_common()),
     }
 
 
@@ -54,10 +61,10 @@ def _tensors(values: Iterable[Value]) -> dict[str, Any]:
     types = [value.type for value in values if isinstance(value.type, TensorType)]
     bytes_by_dtype: Counter[str] = Counter()
     for type in types:
-        bytes_by_dtype[dtype_name(type.dtype)] += type.nbytes
+        bytes_by_dtype[dtype_name(type.dtype)] += math.prod(type.sizes) * type.dtype.itemsize
     return {
         "count": len(types),
-        "elements": sum(type.numel for type in types),
+        "elements": sum(math.prod(type.sizes) for type in types),
         "bytes": bytes_by_dtype.total(),
         "bytes_by_dtype": dict(bytes_by_dtype.most_common()),
     }
@@ -67,13 +74,22 @@ def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return what `graph_facts` found as lines to print, by their captions."""
     lines = {
         "graph": facts["name"],
+        "symbols": "\n".join(f"{name} in {Range(*ends)}" for name, ends in facts["symbols"].items()),
+        "constraints": "\n".join(facts["constraints"]),
         "inputs": "\n".join(f"{item['name']}: {item['type']}" for item in facts["inputs"]) or "none",
         "outputs": "\n".join(f"{item['path']}: {item['type']}" for item in facts["outputs"]) or "none",
         "updates": ", ".join(facts["updates"]),
         **{kind: _tensors_line(facts[kind]) for kind in ("parameters", "buffers", "constants")},
-        "nodes": counted(facts["nodes"], "node") + f" of {counted(len(facts['ops']), 'op')}",
+        "nodes": _nodes_line(facts),
     }
     return {caption: line for caption, line in lines.items() if line}
+
+
+def _nodes_line(facts: Mapping[str, Any]) -> str:
+    line = f"{counted(facts['nodes'], 'node')} of {counted(len(facts['ops']), 'op')}"
+    if not facts["regions"]:
+        return line
+    return f"{line}, {facts['nodes_in_regions']:,} of them in {counted(facts['regions'], 'region')}"
 
 
 def ops_text(ops: Mapping[str, int]) -> str:

@@ -88,7 +88,7 @@ class _Call:
             if item.given is not None
         }
         self._take_inputs_by_name([item for item in arguments if item.given is None])
-        self._symbols.fit(self._told_sizes([(arguments[index], item) for index, item in given.items()]))
+        self._learn([(arguments[index], item) for index, item in given.items()])
         sizes = chosen_sizes(self._graph, self._symbols.values, self._wanted)
         self._symbols.values.update(sizes)
         values = [
@@ -127,8 +127,8 @@ class _Call:
         if self._named:
             raise UsageError(f"input {min(self._named)!r} is given twice: by position and by name")
 
-    def _told_sizes(self, given: Sequence[tuple[_Argument, Any]]) -> list[Any]:
-        """Return what the given inputs tell of the sizes; what does not fit is left to whoever runs the graph."""
+    def _learn(self, given: Sequence[tuple[_Argument, Any]]) -> None:
+        """Find what the given inputs tell of the sizes; whoever runs the graph refuses those that do not fit."""
         told = list(self._tensors.items())
         for argument, item in given:
             leaves, structure = flatten(item)
@@ -136,12 +136,10 @@ class _Call:
                 told += [
                     pair for pair in zip(argument.leaves, leaves, strict=True) if isinstance(pair[0], Value)
                 ]
-        return [
-            size
-            for value, item in told
-            if is_of_type(item, value.type)
-            for size in sizes_of(value.name, value.type, item)
-        ]
+        told = [(value, item) for value, item in told if is_of_type(item, value.type)]
+        self._symbols.fit([size for value, item in told for size in sizes_of(value.name, value.type, item)])
+        for value, item in told:
+            self._symbols.learn_strides(value.type, item)
 
     def _made(self, argument: _Argument) -> Any:
         return unflatten(argument.structure, [self._leaf(leaf) for leaf in argument.leaves])

@@ -129,7 +129,11 @@ class _InputParser(Reader):
     def tensor_type(self) -> TensorType:
         found = self.value_type()
         assert isinstance(found, TensorType), "a type with a shape is one of a tensor"
-        if found.nbytes > _MOST_BYTES:
+        if found.symbols:
+            raise self.fail(
+                f"{found} has no sizes yet", fix="give the sizes of an example: --dynamic tells extract which stay open"
+            )
+        if found.numel * found.dtype.itemsize > _MOST_BYTES:
             raise self.fail(f"there are no tensors of type {found}: they would have more than 2**63 bytes")
         return found
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 # How the generated completions say "a file": what shtab.FILE holds, which is only there with the extra `cli`.
 _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
-def add_file(parser: argparse._ActionsContainer, *names: str, help: str) -> None:
+def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
     """Add an option or argument that names a file; the shell completes it."""
-    action = parser.add_argument(*names, type=Path, metavar="FILE", help=help)
+    action = parser.add_argument(*names, type=Path, metavar="FILE", help=help, **more)
     action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
 
 
@@ -29,6 +30,17 @@ def add_factory(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--train", action="store_true", help="take the model in train mode (default: eval mode)"
+    )
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Add ``--size``, which `npu_ir.cli.size_text` reads."""
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="SYMBOL=N",
+        help="a size that the graph leaves open, for random inputs (default: the smallest possible, from 2 on)",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from npu_ir.errors import UsageError
 
@@ -25,3 +25,10 @@ def parse_sizes(texts: Sequence[str]) -> dict[str, int]:
             raise UsageError(f"the size {match[1]!r} is given twice")
         sizes[match[1]] = int(match[2])
     return sizes
+
+
+def sizes_text(sizes: Mapping[str, int], given: Collection[str]) -> str:
+    """Return the sizes that inputs were made with, and how to change those that nobody asked for."""
+    taken = [name for name in sizes if name not in given]
+    note = f" (--size {taken[0]}=N for another one)" if taken else ""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) + note

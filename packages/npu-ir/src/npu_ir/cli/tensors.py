@@ -21,8 +21,8 @@ def empty_tensor(type: TensorType) -> torch.Tensor:
     """
     with _explained(type):
         if type.strides is None:
-            return torch.empty(type.shape, dtype=type.dtype, device="meta")
-        return torch.empty_strided(type.shape, type.strides, dtype=type.dtype, device="meta")
+            return torch.empty(type.sizes, dtype=type.dtype, layout=type.layout, device="meta")
+        return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device="meta")
 
 
 def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
@@ -35,9 +35,11 @@ def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -
     """
     with _explained(type):
         tensor = _random(type, generator, int_high).to(type.dtype)
-        if type.strides is None or 0 in type.strides:
+        if type.layout is not torch.strided:
+            return tensor.to_sparse(layout=type.layout)
+        if type.strides is None or 0 in type.steps:
             return tensor
-        return torch.empty_strided(type.shape, type.strides, dtype=type.dtype).copy_(tensor)
+        return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype).copy_(tensor)
 
 
 @contextlib.contextmanager
@@ -56,12 +58,12 @@ def _explained(type: TensorType) -> Iterator[None]:
 def _random(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
     if type.dtype.is_complex:
         wide = torch.complex128 if type.dtype == torch.complex128 else torch.complex64
-        return torch.randn(type.shape, dtype=wide, generator=generator)
+        return torch.randn(type.sizes, dtype=wide, generator=generator)
     if type.dtype.is_floating_point:
         wide = torch.float64 if type.dtype == torch.float64 else torch.float32
-        return torch.randn(type.shape, dtype=wide, generator=generator)
+        return torch.randn(type.sizes, dtype=wide, generator=generator)
     high = 2 if type.dtype == torch.bool else int_high
-    return torch.randint(high, type.shape, generator=generator)
+    return torch.randint(high, type.sizes, generator=generator)
 
 
 def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
@@ -88,7 +90,7 @@ def _random_weight(type: TensorType, generator: torch.Generator) -> torch.Tensor
     if not type.dtype.is_floating_point:
         return random_tensor(type, generator, int_high=2)
     with _explained(type):
-        tensor = torch.rand(type.shape, generator=generator)
+        tensor = torch.rand(type.sizes, generator=generator)
         if type.rank >= 2:
-            tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.shape[1:]), 1))
+            tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.sizes[1:]), 1))
         return tensor.to(type.dtype)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from npu_ir.binding import bind_weights
+from npu_ir.binding import bind_weights, unwrapped
 from npu_ir.graph import Graph
 from npu_ir.node import Argument, InputKind, Value
 from npu_ir.serial.tensor_layout import require_storable
@@ -22,6 +22,7 @@ def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
         WeightError: The weights do not fit; lists every problem.
         SerializationError: A tensor is of a kind that cannot be stored.
     """
+    weights = unwrapped(weights)
     for name, tensor in weights.items():
         if isinstance(tensor, torch.Tensor):
             require_storable(tensor, name)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir.capture import extract_ir
-from npu_ir.cli import factory, input_text
+from npu_ir.cli import dynamic, factory, input_text
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
 from npu_ir.cli.model_call import model_arguments
@@ -23,8 +23,10 @@ from npu_ir.serial import save_ir
 _EPILOG = f"""\
 {factory.HELP}
 {input_text.HELP}
+{dynamic.HELP}
 example:
   npu extract models/net.py:make --input "x=float32[1,3,224,224]" -o net.json
+  npu extract models/net.py:make --input "x=f32[8,3,64,64]" --dynamic x:0=batch --dynamic batch=1..64 -o net.json
 """
 
 
@@ -38,6 +40,14 @@ def add_to(commands: Any) -> None:
     )
     add_factory(parser)
     add_inputs(parser, "an argument of the model; only shapes, dtypes and Python values count")
+    parser.add_argument(
+        "-d",
+        "--dynamic",
+        action="append",
+        default=[],
+        metavar="NAME:AXIS=SYMBOL",
+        help="sizes that the graph leaves open (default: none)",
+    )
     add_file(
         parser,
         "-o",
@@ -58,9 +68,14 @@ def run(options: argparse.Namespace) -> None:
     """Extract, save and say what came of it."""
     _require_consistent(options)
     args, kwargs = model_arguments(input_text.parse_inputs(options.input), empty_tensor)
-    model = factory.make_model(options.factory, meta=options.meta, train=options.train)
+    sizes = dynamic.parse_dynamic(options.dynamic)
+    made = factory.make(options.factory, meta=options.meta, train=options.train)
+    model, shapes = made.model, made.dynamic_shapes
+    if options.dynamic:
+        _require_unsaid(shapes, options.factory)
+        shapes = dynamic.dynamic_shapes(sizes, model, args, kwargs)
     start = time.perf_counter()
-    graph = extract_ir(model, args, kwargs, name=options.name)
+    graph = extract_ir(model, args, kwargs, name=options.name, dynamic_shapes=shapes)
     seconds = time.perf_counter() - start
     lines = graph_lines(graph_facts(graph))
     if options.output is not None:
@@ -74,6 +89,13 @@ def _require_consistent(options: argparse.Namespace) -> None:
         raise UsageError("--save-weights needs a place", fix="give -o FILE")
     if options.save_weights and options.meta:
         raise UsageError("a model made with --meta has no weights to save", fix="leave out one of the two")
+
+
+def _require_unsaid(shapes: Any, reference: str) -> None:
+    if shapes is not None:
+        raise UsageError(
+            f"--dynamic is given, and {reference} says itself which sizes are open", fix="leave out --dynamic"
+        )
 
 
 def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: bool) -> str:

@@ -11,8 +11,9 @@ import torch
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import add_file, add_inputs, add_random_data
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
 from npu_ir.cli.result_files import require_supported, save_results
+from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.tensors import random_tensor
 from npu_ir.cli.values_text import value_line
 from npu_ir.cli.weight_choice import choose_weights
@@ -21,12 +22,13 @@ from npu_ir.interpreter import Interpreter
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
-An input that is not given, or given by its type, gets random data; inputs of a graph go by name, too.
+An input that is not given, or given by its type, gets random data; inputs of a graph go by name, too. Sizes that
+the graph leaves open come from the given inputs, from --size, or are the smallest that it allows, from 2 on.
 
 {input_text.HELP}
 example:
   npu run net.json --weights net.safetensors --input x=@image.npy --output result.safetensors
-  npu run net.json --random-weights 0
+  npu run net.json --random-weights 0 --size batch=4
 """
 
 
@@ -49,6 +51,7 @@ def add_to(commands: Any) -> None:
         "--random-weights", type=int, metavar="SEED", help="make up weights: to see it run, or to time it"
     )
     add_inputs(parser, "an argument of the graph")
+    add_sizes(parser)
     add_random_data(parser)
     add_file(parser, "--output", help="save the results by path: .safetensors or .pt")
     parser.set_defaults(run=run)
@@ -58,11 +61,11 @@ def run(options: argparse.Namespace) -> None:
     """Run the graph, print and save the results."""
     if options.output is not None:
         require_supported(options.output)
-    inputs = input_text.parse_inputs(options.input)
+    inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     graph = load_ir(options.file)
     weights, origin = choose_weights(graph, options)
     generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high))
+    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes)
     interpreter = Interpreter(graph, weights)
     torch.manual_seed(options.seed)
     start = time.perf_counter()
@@ -72,6 +75,8 @@ def run(options: argparse.Namespace) -> None:
     results = _named(graph, leaves, mutations)
     print_table(("result", "value"), [(path, value_line(value)) for path, value in results.items()])
     lines = {"weights": origin, "time": f"{seconds:.3f} s for {len(graph):,} nodes"}
+    if call.sizes:
+        lines["sizes"] = sizes_text(call.sizes, sizes)
     if call.invented:
         lines["random data"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
     if options.output is not None:

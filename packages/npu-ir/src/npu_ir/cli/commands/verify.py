@@ -10,7 +10,8 @@ import torch
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import add_factory, add_file, add_inputs, add_random_data
+from npu_ir.cli.options import add_factory, add_file, add_inputs, add_random_data, add_sizes
+from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.tensors import random_tensor
 from npu_ir.serial import load_ir
 from npu_ir.verify import verify_ir
@@ -40,6 +41,7 @@ def add_to(commands: Any) -> None:
     add_factory(parser)
     add_file(parser, "--weights", help="weights for both (default: the weights the model is made with)")
     add_inputs(parser, "an argument of both")
+    add_sizes(parser)
     add_random_data(parser)
     parser.add_argument("--rtol", type=float, help="relative tolerance (default: by dtype, float32 1.3e-6)")
     parser.add_argument("--atol", type=float, help="absolute tolerance (default: by dtype, float32 1e-5)")
@@ -48,10 +50,10 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print the report, and return whether they differ."""
-    inputs = input_text.parse_inputs(options.input)
+    inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     graph = load_ir(options.file)
     generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high))
+    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes)
     torch.manual_seed(options.seed)
     model = factory.make_model(options.factory, train=options.train)
     weights = None if options.weights is None else load_weights(options.weights, graph)
@@ -59,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
         graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol
     )
     print(report)
+    if call.sizes:
+        print(f"sizes: {sizes_text(call.sizes, sizes)}")
     if call.invented:
         print(f"random inputs, seed {options.seed}: {', '.join(map(repr, call.invented))}")
     return OK if report.ok else FAILED
