@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
-from npu_ir.capture.wrapped_tensors import WrappedTensor
+from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.literals import Literal
 from npu_ir.node import Value
@@ -82,7 +82,7 @@ class ProgramSignature:
                 fix="pass tensors and numbers; random numbers come from the default generator",
             )
         if _torch.is_wrapper(node.meta["val"]) and spec.kind is not ExportInputKind.USER_INPUT:
-            return WrappedTensor(str(spec.target), functools.partial(self._add_part, spec, node))
+            return add_parts(node.meta["val"], str(spec.target), functools.partial(self._add_part, spec, node))
         type = self._converter.type(node, node.meta["val"])
         if spec.kind is ExportInputKind.USER_INPUT:
             return self._graph.add_input(node.name, type)

@@ -7,8 +7,8 @@ parameter of its own: ``l.weight`` with the tensors ``q`` and ``scale`` becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch.fx import Node
@@ -21,35 +21,35 @@ from npu_ir.node import Value
 READS_PART = "export.access_subclass_inner_tensor.default"
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class WrappedTensor:
-    """Stands for a parameter or buffer that wraps others, until a part of it is read.
+    """Stands for a parameter or buffer that wraps others.
 
     Attributes:
-        target: Its ``state_dict`` key, and the names that lead to the part.
-        add: Adds a plain tensor to the graph: given its key and metadata.
+        target: Its ``state_dict`` key, and the names that lead to it where it is a part itself.
+        parts: What stands for the tensors in it, by name.
     """
 
     target: str
-    add: Callable[[str, Any], Value]
-    _parts: dict[str, Value | WrappedTensor] = field(default_factory=dict)
+    parts: dict[str, Value | WrappedTensor]
 
-    def part(self, name: str, tensor: Any) -> Value | WrappedTensor:
-        """Return the tensor ``name`` in it, whose metadata is ``tensor``: added to the graph at the first time."""
-        if name not in self._parts:
-            target = f"{self.target}.{name}"
-            is_wrapped = _torch.is_wrapper(tensor)
-            self._parts[name] = WrappedTensor(target, self.add) if is_wrapped else self.add(target, tensor)
-        return self._parts[name]
+
+def add_parts(tensor: Any, target: str, add: Callable[[str, Any], Value]) -> WrappedTensor:
+    """Return what stands for ``tensor``, whose plain tensors ``add`` puts into the graph, given key and metadata."""
+    parts = {}
+    for name, part in _torch.wrapped_parts(tensor).items():
+        key = f"{target}.{name}"
+        parts[name] = add_parts(part, key, add) if _torch.is_wrapper(part) else add(key, part)
+    return WrappedTensor(target, parts)
 
 
 def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
     """Return what stands for an FX node that reads one of the tensors in a parameter."""
     assert isinstance(wrapped, WrappedTensor), f"{node} reads a part of {wrapped!r}"
-    return wrapped.part(str(node.args[1]), node.meta["val"])
+    return wrapped.parts[str(node.args[1])]
 
 
-def require_plain(node: Node, arguments: list[Any]) -> None:
+def require_plain(node: Node, arguments: Sequence[Any]) -> None:
     """Refuse an op on a whole parameter of a subclass.
 
     Raises:
