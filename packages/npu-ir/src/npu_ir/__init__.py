@@ -23,6 +23,7 @@ from npu_ir.node import Argument, InputKind, OpNode, Provenance, Value
 from npu_ir.ops import list_registered_ops, register_conversion, register_executor
 from npu_ir.serial import load_ir, save_ir
 from npu_ir.structure import Structure
+from npu_ir.symbols import Constraint, Expr, Range
 from npu_ir.text import format_ir, parse_ir
 from npu_ir.types import ScalarType, TensorType
 from npu_ir.verify import VerificationReport, verify_ir
@@ -35,10 +36,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Argument",
+    "Constraint",
     "ConversionError",
     "Converter",
     "ExecutionError",
     "ExportError",
+    "Expr",
     "Graph",
     "GraphError",
     "InputKind",
@@ -48,6 +51,7 @@ __all__ = [
     "ParseError",
     "PluginError",
     "Provenance",
+    "Range",
     "RegistryError",
     "ScalarType",
     "SerializationError",

@@ -152,7 +152,9 @@ def wrapped_parts(tensor: Any) -> dict[str, torch.Tensor]:
 def with_parts(tensor: Any, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return a tensor of the same wrapper subclass that consists of other tensors."""
     _, context = tensor.__tensor_flatten__()
-    made: torch.Tensor = type(tensor).__tensor_unflatten__(dict(parts), context, tensor.size(), tensor.stride())
+    made: torch.Tensor = type(tensor).__tensor_unflatten__(
+        dict(parts), context, tensor.size(), tensor.stride()
+    )
     return made
 
 

@@ -62,13 +62,14 @@ def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Const
     """Return the constraints on the symbols that stay."""
     remaining = []
     for constraint in graph.constraints:
-        if constraint.symbols <= sizes.keys():
-            if not constraint.holds(sizes):
-                shown = ", ".join(f"{name} = {sizes[name]}" for name in sorted(constraint.symbols))
-                raise GraphError(f"the graph was made for sizes with {constraint}, not for {shown}")
-            continue
         sides = substituted(constraint.left, sizes), substituted(constraint.right, sizes)
-        remaining.append(Constraint(sides[0], constraint.relation, sides[1]))
+        rest = Constraint(sides[0], constraint.relation, sides[1])
+        if rest.symbols:
+            remaining.append(rest)
+        elif not rest.holds({}):
+            given = sorted(constraint.symbols & sizes.keys())
+            shown = ", ".join(f"{name} = {sizes[name]}" for name in given)
+            raise GraphError(f"the graph was made for sizes with {constraint}, not for {shown}")
     return remaining
 
 

@@ -98,7 +98,7 @@ def _program_constant(program: ExportedProgram, tensor: torch.Tensor) -> Node:
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     following = [*placeholders, next(node for node in program.graph.nodes if node.op != "placeholder")][index]
     with program.graph.inserting_before(following):
-        node = program.graph.placeholder("c_body_constant")
+        node: Node = program.graph.placeholder("c_body_constant")
     node.target = node.name  # which is unique
     node.meta["val"] = _torch.fake_of(tensor, _fakes(program.graph_module))
     target = node.name.removeprefix("c_")

@@ -129,34 +129,41 @@ def dynamic_shapes(
     Raises:
         UsageError: The model does not take these arguments, or has no such argument or axis.
     """
-    signature = inspect.signature(model.forward)
-    try:
-        bound = signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise UsageError(f"the model does not take these inputs: {error}") from error
-    roots = {}  # by parameter of forward, the paths of what is passed for it
-    for name, item in bound.items():
-        is_more_keywords = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-        roots[name] = {key: key for key in item} if is_more_keywords else name
-    leaves = dict(leaf for name, item in bound.items() for leaf in _walk(item, roots[name]))
+    passed = _arguments(model, args, kwargs)
+    leaves = dict(leaf for name, item in passed.items() for leaf in _walk(item, name))
     for path, axes in dynamic.axes.items():
         _require_place(path, axes, leaves)
     dims = {name: _dim(name, dynamic.ranges.get(name, Range(None))) for name in sorted(dynamic.symbols)}
-    return {name: _shapes(item, roots[name], dynamic, dims) for name, item in bound.items()}
+    return {name: _shapes(item, name, dynamic, dims) for name, item in passed.items()}
+
+
+def _arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is passed for each argument of the model's forward."""
+    signature = inspect.signature(model.forward)
+    try:
+        passed = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise UsageError(f"the model does not take these inputs: {error}") from error
+    for name in passed:
+        if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            raise UsageError(
+                f"forward takes {', '.join(map(repr, passed[name]))} in **{name}: torch.export leaves no sizes open then",
+                fix="give these arguments a name in forward",  # fails in its own bookkeeping, torch 2.13
+            )
+    return passed
 
 
 def _dim(name: str, range: Range) -> Any:
     return Dim(name, min=range.low, max=range.high)
 
 
-def _parts(item: Any, path: Any) -> Iterator[tuple[Any, Any, str]]:
+def _parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
     """Yield key, item and path of the parts of a container."""
     keys = item if isinstance(item, dict) else range(len(item))
-    for key in keys:
-        yield key, item[key], path[key] if isinstance(path, dict) else f"{path}[{key!r}]"
+    return ((key, item[key], f"{path}[{key!r}]") for key in keys)
 
 
-def _walk(item: Any, path: Any) -> Iterator[tuple[str, Any]]:
+def _walk(item: Any, path: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(item, (list, tuple, dict)):
         yield path, item
         return
@@ -184,7 +191,7 @@ def _require_place(path: str, axes: dict[int, str] | None, leaves: Mapping[str, 
             raise UsageError(f"--dynamic {path}: a tensor of {item.dim()} dimensions has no axis {axis}")
 
 
-def _shapes(item: Any, path: Any, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
+def _shapes(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
     """Return what torch.export is to leave open of one argument."""
     if isinstance(item, dict):
         return {key: _shapes(part, inner, dynamic, dims) for key, part, inner in _parts(item, path)}
