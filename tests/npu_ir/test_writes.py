@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from npu_ir import ConversionError, execute_ir, extract_ir
-from npu_ir.capture import functionalize
+from npu_ir import ConversionError, convert_exported_program, execute_ir, extract_ir
+from npu_ir.capture import retracing
 
 
 class Call(nn.Module):
@@ -141,7 +141,7 @@ def test_giving_a_tensor_of_the_model_another_shape_in_place_is_fine() -> None:
 
 
 def test_a_write_that_pytorch_loses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functionalize, "spell_out_write", lambda node: None)
+    monkeypatch.setattr(retracing, "spell_out_write", lambda node: None)
 
     with pytest.raises(
         ConversionError, match=r"loses what aten\.linalg_matrix_rank\.\w+ writes into 'tensors_1'"
@@ -159,3 +159,73 @@ def test_the_content_of_a_tensor_of_one_element_may_have_any_stride() -> None:
 
     assert torch.equal(execute_ir(graph, (torch.zeros(2),)), torch.ones(2))
     assert "[1.0]" in str(graph)
+
+
+@pytest.fixture
+def misleading_ops() -> Iterator[None]:
+    """Custom ops whose names are those of a pair that they are not: ``bump`` is not what ``bump_`` writes."""
+    with torch.library._scoped_library("npu_ir_misleading", "FRAGMENT") as library:
+        library.define("bump_(Tensor(a!) x) -> Tensor(a!)")
+        library.define("bump(Tensor x) -> Tensor")
+        library.impl("bump_", lambda x: x.add_(1), "CPU")
+        library.impl("bump", lambda x: x - 1, "CPU")
+        library.impl("bump_", lambda x: x, "Meta")
+        library.impl("bump", torch.empty_like, "Meta")
+        yield
+
+
+@pytest.mark.usefixtures("misleading_ops")
+def test_custom_ops_are_not_paired_by_their_names() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        torch.ops.npu_ir_misleading.bump_(y)
+        return y
+
+    with pytest.raises(ConversionError, match=r"a custom \(non-ATen\) operator whose output has alias"):
+        extract_ir(Call(program), (torch.ones(2),))
+
+
+@pytest.fixture
+def increment() -> Iterator[None]:
+    with torch.library._scoped_library("npu_ir_increment", "FRAGMENT") as library:
+        library.define("increment_(Tensor(a!) x, int n) -> ()")
+        library.impl("increment_", add_in_place, "CompositeExplicitAutograd")
+        yield
+
+
+def increment_part(view: Callable[..., Any]) -> Callable[..., Any]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        torch.ops.npu_ir_increment.increment_(view(y), 2)
+        return y
+
+    return function
+
+
+def add_in_place(x: torch.Tensor, n: int) -> None:
+    x.add_(n)
+
+
+@pytest.mark.usefixtures("increment")
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[1:]])
+def test_a_program_that_pytorch_made_functional_is_converted_too(view: Callable[..., Any]) -> None:
+    function = increment_part(view)
+
+    program = torch.export.export(Call(function), (torch.ones(4),)).run_decompositions({})
+    assert "auto_functionalized_v2" in str(program.graph)
+
+    graph = convert_exported_program(program)
+
+    x = torch.arange(4.0)
+    assert torch.equal(execute_ir(graph, (x,)), function(x))
+
+
+@pytest.mark.usefixtures("increment")
+def test_of_views_that_pytorch_made_functional_those_with_strides_of_their_own_are_refused() -> None:
+    function = increment_part(lambda x: x.view(2, 2).t()[1])
+    program = torch.export.export(Call(function), (torch.ones(4),)).run_decompositions({})
+
+    with pytest.raises(
+        ConversionError, match=r"mutation on a view chain of length 2, where view 1 was an as_strided"
+    ):
+        convert_exported_program(program)

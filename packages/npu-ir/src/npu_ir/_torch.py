@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,13 @@ def spec_parts(spec: Any) -> tuple[Any, Any, list[Any]]:
         spec.context,
         list(spec.children() if hasattr(spec, "children") else spec.children_specs),
     )
+
+
+def is_tree_spec(value: Any) -> bool:
+    """Return whether ``value`` describes the structure of a pytree."""
+    from torch.utils import _pytree
+
+    return isinstance(value, _pytree.TreeSpec)
 
 
 def tree_leaves(tree: Any) -> list[Any]:
@@ -197,6 +205,14 @@ def is_functional_call(target: Any) -> bool:
     return isinstance(target, HigherOrderOperator) and target.name() == "auto_functionalized"  # type: ignore[no-untyped-call]
 
 
+def is_functional_call_on_views(target: Any) -> bool:
+    """Return whether an FX node's target calls an op on copies, and says how views of these are made.
+
+    PyTorch's own functionalization leaves such calls of custom ops (torch 2.13).
+    """
+    return isinstance(target, HigherOrderOperator) and target.name() == "auto_functionalized_v2"  # type: ignore[no-untyped-call]
+
+
 def higher_order_op(name: str) -> HigherOrderOperator | None:
     """Return the higher-order operator of this name, such as ``cond``; None if there is none."""
     import torch._higher_order_ops  # registers them
@@ -223,16 +239,15 @@ def is_composite(op: OpOverload) -> bool:
 
 def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
     """Put what a composite op consists of in place of one call of it, in an FX graph of fakes."""
-    from torch._C import DispatchKey
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    op: Any = node.target
+    function = _decomposed(node.target)
     fakes = [item.meta["val"] for item in node.all_input_nodes]
 
     def parts(*tensors: Any) -> Any:
         values = dict(zip(node.all_input_nodes, tensors, strict=True))
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
-        return op._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        return function(*args, **kwargs)
 
     with trial(fakes), torch.no_grad():
         traced = make_fx(parts)(*fakes)
@@ -247,6 +262,15 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
                 _replace(node, torch.fx.map_arg(part.args[0], values.__getitem__))
 
 
+def _decomposed(target: Any) -> Callable[..., Any]:
+    """Return the function of other ops that a composite op is, or a call of an op on copies of what it writes."""
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2_dense
+
+    if is_functional_call_on_views(target):
+        return auto_functionalized_v2_dense
+    return functools.partial(target._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
 def _replace(node: torch.fx.Node, result: Any) -> None:
     """Let readers of ``node`` read ``result``: one node, or one for each of several results."""
     if isinstance(result, torch.fx.Node):
@@ -254,7 +278,7 @@ def _replace(node: torch.fx.Node, result: Any) -> None:
     else:
         for user in list(node.users):
             assert user.target is GETITEM
-            user.replace_all_uses_with(result[user.args[1]])  # type: ignore[index]
+            user.replace_all_uses_with(result[user.args[1]])
             node.graph.erase_node(user)
     node.graph.erase_node(node)
 

@@ -65,7 +65,9 @@ def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     plain: dict[str, torch.Tensor] = {}
     for key, tensor in weights.items():
         if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
-            plain.update(unwrapped({f"{key}.{name}": part for name, part in _torch.wrapped_parts(tensor).items()}))
+            plain.update(
+                unwrapped({f"{key}.{name}": part for name, part in _torch.wrapped_parts(tensor).items()})
+            )
         else:
             plain[key] = tensor
     return plain

@@ -93,6 +93,12 @@ def _types(graph: Graph) -> Iterator[str]:
             yield from (f"%{value.name}: {problem}" for problem in _tensor_type_problems(value.type))
         elif not isinstance(value.type, ScalarType) or value.type.kind not in SCALAR_KINDS:
             yield f"%{value.name} has no type of the IR: {value.type!r}"
+        elif value.type.value is not None and not _is_known_integer(value.type):
+            yield f"%{value.name} is {value.type}: only an int can be known, by an integer or expression"
+
+
+def _is_known_integer(type: ScalarType) -> bool:
+    return type.kind == "int" and (type.value.__class__ is int or isinstance(type.value, Expr))
 
 
 def _tensor_type_problems(type: TensorType) -> Iterator[str]:
@@ -111,19 +117,19 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
 
 
 def _symbols(graph: Graph) -> Iterator[str]:
-    known = set(graph.symbols) if graph.owner is not None else _learned(set(), graph.arguments)
+    known = set(graph.symbols) if graph.owner is not None else set()
+    _learn(known, graph.arguments)
     for constraint in graph.constraints:
         if graph.owner is not None or not constraint.symbols <= known:
             yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
     yield from _unknown_symbols(graph, graph.arguments, known)
     for node in graph.nodes:
-        known = _learned(known, node.outputs)
+        _learn(known, node.outputs)
         yield from _unknown_symbols(graph, node.outputs, known)
 
 
-def _learned(known: set[str], values: Sequence[Value]) -> set[str]:
-    """Return the symbols whose values are known once these values are: each must stand alone somewhere."""
-    known = set(known)
+def _learn(known: set[str], values: Sequence[Value]) -> None:
+    """Add the symbols whose values are known once these values are: sizes tell them, one at a time."""
     sizes = [size for value in values for size in _sizes(value.type) if isinstance(size, Expr)]
     for _ in sizes:
         before = len(known)
@@ -132,8 +138,7 @@ def _learned(known: set[str], values: Sequence[Value]) -> set[str]:
             if len(missing) == 1 and size.solvable(*missing):
                 known |= missing
         if len(known) == before:
-            break
-    return known
+            return
 
 
 def _sizes(type: Any) -> tuple[Any, ...]:

@@ -44,18 +44,21 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
     """Return the symbols that ``graph`` gains with these regions.
 
     Raises:
-        GraphError: A region belongs to another node or is the graph itself, or means something else by
+        GraphError: A region belongs to another node, is given twice or has the graph in it, or means something else by
             a symbol.
     """
     merged = dict(graph.symbols)
+    taken = {id(graph)}
     for argument, region in regions.items():
-        if region.owner is not None or graph in region.graphs():
+        parts = set(map(id, region.graphs()))
+        if region.owner is not None or parts & taken:
             raise GraphError(f"the region {argument!r} belongs to another node", fix="pass a clone of it")
         for name, range in region.symbols.items():
             if merged.setdefault(name, range) != range:
                 raise GraphError(
                     f"symbol {name!r} is in {range} in the region {argument!r}, but in {merged[name]} around it"
                 )
+        taken |= parts
     return merged
 
 

@@ -16,7 +16,13 @@ from npu_ir.capture.functionalize import FunctionalProgram, functionalize
 from npu_ir.capture.program_signature import ProgramSignature, content, require_data
 from npu_ir.capture.provenance import place, provenance_of
 from npu_ir.capture.sizes import Sizes
-from npu_ir.capture.special_calls import DROPPED, operator_with_token, require_convertible, wrapped_body
+from npu_ir.capture.special_calls import (
+    DROPPED,
+    operator_with_token,
+    plain_index,
+    require_convertible,
+    wrapped_body,
+)
 from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_plain
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
@@ -177,6 +183,10 @@ class Converter:
             return None
         if name == READS_PART:
             return part_of_wrapped(node, self.value(node.args[0]))
+        return self._convert_call(node, name)
+
+    def _convert_call(self, node: Node, name: str) -> Any:
+        """Convert what computes something."""
         wrapped = wrapped_body(name, self.value(node.args))
         if wrapped is not None:
             return self._inline(*wrapped)
@@ -190,6 +200,9 @@ class Converter:
         if plain is not None:
             results = self._convert(plain)
             return [None, *(results if isinstance(results, list) else [results])]
+        indexing = plain_index(name, node)
+        if indexing is not None:
+            return self._convert(indexing)
         require_convertible(node, name)
         require_plain(node, [self._values.get(item) for item in node.all_input_nodes])
         return default_conversion(self, node, node.target)  # type: ignore[arg-type]
@@ -224,6 +237,8 @@ class Converter:
         found: Any = module
         for step in str(node.target).split("."):
             found = getattr(found, step)
+        if _torch.is_tree_spec(found):
+            return found
         if isinstance(found, GraphModule):
             found.meta.setdefault("name", str(node.target))
             return found

@@ -61,8 +61,10 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
 
 
 def _needs_tracing(program: ExportedProgram) -> bool:
-    """Whether a program contains autocast or ``torch.func`` transforms, which only tracing again takes apart."""
+    """Whether a program contains what only tracing again takes apart: autocast, ``torch.func``, calls on views."""
     return torch.is_autocast_enabled("cpu") or any(
-        _torch.is_transform(node.target) or is_call_of(node, AUTOCAST_REGION, ENTER_AUTOCAST)
+        _torch.is_transform(node.target)
+        or _torch.is_functional_call_on_views(node.target)
+        or is_call_of(node, AUTOCAST_REGION, ENTER_AUTOCAST)
         for node in nodes(program.graph_module)
     )

@@ -82,7 +82,9 @@ class ProgramSignature:
                 fix="pass tensors and numbers; random numbers come from the default generator",
             )
         if _torch.is_wrapper(node.meta["val"]) and spec.kind is not ExportInputKind.USER_INPUT:
-            return add_parts(node.meta["val"], str(spec.target), functools.partial(self._add_part, spec, node))
+            return add_parts(
+                node.meta["val"], str(spec.target), functools.partial(self._add_part, spec, node)
+            )
         type = self._converter.type(node, node.meta["val"])
         if spec.kind is ExportInputKind.USER_INPUT:
             return self._graph.add_input(node.name, type)

@@ -48,6 +48,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     separate_placeholders(program, prepared, aliases, storages)
     for module in prepared.graph_module.modules():
         if isinstance(module, GraphModule):
+            _spell_out_calls_on_copies(module)
             _expose_aliases(module, aliases, storages)
             _spell_out_writes(module, aliases, storages)
     lift_body_constants(prepared)
@@ -80,6 +81,13 @@ def _targets(node: Node, module: GraphModule) -> list[Node]:
         return written(node)
     inner = (item for body in bodies(node, module) for item in nodes(body))
     return node.all_input_nodes if any(written(item) or hides_a_write(item) for item in inner) else []
+
+
+def _spell_out_calls_on_copies(module: GraphModule) -> None:
+    """Put copies and a call that writes into them in place of what an earlier functionalization made of it."""
+    for node in list(module.graph.nodes):
+        if _torch.is_functional_call_on_views(node.target):
+            _torch.inline_decomposition(module, node)
 
 
 def _expose_aliases(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:

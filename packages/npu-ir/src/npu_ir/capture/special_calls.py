@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
@@ -134,9 +135,24 @@ def operator_with_token(name: str, node: Node) -> Node | None:
     if name != "higher_order.with_effects":
         return None
     _, op, *args = node.args
-    plain = Node(node.graph, node.name, "call_function", op, tuple(args), dict(node.kwargs))  # type: ignore[arg-type]
-    plain.meta = {
-        **node.meta,
-        "val": node.meta["val"][1] if len(node.meta["val"]) == 2 else tuple(node.meta["val"][1:]),
-    }
-    return plain
+    results = node.meta["val"][1:]
+    return _standing_for(node, op, tuple(args), results[0] if len(results) == 1 else tuple(results))
+
+
+def plain_index(name: str, node: Node) -> Node | None:
+    """Return ``x[i, j]`` in a score function of ``flex_attention`` as a call of ``aten.index``; else None.
+
+    PyTorch hides it in an operator of its own, for the sake of gradients (torch 2.13).
+    """
+    if name != "higher_order.flat_apply" or not str(node.args[2]).endswith(".ModIndex"):
+        return None
+    tensor, *indices = node.args[3:]
+    return _standing_for(node, torch.ops.aten.index.Tensor, (tensor, indices), node.meta["val"], "index")
+
+
+def _standing_for(node: Node, op: Any, args: tuple[Any, ...], value: Any, name: str = "") -> Node:
+    """Return an FX node, in no graph, that calls ``op`` in place of ``node``."""
+    made = Node(node.graph, name or node.name, "call_function", op, (), {})
+    made._args, made._kwargs = args, {}  # without making it a user of what it reads
+    made.meta = {**node.meta, "val": value}
+    return made

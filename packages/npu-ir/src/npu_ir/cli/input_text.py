@@ -131,7 +131,8 @@ class _InputParser(Reader):
         assert isinstance(found, TensorType), "a type with a shape is one of a tensor"
         if found.symbols:
             raise self.fail(
-                f"{found} has no sizes yet", fix="give the sizes of an example: --dynamic tells extract which stay open"
+                f"{found} has no sizes yet",
+                fix="give the sizes of an example: --dynamic tells extract which stay open",
             )
         if found.numel * found.dtype.itemsize > _MOST_BYTES:
             raise self.fail(f"there are no tensors of type {found}: they would have more than 2**63 bytes")

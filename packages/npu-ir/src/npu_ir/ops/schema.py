@@ -22,8 +22,15 @@ from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
 Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
 
 HIGHER_ORDER = "higher_order"
-# Where the signature of a control-flow operator names nothing.
-_ARGUMENT_NAMES = {"map_impl": ("f", "xs", "pos_args")}
+# Where the signature names nothing, or Python tells none; ``*`` takes any number.
+_ARGUMENT_NAMES = {
+    "higher_order.map_impl": ("f", "xs", "pos_args"),
+    "builtins.bool": ("x",),
+    "builtins.int": ("x",),
+    "builtins.max": ("*args",),
+    "builtins.min": ("*args",),
+    "math.log": ("*args",),
+}
 
 
 class ArgKind(enum.Enum):
@@ -124,9 +131,9 @@ def schema_of(op: Op) -> OpSchema:
 
 def _signature_of(op: Op) -> OpSchema:
     name = op_type_of(op)
-    named = _ARGUMENT_NAMES.get(name.removeprefix(f"{HIGHER_ORDER}."))
-    if named is not None:
-        args = tuple(SchemaArg(item, ArgKind.PLAIN, False, False) for item in named)
+    if name in _ARGUMENT_NAMES:
+        named = [(item.removeprefix("*"), item.startswith("*")) for item in _ARGUMENT_NAMES[name]]
+        args = tuple(SchemaArg(item, ArgKind.PLAIN, False, many, variadic=many) for item, many in named)
     else:
         signature = inspect.signature(op)
         args = tuple(

@@ -156,7 +156,10 @@ class Reader:
         """Read what stands behind ``int``, if anything: what the number is."""
         if kind.text != "int" or not self.accept("("):
             return None
-        value: Dim = self.expression()
+        start = self.token
+        value = self.expression()
+        if not isinstance(value, (int, Expr)):
+            raise self.fail(f"{value!r} is no integer", start)
         self.expect(")")
         return value
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from npu_ir.node import OpNode, Value
-from npu_ir.viz.captions import (
-    count_caption,
-    op_caption,
-    ops_caption,
-    parameters_caption,
-    printable,
-    weights_caption,
-)
-from npu_ir.viz.diagram import Box, BoxKind, Frame
+from npu_ir.viz.captions import count_caption, ops_caption, parameters_caption, printable
+from npu_ir.viz.diagram import Box, BoxKind, Edge, Frame
+from npu_ir.viz.op_boxes import op_box, relative, weights_of
 from npu_ir.viz.outline import Outline, Part
+from npu_ir.viz.regions import RegionBoxes
 from npu_ir.viz.repeats import is_weight
 from npu_ir.viz.selection import Selection
 
@@ -37,9 +32,21 @@ class NodeBoxes:
         self._first_copy: list[int | None] = [None] * len(self._nodes)
         self._cut = len(self._nodes)
         self._num_boxes = self._num_frames = 0
+        self._regions = RegionBoxes(
+            max(selection.room - len(selection.levels[-1]), 0), new_frame=self._new_frame
+        )
         self.box_of = [""] * len(self._nodes)
         items = [item for part in selection.levels[0] for item in self._items(part, 0, ())]
         self.items: tuple[Box | Frame, ...] = (*items, *self._rest())
+
+    @property
+    def region_edges(self) -> list[Edge]:
+        """The edges inside of regions, and those between a node and its regions."""
+        return self._regions.edges
+
+    def end_of(self, box: str) -> str:
+        """Return where the results of a box come from: of one that is drawn with its regions, another box."""
+        return self._regions.ends.get(box, box)
 
     def reads(self) -> Iterator[tuple[str, Sequence[Value]]]:
         """Yield for each node its box and what the box reads for it.
@@ -74,17 +81,22 @@ class NodeBoxes:
             self._share_boxes(part)
         if level == self._selection.depth or not framed or not items or (len(items) == 1 == part.count):
             return items
-        self._num_frames += 1
-        return [Frame(f"f{self._num_frames - 1}", self._module_title(part, around), tuple(items))]
+        return [Frame(self._new_frame(), self._module_title(part, around), tuple(items))]
 
-    def _boxes(self, part: Part, around: tuple[str, ...]) -> list[Box]:
+    def _new_frame(self) -> str:
+        self._num_frames += 1
+        return f"f{self._num_frames - 1}"
+
+    def _boxes(self, part: Part, around: tuple[str, ...]) -> list[Box | Frame]:
         if self._num_boxes == self._selection.room:
             self._cut = min(self._cut, part.start)
             return []
         id = self._claim(part.start, part.stop)
         nodes = self._nodes[part.start : part.stop]
         if len(nodes) == 1:
-            return [self._op_box(id, nodes[0], part, around)]
+            path, name_weights = self._outline.paths[part.start], self._name_weights
+            box = op_box(id, nodes[0], path, around, name_weights=name_weights, count=part.count)
+            return [self._regions.framed(nodes[0], box, around)]
         return [self._module_box(id, nodes, part, around)]
 
     def _claim(self, start: int, stop: int) -> str:
@@ -106,46 +118,19 @@ class NodeBoxes:
         id = self._claim(self._cut, len(self._nodes))
         return [Box(id, BoxKind.MORE, f"... {missing} more node{'' if missing == 1 else 's'}")]
 
-    def _op_box(self, id: str, node: OpNode, part: Part, around: tuple[str, ...]) -> Box:
-        weights = _weights([node])
-        path = _relative(self._outline.paths[part.start], around)
-        names = f"%{node.outputs[0].name}" if node.outputs else node.name
-        if len(node.outputs) > 1:
-            names += ", ..."
-        details = [printable(f"{path}: {names}" if path else names)]
-        if weights and not self._name_weights:
-            details.append(weights_caption(weights))
-        if part.count > 1:
-            details.append(f"x{part.count}")
-        kind = BoxKind.WEIGHTED if weights else BoxKind.OP
-        return Box(id, kind, op_caption(node.op_type), tuple(details), _tooltip(node))
-
     def _module_box(self, id: str, nodes: Sequence[OpNode], part: Part, around: tuple[str, ...]) -> Box:
         title, ops = self._module_title(part, around), ops_caption(nodes)
         if len(part.path) < self._selection.depth:
             title, ops = ops, f"in {title}" if title else ""
         details = [count_caption(len(nodes), "op"), ops]
         if not self._name_weights:
-            details.append(parameters_caption(_weights(nodes)))
+            details.append(parameters_caption(weights_of(nodes)))
         tooltip = printable(".".join(part.path), 400)
         return Box(id, BoxKind.MODULE, title or "all modules", tuple(filter(None, details)), tooltip)
 
     def _module_title(self, part: Part, around: tuple[str, ...]) -> str:
-        title = printable(_relative(part.path, around))
+        title = printable(relative(part.path, around))
         if part.count == 1:
             return title
         last = self._outline.paths[part.start + (part.count - 1) * part.length][len(part.path) - 1]
         return f"{title} ... {printable(last)} (x{part.count})"
-
-
-def _relative(path: tuple[str, ...], around: tuple[str, ...]) -> str:
-    """Return a module path without the modules it is drawn in."""
-    return ".".join(path[len(around) :] if path[: len(around)] == around else path)
-
-
-def _weights(nodes: Sequence[OpNode]) -> list[Value]:
-    return list(dict.fromkeys(value for node in nodes for value in node.inputs if is_weight(value)))
-
-
-def _tooltip(node: OpNode) -> str:
-    return printable(repr(node), 400)

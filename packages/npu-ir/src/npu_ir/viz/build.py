@@ -44,7 +44,7 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
     def source_of(value: Value) -> str | None:
         if value.producer is None:
             return arguments.get(value)
-        return nodes.box_of[outline.program.position[value.producer]]
+        return nodes.end_of(nodes.box_of[outline.program.position[value.producer]])
 
     outputs, updates = output_boxes(graph), update_boxes(graph, source_of)
     return Diagram(
@@ -55,7 +55,7 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
             *_arranged(nodes.items, named, updates),
             *(group.box for group in outputs),
         ),
-        tuple(_edges(nodes, [*outputs, *updates], source_of)),
+        (*_edges(nodes, [*outputs, *updates], source_of), *nodes.region_edges),
     )
 
 
@@ -113,7 +113,12 @@ def _edges(
 
 
 def _summary(graph: Graph, outline: Outline, selection: Selection) -> str:
-    parts = [count_caption(len(graph), "node"), parameters_caption(graph.parameters.values())]
+    in_regions = sum(len(part) for part in graph.graphs()) - len(graph)
+    parts = [
+        count_caption(len(graph), "node"),
+        f"{in_regions} more in regions" if in_regions else "",
+        parameters_caption(graph.parameters.values()),
+    ]
     if selection.depth < outline.last_level and len(graph):
         parts.append(f"modules opened to depth {selection.depth}")
     return ", ".join(filter(None, parts))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+
+import torch
 
 from npu_ir.node import InputKind, OpNode, Value
 from npu_ir.types import TensorType, Type, dtype_name
@@ -23,8 +26,14 @@ def printable(text: str, max_length: int = _MAX_LENGTH) -> str:
 def type_caption(type: Type) -> str:
     """Return a type as edges show it: ``1x64x56x56 f32``."""
     if not isinstance(type, TensorType):
-        return str(type)
-    return printable(" ".join(filter(None, ("x".join(map(str, type.shape)), dtype_name(type.dtype)))))
+        return printable(str(type))
+    layout = "" if type.layout is torch.strided else str(type.layout).removeprefix("torch.")
+    return printable(" ".join(filter(None, (_sizes(type), dtype_name(type.dtype), layout))))
+
+
+def _sizes(type: TensorType) -> str:
+    """Return ``1x64x56x56``, with room around the signs where a size is an expression: ``batch x 64``."""
+    return (" x " if type.symbols else "x").join(map(str, type.shape))
 
 
 def values_caption(values: Sequence[Value]) -> str:
@@ -46,7 +55,7 @@ def _rounded(count: int) -> str:
 
 def op_caption(op_type: str) -> str:
     """Return an op's name without what most ops share: ``conv2d`` for ``aten.conv2d.default``."""
-    return printable(op_type.removeprefix("aten.").removesuffix(".default"))
+    return printable(op_type.removeprefix("aten.").removeprefix("higher_order.").removesuffix(".default"))
 
 
 def ops_caption(nodes: Iterable[OpNode]) -> str:
@@ -57,6 +66,15 @@ def ops_caption(nodes: Iterable[OpNode]) -> str:
         for op_type, count in counted.most_common(3)
     ]
     return _listed(shown, len(counted))
+
+
+def regions_caption(node: OpNode) -> str:
+    """Return the regions of a node, with the number of their ops: ``true_fn: 2 ops, false_fn: 1 op``."""
+    shown = [
+        f"{argument}: {count_caption(sum(map(len, region.graphs())), 'op')}"
+        for argument, region in node.regions.items()
+    ]
+    return printable(", ".join(shown))
 
 
 def weights_caption(weights: Sequence[Value]) -> str:
@@ -76,9 +94,8 @@ def names_caption(values: Sequence[Value]) -> str:
 
 def parameters_caption(weights: Iterable[Value]) -> str:
     """Return how many numbers the parameters among ``weights`` hold; "" for none."""
-    count = sum(
-        value.type.numel for value in weights if isinstance(value.type, TensorType) and _is_parameter(value)
-    )
+    types = [value.type for value in weights if isinstance(value.type, TensorType) and _is_parameter(value)]
+    count = sum(math.prod(type.sizes) for type in types if not type.symbols)
     return count_caption(count, "parameter") if count else ""
 
 
@@ -92,7 +109,7 @@ def _last_name(value: Value) -> str:
 
 def _shape(type: Type) -> str:
     if isinstance(type, TensorType) and type.shape:
-        return printable("x".join(map(str, type.shape)))
+        return printable(_sizes(type))
     return type_caption(type)
 
 

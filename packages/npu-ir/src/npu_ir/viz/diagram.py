@@ -46,12 +46,12 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A module drawn around its parts.
+    """A module drawn around its parts, a node around its regions, or a region around its nodes.
 
     Attributes:
         id: Unique in its diagram.
-        title: The module, and how often it repeats.
-        items: At least two.
+        title: The module, and how often it repeats; the node; or the argument that the region fills.
+        items: At least two, or one of a region.
     """
 
     id: str

@@ -69,4 +69,5 @@ def _same_op(left: OpNode, right: OpNode) -> bool:
         and [value.type for value in left.outputs] == [value.type for value in right.outputs]
         and left.attrs.keys() == right.attrs.keys()
         and all(same_literal(left.attrs[name], right.attrs[name]) for name in left.attrs)
+        and dict(left.regions) == dict(right.regions)
     )

@@ -65,7 +65,9 @@ def run(options: argparse.Namespace) -> None:
     graph = load_ir(options.file)
     weights, origin = choose_weights(graph, options)
     generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes)
+    call = graph_arguments(
+        graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
+    )
     interpreter = Interpreter(graph, weights)
     torch.manual_seed(options.seed)
     start = time.perf_counter()

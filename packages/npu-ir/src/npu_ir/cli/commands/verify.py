@@ -53,7 +53,9 @@ def run(options: argparse.Namespace) -> int:
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     graph = load_ir(options.file)
     generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes)
+    call = graph_arguments(
+        graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
+    )
     torch.manual_seed(options.seed)
     model = factory.make_model(options.factory, train=options.train)
     weights = None if options.weights is None else load_weights(options.weights, graph)

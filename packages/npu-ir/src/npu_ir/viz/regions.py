@@ -1,0 +1,105 @@
+"""The frames of the regions of a node: the branches of a condition, the body of a loop."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from npu_ir.node import OpNode, Value
+from npu_ir.viz.captions import printable, regions_caption, type_caption, values_caption
+from npu_ir.viz.diagram import Box, BoxKind, Edge, Frame
+from npu_ir.viz.op_boxes import op_box
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
+_MAX_DEPTH = 6
+_MAX_LINES = 3
+
+
+class RegionBoxes:
+    """What is drawn of the regions in a graph.
+
+    A frame holds the box of the node that owns them, a frame for each region, and a box for the results of
+    the node. What a region gets comes from the first box; what it returns goes through a box of its own to
+    the last one.
+
+    Args:
+        room: The most boxes for nodes of regions.
+        new_frame: Makes the ids of frames.
+
+    Attributes:
+        edges: Inside of regions, and between a node and its regions.
+        ends: For the box of a node that is drawn with its regions, the box of its results.
+    """
+
+    def __init__(self, room: int, new_frame: Callable[[], str]) -> None:
+        self.edges: list[Edge] = []
+        self.ends: dict[str, str] = {}
+        self._room = room
+        self._new_frame = new_frame
+        self._num_boxes = 0
+
+    def framed(self, node: OpNode, box: Box, around: tuple[str, ...]) -> Box | Frame:
+        """Return the box of ``node``, in a frame with its regions; without room for them, it names them."""
+        if not node.regions:
+            return box
+        count = sum(len(part) for region in node.regions.values() for part in region.graphs())
+        if count > self._room:
+            return _naming(box, node)
+        self._room -= count
+        return self._opened(node, box, around, 1)
+
+    def _opened(self, node: OpNode, box: Box, around: tuple[str, ...], depth: int) -> Box | Frame:
+        if not node.regions:
+            return box
+        if depth > _MAX_DEPTH:
+            return _naming(box, node)
+        frames = [
+            Frame(self._new_frame(), printable(argument), tuple(self._items(region, box.id, around, depth)))
+            for argument, region in node.regions.items()
+        ]
+        end = Box(self._new_box(), BoxKind.OP, printable(f"results of {node.name}"), _types(node.outputs))
+        self.ends[box.id] = end.id
+        self.edges += [Edge(frame.items[-1].id, end.id) for frame in frames]
+        return Frame(self._new_frame(), printable(node.name), (box, *frames, end))
+
+    def _items(self, region: Graph, owner: str, around: tuple[str, ...], depth: int) -> Iterable[Box | Frame]:
+        sources = dict.fromkeys(region.inputs, owner)
+        for node in region.nodes:
+            module = node.provenance.module
+            path = tuple(module.split(".")) if module else ()
+            box = op_box(self._new_box(), node, path, around)
+            yield self._opened(node, box, around, depth + 1)
+            self._connect(node.inputs, box.id, sources)
+            sources.update(dict.fromkeys(node.outputs, self.ends.get(box.id, box.id)))
+        end = Box(self._new_box(), BoxKind.OUTPUT, "returns", _types(region.outputs))
+        yield end
+        if not any(value in sources for value in region.outputs):
+            self.edges.append(Edge(owner, end.id))
+        self._connect(region.outputs, end.id, sources, type_told=True)
+
+    def _connect(
+        self, values: Iterable[Value], target: str, sources: Mapping[Value, str], *, type_told: bool = False
+    ) -> None:
+        carried: defaultdict[str, dict[Value, None]] = defaultdict(dict)
+        for value in values:
+            if value in sources:
+                carried[sources[value]][value] = None
+        for source, passed in carried.items():
+            self.edges.append(Edge(source, target, "" if type_told else values_caption(list(passed))))
+
+    def _new_box(self) -> str:
+        self._num_boxes += 1
+        return f"r{self._num_boxes - 1}"
+
+
+def _types(values: Sequence[Value]) -> tuple[str, ...]:
+    lines = [type_caption(value.type) for value in values]
+    return tuple(lines if len(lines) <= _MAX_LINES else [*lines[:_MAX_LINES], "..."])
+
+
+def _naming(box: Box, node: OpNode) -> Box:
+    return replace(box, details=(*box.details, regions_caption(node)))
