@@ -22,6 +22,7 @@ TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
 # What each job needs besides the package; versions are in constraints.txt.
 MODELS = ["scikit-learn", "transformers"]
+ARCHITECTURES = ["timm", "torchvision", "transformers"]
 OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
 TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "sybil", *MODELS, *OPINFO]
 LINT = ["ruff"]
@@ -65,6 +66,13 @@ def ops(session: nox.Session) -> None:
     """Run every operator of PyTorch's OpInfo database through the pipe and write the coverage page."""
     install(session, PACKAGE, *OPINFO)
     session.run("python", "-m", "tests.ops.run_all", *session.posargs)
+
+
+@nox.session
+def models(session: nox.Session) -> None:
+    """Run models of transformers, timm and torchvision through the pipe and write the coverage page."""
+    install(session, PACKAGE, *ARCHITECTURES)
+    session.run("python", "-m", "tests.models.run_all", *session.posargs)
 
 
 @nox.session

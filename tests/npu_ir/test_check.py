@@ -12,6 +12,7 @@ import torch
 from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType
 from npu_ir.check import RULES
 from npu_ir.structure import LEAF_STRUCTURE, Structure
+from npu_ir.symbols import Constraint, symbol
 
 F32 = TensorType((2, 3), torch.float32)
 BAD_DTYPE = TensorType((2, 3), "f32")  # type: ignore[arg-type]
@@ -23,7 +24,7 @@ def sample() -> Graph:
     x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
     weight, state = graph.add_parameter("w", F32, aliases=["v"]), graph.add_buffer("s", F32)
     constant = graph.add_constant("c", torch.ones(2, 3))
-    graph.set_call([x], {"n": n})
+    graph.set_call([x, graph.add_input("t", TensorType((graph.add_symbol("s0"), 2), torch.float32))], {"n": n})
     add = graph.insert("aten.add.Tensor", [x, weight], {"alpha": 2}, types=F32, operands=["self", "other"])
     cat = graph.insert(
         "aten.cat.default",
@@ -33,9 +34,17 @@ def sample() -> Graph:
         operands=["tensors[0]", "tensors[1]"],
     )
     graph.insert("custom", [x], types=F32)
+    graph.insert("loop", [x], types=F32, operands=["carried"], regions={"body": body()}, name="loop")
     graph.set_update(state, add.outputs[0])
     graph.set_outputs([cat.outputs[0], 1])
     return graph
+
+
+def body() -> Graph:
+    region = Graph("body")
+    y = region.add_input("y", F32)
+    region.set_outputs([region.insert("aten.relu.default", [y], types=F32).outputs[0]])
+    return region
 
 
 def with_argument(name: str, **changes: object) -> Callable[[Graph], None]:
@@ -64,6 +73,22 @@ def set_attr(node: str, name: str, value: object) -> Callable[[Graph], None]:
 
 def set_type(name: str, type: object) -> Callable[[Graph], None]:
     return lambda graph: setattr(graph.value(name), "_type", type)
+
+
+def in_region(breaks: Callable[[Graph], object]) -> Callable[[Graph], None]:
+    return lambda graph: breaks(graph.node("loop").regions["body"])  # type: ignore[return-value]
+
+
+def require(left: str) -> Callable[[Graph], None]:
+    return lambda graph: graph._constraints.append(Constraint(symbol(left), "==", 2))
+
+
+def give_away_the_region(graph: Graph) -> None:
+    graph.node("loop").regions["body"]._owner = graph.node("add")
+
+
+def count_symbols_apart(region: Graph) -> None:
+    region._symbols = {}
 
 
 def forget_operands(graph: Graph) -> None:
@@ -99,16 +124,35 @@ BROKEN = {
     "types": [
         (set_type("x", "f32"), "%x has no type of the IR: 'f32'"),
         (set_type("x", ScalarType("complex")), "%x has no type of the IR: ScalarType"),  # type: ignore[arg-type]
+        (set_type("n", ScalarType("float", 3)), "%n is float(3): only an int can be known, by an integer or expression"),
+        (set_type("n", ScalarType("int", 2.5)), "%n is int(2.5): only an int can be known"),  # type: ignore[arg-type]
+        (set_type("n", ScalarType("int", True)), "%n is int(True): only an int can be known"),
         (set_type("x", BAD_DTYPE), "%x: 'f32' is no dtype"),
-        (set_type("x", TensorType((2, -3), torch.float32)), "%x: sizes and strides are integers from 0 to 2**63 - 1, not (2, -3)"),
+        (set_type("x", TensorType((2, -3), torch.float32)), "%x: sizes and strides are integers from 0 to 2**63 - 1 or expressions, not (2, -3)"),
         (set_type("x", TensorType((True, 3), torch.float32)), "%x: sizes and strides are integers from 0"),
         (set_type("x", TensorType((2.0, 3), torch.float32)), "%x: sizes and strides are integers from 0"),  # type: ignore[arg-type]
         (set_type("x", TensorType((2**63, 3), torch.float32)), "%x: sizes and strides are integers from 0"),
         (set_type("x", TensorType((2, 3), torch.float32, (3, -1))), "%x: sizes and strides are integers from 0"),
         (set_type("x", TensorType((2, 3), torch.float32, (1,))), "%x: 1 strides for 2 dimensions"),
     ],
+    "symbols": [
+        (set_type("t", TensorType((symbol("s1"), 2), torch.float32)), "%t is f32[s1, 2], but no symbol s1 is declared"),
+        (set_type("t", TensorType((symbol("s0") * symbol("s0"),), torch.float32)), "%t is f32[s0**2], but nothing before tells what s0 is"),
+        (set_type("add", TensorType((symbol("s1"),), torch.float32)), "%add is f32[s1], but no symbol s1 is declared"),
+        (set_type("n", ScalarType("int", symbol("s1"))), "%n is int(s1), but no symbol s1 is declared"),
+        (require("s1"), "the constraint s1 == 2 is not one of sizes of the inputs of a program"),
+        (in_region(require("s0")), "the constraint s0 == 2 is not one of sizes of the inputs of a program"),
+        (in_region(lambda g: setattr(g.value("y"), "_type", TensorType((symbol("s1"),), torch.float32))), "%y is f32[s1], but no symbol s1 is declared"),
+    ],
+    "regions": [
+        (give_away_the_region, "the region 'body' of node 'loop' does not know that it belongs there"),
+        (in_region(count_symbols_apart), "the region 'body' of node 'loop' does not know that it belongs there"),
+        (in_region(lambda g: g.add_parameter("w", F32)), "the region 'body' of node 'loop' has parameters, buffers or updates: pass in"),
+        (in_region(lambda g: g.add_buffer("w", F32)), "the region 'body' of node 'loop' has parameters, buffers or updates"),
+        (in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))), "the region 'body' of node 'loop' has parameters, buffers or updates"),
+    ],
     "attrs": [
-        (set_attr("custom", "a", {"b": 1}), "attribute 'a' of node 'custom': {'b': 1} of type dict is not plain data"),
+        (set_attr("custom", "a", {1: "b"}), "attribute 'a' of node 'custom': {1: 'b'} of type dict is not plain data"),
         (set_attr("custom", "a", (1, 2)), "attribute 'a' of node 'custom' is not plain data: (1, 2)"),
         (set_attr("custom", "a", [torch.Size([1])]), "attribute 'a' of node 'custom' is not plain data"),
     ],
@@ -151,6 +195,7 @@ BROKEN = {
 
 def test_the_sample_keeps_every_rule() -> None:
     sample().check()
+    assert len(list(sample().graphs())) == 2
     assert {value.argument.kind for value in sample().arguments if value.argument is not None} == set(
         InputKind
     )
@@ -176,8 +221,8 @@ def test_a_broken_rule_is_named_with_what_breaks_it(
 
     breaks(graph)
 
-    assert any(problem.startswith(message) for problem in rule.violations(graph))
-    with pytest.raises(GraphError, match="at: graph 'sample', rule '"):
+    assert any(problem.startswith(message) for part in graph.graphs() for problem in rule.violations(part))
+    with pytest.raises(GraphError, match="at: graph '(sample|body)', rule '"):
         graph.check()
 
 

@@ -49,8 +49,8 @@ def test_an_unknown_overload_does_not_become_the_default_one() -> None:
 
 def test_the_schema_is_read_once_per_node(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    bind = execution.bind_arguments
-    monkeypatch.setattr(execution, "bind_arguments", lambda *args: calls.append(args) or bind(*args))
+    bind = execution.bind_node
+    monkeypatch.setattr(execution, "bind_node", lambda *args: calls.append(args) or bind(*args))
     interpreter = Interpreter(extract_ir(Function(lambda x: (x + 1) * x), (randn(2),)))
 
     for _ in range(3):

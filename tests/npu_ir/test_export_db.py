@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 
 import pytest
-import torch
+from torch import randn
 from torch._export.db.case import ExportCase
 from torch._export.db.examples import all_examples
 
-from npu_ir import ConversionError, convert_exported_program, extract_ir
+from npu_ir import ExportError, extract_ir
 from tests.npu_ir.corpus import journey
 from tests.npu_ir.corpus.case import Case, call
 
 EXAMPLES: dict[str, ExportCase] = all_examples()
 
-# By example: what the error says. These need what a graph does not have yet; may the list get shorter.
-REFUSED = {
-    "assume_constant_result": r"aten.item.default returns the number \w+, which is known only at run time",
-    "constrain_as_size_example": r"aten.item.default returns the number \w+, which is known only at run time",
-    "constrain_as_value_example": r"aten.item.default returns the number \w+, which is known only at run time",
-    "cond_closed_over_variable": r"the control-flow op cond has no place in a graph yet",
-    "dynamic_shape_map": r"the control-flow op map_impl has no place in a graph yet",
-}
-# With the dynamic shapes they come with; torch.export itself refuses dynamic_shape_round.
-SYMBOLIC = ("cond_operands", "scalar_output")
+examples = pytest.mark.parametrize("name", sorted(EXAMPLES))
 
-supported = pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - REFUSED.keys()))
+# By example with dynamic shapes: further arguments of other sizes.
+MORE_INPUTS = {
+    "cond_operands": [(randn(5, 2), randn(2)), (randn(9, 2), randn(2))],
+    "scalar_output": [(randn(3, 5),), (randn(3, 9),)],
+}
 
 
 def case_of(example: ExportCase) -> Case:
@@ -39,7 +35,7 @@ def case_of(example: ExportCase) -> Case:
     )
 
 
-@supported
+@examples
 def test_an_example_computes_what_eager_computes(name: str, tmp_path: Path) -> None:
     case = case_of(EXAMPLES[name])
     expected = journey.run_eagerly(case)
@@ -50,7 +46,7 @@ def test_an_example_computes_what_eager_computes(name: str, tmp_path: Path) -> N
     journey.check_execution(case, [graph, graph, loaded], expected)
 
 
-@supported
+@examples
 def test_an_example_on_meta_computes_what_eager_computes(name: str, tmp_path: Path) -> None:
     case = case_of(EXAMPLES[name])
     expected = journey.run_eagerly(case)
@@ -61,20 +57,31 @@ def test_an_example_on_meta_computes_what_eager_computes(name: str, tmp_path: Pa
     journey.check_execution(case, [graph, loaded], expected)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_an_example_that_needs_more_than_a_graph_has_is_refused(name: str) -> None:
+def test_examples_come_with_the_dynamic_shapes_that_are_known_here() -> None:
+    dynamic = {name for name, example in EXAMPLES.items() if example.dynamic_shapes is not None}
+
+    assert dynamic == {*MORE_INPUTS, "dynamic_shape_round"}
+
+
+@pytest.mark.parametrize("name", MORE_INPUTS)
+def test_an_example_with_dynamic_shapes_computes_what_eager_computes(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]
+    case = dataclasses.replace(
+        case_of(example),
+        dynamic_shapes=example.dynamic_shapes,
+        more_inputs=lambda: [call(*copy.deepcopy(args)) for args in MORE_INPUTS[name]],
+    )
+    expected = journey.run_eagerly(case)
 
-    with pytest.raises(ConversionError, match=REFUSED[name]) as caught:
-        extract_ir(example.model, example.example_args, example.example_kwargs)
+    graph = journey.capture_with_weights(case, expected)
+    loaded = journey.check_graph(case, graph, tmp_path)
 
-    assert f"{name}.py:" in str(caught.value)
+    assert graph.symbols
+    journey.check_execution(case, [graph, graph, loaded], expected)
 
 
-@pytest.mark.parametrize("name", SYMBOLIC)
-def test_an_example_with_dynamic_shapes_is_refused(name: str) -> None:
-    example = EXAMPLES[name]
-    program = torch.export.export(example.model, example.example_args, dynamic_shapes=example.dynamic_shapes)
+def test_what_torch_export_refuses_of_the_examples_is_an_export_error() -> None:
+    example = EXAMPLES["dynamic_shape_round"]
 
-    with pytest.raises(ConversionError, match=r"returns a tensor of shape \[.*\]: dimension \d is symbolic"):
-        convert_exported_program(program)
+    with pytest.raises(ExportError, match=r"torch.export cannot capture DynamicShapeRound: .*dim0_x"):
+        extract_ir(example.model, example.example_args, dynamic_shapes=example.dynamic_shapes)

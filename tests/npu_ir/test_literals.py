@@ -63,6 +63,7 @@ def test_every_literal_comes_back_from_its_json(literal: Literal) -> None:
         pytest.param(torch.strided, "strided", id="layout"),
         pytest.param(torch.channels_last, "channels_last", id="memory_format"),
         pytest.param([1, [2.0, None], []], "[1, [2.0, None], []]", id="nested"),
+        pytest.param({"b": 1, "a b": {}}, '{"b": 1, "a b": {}}', id="dict"),
     ],
 )
 def test_a_literal_reads_like_python(literal: Literal, text: str) -> None:
@@ -93,7 +94,8 @@ class Text(str):
     "value",
     [
         pytest.param(torch.ones(1), id="tensor"),
-        pytest.param({"a": 1}, id="dict"),
+        pytest.param({1: "a"}, id="dict_by_number"),
+        pytest.param({Text("a"): 1}, id="dict_by_str_subclass"),
         pytest.param({1}, id="set"),
         pytest.param(b"x", id="bytes"),
         pytest.param(Colour.RED, id="enum"),

@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch import randn
 
-from npu_ir import (
-    ConversionError,
-    NpuError,
-    convert_exported_program,
-    extract_ir,
-)
+from npu_ir import ConversionError, NpuError, extract_ir
 from tests.npu_ir.corpus import refused, refused_state
 from tests.npu_ir.corpus.case import Function, Refusal
 from tests.npu_ir.corpus.dtypes import float64_default
@@ -28,17 +23,6 @@ def test_a_model_without_a_graph_is_refused_with_the_reason(refusal: Refusal) ->
 
     assert isinstance(caught.value, NpuError)
     assert caught.value.fix
-
-
-def test_a_program_exported_with_dynamic_shapes_is_refused() -> None:
-    program = torch.export.export(
-        Function(lambda x: x + 1), (randn(2, 3),), dynamic_shapes=(({0: torch.export.Dim("batch")},),)
-    )
-
-    with pytest.raises(
-        ConversionError, match=r"args_0 returns a tensor of shape \[s\d+, 3\]: dimension 0 is symbolic"
-    ):
-        convert_exported_program(program)
 
 
 def test_an_op_that_follows_the_default_dtype_and_cannot_be_cast_is_refused() -> None:

@@ -238,7 +238,7 @@ def test_an_attribute_called_nan_reads_as_it_is_called() -> None:
         pytest.param("my.op.default", ["a[0]"], {"_tensor_list_sizes": [1, 0]}, "(a[0]=%x0) {_tensor_list_sizes=[1, 0]}", id="unknown_empty_list"),
         pytest.param("my.op.default", ["b[0]", "a"], {"_tensor_list_none_masks": [[False]]}, "(b=?[%x0], a=%x1)", id="unknown_optional"),
         pytest.param("my.op.default", ["a[1]"], {}, "(a[1]=%x0)", id="no_attrs"),
-        pytest.param("my.op.default", ["a[01]", "a[", "[0]", "a[0][1]", "]"], {}, '("a[01]"=%x0, "a["=%x1, "[0]"=%x2, "a[0][1]"=%x3, "]"=%x4)', id="no_index"),
+        pytest.param("my.op.default", ["a[01]", "a[", "[0]", "a[0][1]", "]"], {}, '("a[01]"=%x0, "a["=%x1, "[0]"=%x2, a[0][1]=%x3, "]"=%x4)', id="no_index"),
         pytest.param("my.op.default", ["a", "a"], {}, "(a=%x0, a=%x1)", id="twice"),
     ],
 )  # fmt: skip

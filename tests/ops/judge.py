@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Callable
-from typing import Any, TextIO
-
-import torch
+from typing import Any
 
 from tests.ops.cases import Call, calls_of, operators
-from tests.ops.outcomes import Outcome, Verdict, first_line, judge
+from tests.ops.outcomes import Outcome, first_line
+from tests.ops.pipe import Verdict, judge
+from tests.ops.serving import Say, serve
 from tests.ops.workers import Result
 
 
 def main() -> None:
     """Answer requests until there are no more."""
-    torch.set_num_threads(1)
-    answers = _own_output()
-
-    def say(**event: Any) -> None:
-        answers.write(json.dumps(event) + "\n")
-        answers.flush()
-
     ops = operators()
-    say(event="ready")
-    for line in sys.stdin:
-        request = json.loads(line)
-        judge_operator(ops[request["op"]], request["skip"], say)
-        say(event="done")
+    serve(lambda op, skip, say: judge_operator(ops[op], skip, say))
 
 
-def _own_output() -> TextIO:
-    """Return the standard output; what anything else prints goes to the error output from now on."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return answers
-
-
-def judge_operator(op: Any, skip: int, say: Callable[..., None]) -> None:
+def judge_operator(op: Any, skip: int, say: Say) -> None:
     """Judge the calls of an operator but the first ``skip``, and say what becomes of each."""
     calls = calls_of(op)
     count = 0

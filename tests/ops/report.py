@@ -10,7 +10,8 @@ import torch
 
 from npu_ir.types import dtype_name
 from tests.ops.cases import VARIANTS, dtype_order
-from tests.ops.outcomes import UNINITIALIZED, Outcome
+from tests.ops.outcomes import Outcome
+from tests.ops.pipe import UNINITIALIZED
 from tests.ops.workers import OpResult, Result
 
 _MEANINGS = {

@@ -13,7 +13,7 @@ import torch
 
 import npu_ir
 from npu_ir import ConversionError, Graph
-from tests.ops import outcomes, run_all
+from tests.ops import pipe
 from tests.ops.cases import (
     FUNCTION,
     IN_PLACE,
@@ -27,8 +27,11 @@ from tests.ops.cases import (
 )
 from tests.ops.comparison import first_difference
 from tests.ops.judge import judge_operator
-from tests.ops.outcomes import Outcome, Verdict, execute, judge
+from tests.ops.outcomes import Outcome
+from tests.ops.pipe import Verdict, execute, judge
 from tests.ops.report import format_report
+from tests.ops.run_all import RUN
+from tests.ops.store import Store
 from tests.ops.workers import MOST_CRASHES, OpResult, Pool
 
 SAMPLE = Budget(main={FUNCTION: 2, IN_PLACE: 1, IN_PLACE_INSIDE: 1, OUT: 1}, other={}, dtypes=1)
@@ -162,7 +165,7 @@ def test_zero_differs_from_minus_zero_and_nan_equals_nan() -> None:
 
 
 def test_a_graph_that_its_file_does_not_give_back_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcomes, "saved_and_loaded", lambda graph: Graph("another"))
+    monkeypatch.setattr(pipe, "saved_and_loaded", lambda graph: Graph("another"))
 
     assert judge(call_of("add")) == Verdict(Outcome.FAIL, "file: the loaded graph differs")
 
@@ -288,7 +291,7 @@ for line in sys.stdin:
 
 def run_stand_in(folder: Path, ops: list[str], **settings: Any) -> dict[str, OpResult]:
     results: dict[str, OpResult] = {}
-    pool = Pool(folder, command=(sys.executable, "-c", STAND_IN), **settings)
+    pool = Pool(folder, **{"size": 2, "limit_s": 120.0, **settings}, command=(sys.executable, "-c", STAND_IN))
     pool.run(ops, lambda result: results.update({result.op: result}))
     return results
 
@@ -327,7 +330,7 @@ def test_an_operator_that_always_crashes_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_does_not_start_ends_the_run(tmp_path: Path) -> None:
-    pool = Pool(tmp_path, command=(sys.executable, "-c", "raise SystemExit(3)"))
+    pool = Pool(tmp_path, 2, 120.0, (sys.executable, "-c", "raise SystemExit(3)"))
 
     with pytest.raises(RuntimeError, match="a worker does not start: exit code 3; see .*worker-"):
         pool.run(["good"], lambda result: None)
@@ -349,7 +352,7 @@ def entry(outcome: Outcome, reason: str = "", variant: str = FUNCTION) -> dict[s
 
 def test_a_run_goes_on_behind_what_is_stored(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    store = run_all.Store(path, "code 1")
+    store = Store(path, "code 1")
     store.add(OpResult("add", [entry(Outcome.PASS)]))
     with path.open("a") as file:
         file.write('{"fingerprint": "code 1", "op": "cut sh')
@@ -357,8 +360,8 @@ def test_a_run_goes_on_behind_what_is_stored(tmp_path: Path) -> None:
     store.add(OpResult("mul"))
 
     assert list(store.read()) == ["add", "mul"]
-    assert run_all.Store(path, "code 2").read() == {}
-    assert list(run_all.Store(path, "code 2", any_code=True).read()) == ["add", "mul"]
+    assert Store(path, "code 2").read() == {}
+    assert list(Store(path, "code 2", any_code=True).read()) == ["add", "mul"]
 
 
 def test_the_page_does_not_depend_on_the_order_of_results() -> None:
@@ -421,10 +424,8 @@ def test_the_share_is_100_only_where_nothing_fails() -> None:
 def test_only_a_failure_makes_the_run_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Outcome, status: int
 ) -> None:
-    run_all.Store(tmp_path / "results.jsonl", run_all.fingerprint()).add(
-        OpResult("add", [entry(outcome, "because")])
-    )
+    Store(tmp_path / "results.jsonl", RUN.mark).add(OpResult("add", [entry(outcome, "because")]))
 
-    assert run_all.main(["--report-only", "--build", str(tmp_path)]) == status
+    assert RUN.main(["--report-only", "--build", str(tmp_path)]) == status
     assert ("FAIL add, function float32 #0: because" in capsys.readouterr().out) is (status == 1)
     assert (tmp_path / "op-coverage.md").read_text().startswith("<!-- written by nox -s ops -->")

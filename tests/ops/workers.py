@@ -1,4 +1,4 @@
-"""Worker processes that judge operators: a crash or a hang costs one call, never the run.
+"""Worker processes that judge operators, or models: a crash or a hang costs one call, never the run.
 
 A worker reads ``{"op": name, "skip": count}`` lines and answers with one line per event: each stage
 that begins, each verdict, and the end. What it was doing when it died is thus known. The worker is
@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -111,9 +110,9 @@ class Pool:
     """
 
     folder: Path
-    size: int = 2
-    limit_s: float = 120.0
-    command: tuple[str, ...] = (sys.executable, "-m", "tests.ops.judge")
+    size: int
+    limit_s: float
+    command: tuple[str, ...]
 
     def run(self, ops: Sequence[str], report: Callable[[OpResult], None]) -> None:
         """Judge ``ops``; ``report`` gets each as soon as it is done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,8 @@ class Case:
         id: Shown by pytest.
         build: Returns the model; called under a fixed seed, with ``meta`` as default device too.
         inputs: Returns what it is called with; called under a fixed seed.
+        dynamic_shapes: Which sizes the graph leaves open, as torch.export takes it.
+        more_inputs: Returns further calls, of other sizes or content, that the same graph must take.
         op: An op type that the graph must contain; "" for any.
         under: The surroundings the model is built, captured and run by eager in; a graph is always
             run outside them.
@@ -65,6 +67,8 @@ class Case:
     id: str
     build: Callable[[], nn.Module]
     inputs: Callable[[], Call]
+    dynamic_shapes: Any = None
+    more_inputs: Callable[[], Sequence[Call]] = tuple
     op: str = ""
     under: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     meta_refusal: str = ""
@@ -83,6 +87,10 @@ class Case:
         """Return new inputs, the same at every call."""
         torch.manual_seed(_INPUT_SEED)
         return self.inputs()
+
+    def make_calls(self) -> list[Call]:
+        """Return new inputs of every kind the graph must take, the same at every call."""
+        return [self.make_call(), *self.more_inputs()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +156,9 @@ class Table:
     def function(
         self, id: str, function: Callable[..., Any], inputs: Callable[[], Call], **options: Any
     ) -> None:
-        """Add a model that calls ``function``."""
+        """Add a model that calls ``function``; ``dynamic_shapes`` has one entry for each argument."""
+        if "dynamic_shapes" in options:
+            options["dynamic_shapes"] = {"args": options["dynamic_shapes"]}
         self.module(id, lambda: Function(function), inputs, **options)
 
     def add(self, inputs: Callable[[], Call], **options: Any) -> Callable[[Any], Any]:

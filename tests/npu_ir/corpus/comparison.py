@@ -34,11 +34,28 @@ def _assert_same_leaf(actual: Any, expected: Any, what: str, tolerance: float) -
     assert isinstance(actual, torch.Tensor), f"{what} is {actual!r}, not a tensor"
     assert actual.dtype == expected.dtype, f"{what} has another dtype"
     assert actual.shape == expected.shape, f"{what} has another shape"
+    assert actual.layout is expected.layout, f"{what} has another layout"
+    if expected.layout is not torch.strided:
+        assert_same(_sparse_parts(actual), _sparse_parts(expected), what, tolerance)
+        return
     if tolerance:
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
     elif not same_bits(actual, expected):
         torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
         raise AssertionError(f"{what} differs in its bits (0.0 and -0.0, or kinds of nan)")
+
+
+def _sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the dense tensors that a sparse one consists of."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    by_row = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    compressed = (
+        [tensor.crow_indices(), tensor.col_indices()]
+        if by_row
+        else [tensor.ccol_indices(), tensor.row_indices()]
+    )
+    return [*compressed, tensor.values()]
 
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:

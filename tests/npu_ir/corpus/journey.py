@@ -14,6 +14,8 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree
 
 from npu_ir import Graph, Value, execute_ir, extract_ir, load_ir, parse_ir, save_ir
+from npu_ir.binding import bind_inputs
+from npu_ir.symbol_values import SymbolValues
 from tests.npu_ir.corpus.case import Call, Case
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_ir.corpus.observation import (
@@ -45,13 +47,13 @@ class Eager:
     changes: set[Any]
 
 
-def run_eagerly(case: Case, model: nn.Module | None = None) -> Eager:
-    """Return what ``model`` does; a new one of ``case`` if None.
+def run_eagerly(case: Case, model: nn.Module | None = None, given: Call | None = None) -> Eager:
+    """Return what ``model`` does on ``given``; both are new ones of ``case`` if None.
 
     Without gradients, which a graph does not record: matmul folds its operands otherwise where one of
     them requires gradients, and LSTM runs another kernel where they are recorded (torch 2.13).
     """
-    model, given = (model or case.make_model()).requires_grad_(False), case.make_call()
+    model, given = (model or case.make_model()).requires_grad_(False), given or case.make_call()
     state, inputs = copies(tensors_of(model)), copies(input_tensors(given))
     torch.manual_seed(RUN_SEED)
     with case.under(), torch.no_grad():
@@ -65,7 +67,7 @@ def capture(case: Case, model: nn.Module, given: Call) -> Graph:
     before, tensors = appearance(model), None if _has_no_data(model) else copies(tensors_of(model))
     process = process_state()
     with case.under():
-        graph = extract_ir(model, given.args, given.kwargs)
+        graph = extract_ir(model, given.args, given.kwargs, dynamic_shapes=case.dynamic_shapes)
     assert process_state() == process, "extraction changed a setting of the process"
     assert appearance(model) == before, "extraction changed the model"
     assert tensors is None or not changed(tensors, tensors_of(model)), "extraction changed the weights"
@@ -153,13 +155,32 @@ WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_text, _through_f
 
 
 def check_execution(case: Case, graphs: list[Graph], expected: Eager) -> None:
-    """Run each graph on the weights of the real model, and compare with what eager did."""
+    """Run each graph on the weights of the real model, and compare with what eager did.
+
+    So also for the further calls of ``case``, and for the graph that is specialized to their sizes.
+    """
+    for number, given in enumerate(case.make_calls()):
+        eager = expected if number == 0 else run_eagerly(case, given=given)
+        _check_call(case, graphs, number, eager)
+        if number < 2 and graphs[0].symbols:
+            _check_call(case, [specialized_for(graphs[0], case.make_calls()[number])], number, eager)
+
+
+def specialized_for(graph: Graph, given: Call) -> Graph:
+    """Return ``graph`` for the sizes of these inputs."""
+    symbols = SymbolValues(graph.symbols)
+    bind_inputs(graph, given.args, given.kwargs, symbols)
+    return graph.specialize(symbols.values)
+
+
+def _check_call(case: Case, graphs: list[Graph], number: int, expected: Eager) -> None:
+    """Run each graph on the call of ``case`` with this number."""
     twin = case.make_model()
     weights = twin.state_dict()
     constants = {name: tensor for name, tensor in twin.named_buffers() if name not in weights}
     before = copies(tensors_of(twin))
     for graph in graphs:
-        given = case.make_call()
+        given = case.make_calls()[number]
         torch.manual_seed(RUN_SEED)
         result, mutations = execute_ir(
             graph, given.args, given.kwargs, weights=weights, constants=constants, return_mutations=True
@@ -167,9 +188,8 @@ def check_execution(case: Case, graphs: list[Graph], expected: Eager) -> None:
         assert_same(result, expected.result, "the result", case.tolerance)
         _check_mutations(case, graph, mutations, expected)
         assert not changed(before, tensors_of(twin)), "execution changed the weights"
-        assert not changed(input_tensors(case.make_call()), input_tensors(given)), (
-            "execution changed an input"
-        )
+        untouched = case.make_calls()[number]
+        assert not changed(input_tensors(untouched), input_tensors(given)), "execution changed an input"
 
 
 def _check_mutations(case: Case, graph: Graph, mutations: dict[str, torch.Tensor], expected: Eager) -> None:

@@ -224,19 +224,17 @@ class Signature:
         """Make an input that nothing reads a constant of the call: the graph is then made for ``literal``.
 
         Raises:
-            GraphError: It is no input of this graph, or is still read.
+            GraphError: It is no input of this graph, or is still read, or ``literal`` is not plain data.
         """
         self._require_mine(value)
         if value.argument is None or value.argument.kind is not InputKind.INPUT:
             raise GraphError(f"%{value.name} is no input", fix="erase_argument removes the others")
         self._require_unused(value)
         structure, leaves = self.call
+        fixed = self._leaves(structure, [literal if leaf is value else leaf for leaf in leaves])
         del self._arguments[InputKind.INPUT][value.argument.target]
         del self._values[value.name]
-        self._call = (
-            structure,
-            self._leaves(structure, [literal if leaf is value else leaf for leaf in leaves]),
-        )
+        self._call = structure, fixed
 
     # How it is called and what it gives back
 

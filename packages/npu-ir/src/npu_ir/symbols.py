@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeAlias
@@ -44,6 +44,9 @@ RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 _INFIX = {"floordiv": "//", "truediv": "/"}
 _SORTED = ("max", "min")  # the order of their arguments does not matter, nor does a repetition
 _ROUNDING = ("trunc", "floor", "ceil", "round")
+_OF_TWO = ("floordiv", "truediv", "mod", "pow")
+_MOST_TERMS = 10_000  # a product of more is refused: it could take for ever
+_LARGEST_EXPONENT = 1024
 
 
 @dataclass(frozen=True)
@@ -190,19 +193,19 @@ def call(function: str, *arguments: Number) -> Any:
     """Return ``function`` of these arguments, simplified.
 
     Raises:
-        GraphError: There is no such function.
+        GraphError: There is no such function, it takes another number of arguments, or a power is too large or not real.
         ArithmeticError: The arguments are numbers for which it has no value.
     """
-    if function not in FUNCTIONS:
-        raise GraphError(
-            f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}"
-        )
+    _require_callable(function, arguments)
     if function in _SORTED:
         arguments = _merged(function, arguments)
         if len(arguments) == 1:
             return arguments[0]
     if not any(isinstance(argument, Expr) for argument in arguments):
-        return FUNCTIONS[function](*arguments)
+        found = FUNCTIONS[function](*arguments)
+        if isinstance(found, complex):
+            raise GraphError(f"{function}({', '.join(map(str, arguments))}) is no real number")
+        return found
     if function in _ROUNDING and _is_whole(arguments[0]):
         return arguments[0]
     if function in ("floordiv", "mod"):
@@ -212,6 +215,18 @@ def call(function: str, *arguments: Number) -> Any:
     if function == "pow" and isinstance(arguments[1], int) and 0 <= arguments[1] <= 8:
         return reduce(operator.mul, [arguments[0]] * arguments[1], 1)
     return Expr(((((Call(function, tuple(arguments)), 1),), 1),))
+
+
+def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
+    if function not in FUNCTIONS:
+        raise GraphError(
+            f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}"
+        )
+    wanted = max(len(arguments), 1) if function in _SORTED else 2 if function in _OF_TWO else 1
+    if len(arguments) != wanted:
+        raise GraphError(f"{function} takes {wanted} arguments, got {len(arguments)}")
+    if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
+        raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")
 
 
 def _is_whole(number: Number) -> bool:
@@ -258,7 +273,7 @@ def _call_of(number: Number) -> Call | None:
     return monomial[0][0] if is_plain and isinstance(monomial[0][0], Call) else None
 
 
-def _terms(number: Number) -> Iterable[tuple[Monomial, int | float]]:
+def _terms(number: Number) -> Sequence[tuple[Monomial, int | float]]:
     return number.terms if isinstance(number, Expr) else (((), number),)
 
 
@@ -271,6 +286,8 @@ def _sum(numbers: Iterable[Number]) -> Number:
 
 
 def _multiplied(left: Number, right: Number) -> Number:
+    if len(_terms(left)) * len(_terms(right)) > _MOST_TERMS:
+        raise GraphError(f"an expression is too large: a product of more than {_MOST_TERMS} terms")
     total: dict[Monomial, int | float] = {}
     for left_monomial, left_coefficient in _terms(left):
         for right_monomial, right_coefficient in _terms(right):
@@ -283,14 +300,18 @@ def _multiplied(left: Number, right: Number) -> Number:
 
 
 def _collapsed(total: Mapping[Monomial, int | float]) -> Number:
-    """Return a sum in normal form."""
-    terms = [(monomial, coefficient) for monomial, coefficient in total.items() if coefficient]
+    """Return a sum in normal form: a coefficient that is whole is an integer."""
+    terms = [(monomial, _exact(coefficient)) for monomial, coefficient in total.items() if coefficient]
     if not terms:
         return 0
     if len(terms) == 1 and not terms[0][0]:
         return terms[0][1]
     terms.sort(key=lambda term: (-sum(power for _, power in term[0]), _term(term[0], 1)))
     return Expr(tuple(terms))
+
+
+def _exact(number: int | float) -> int | float:
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def _product(coefficient: int | float, monomial: Monomial, values: Mapping[str, Dim]) -> Number:

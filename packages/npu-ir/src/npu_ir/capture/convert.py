@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir import _torch, plugins
 from npu_ir.capture.default_conversion import default_conversion, flat_results, functional_call_conversion
+from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
 from npu_ir.capture.program_signature import ProgramSignature, content, require_data
 from npu_ir.capture.provenance import place, provenance_of
@@ -73,14 +74,18 @@ class Converter:
         self._replacements = functional.replacements
         self._ties = functional.ties
         self._values: dict[Node, Any] = {}  # what a later reader of the node gets
+        self._written: dict[Node, None] = {}  # placeholders with another content than at the start
         self._converted: dict[Node, Any] = {}
         self._conversions = plugins.registry().table("conversion")
 
     def run(self) -> None:
         """Convert the whole program."""
         signature = ProgramSignature(self, self._program, self._ties)
-        self._values.update(signature.add_arguments())
+        arguments = signature.add_arguments()
+        self._values.update(arguments)
         signature.add_results(self._convert_nodes(self._program.graph_module))
+        for node in self._written:
+            self.graph.set_update(arguments[node], self._values[node])
 
     @property
     def converted(self) -> Mapping[Node, Any]:
@@ -190,10 +195,9 @@ class Converter:
         wrapped = wrapped_body(name, self.value(node.args))
         if wrapped is not None:
             return self._inline(*wrapped)
-        if node in self._replacements:
-            functional, written = self._replacements[node]
-            self._values[written] = default_conversion(self, node, functional)
-            return self._values[written]
+        replacement = self._replacements.get(node)
+        if replacement is not None:
+            return self._replace(replacement)
         if _torch.is_functional_call(node.target):
             return functional_call_conversion(self, node)
         plain = operator_with_token(name, node)
@@ -206,6 +210,15 @@ class Converter:
         require_convertible(node, name)
         require_plain(node, [self._values.get(item) for item in node.all_input_nodes])
         return default_conversion(self, node, node.target)  # type: ignore[arg-type]
+
+    def _replace(self, replacement: Replacement) -> Any:
+        """Convert the functional op that takes the place of one that writes."""
+        results = default_conversion(self, replacement.call, replacement.op)
+        for target, position in replacement.written.items():
+            self._values[target] = results if position is None else results[position]
+            if target.op == "placeholder":
+                self._written[target] = None
+        return results if replacement.own is None else results[replacement.own]
 
     def _registered_conversion(self, node: Node, op_type: str) -> list[Value]:
         entry = self._conversions[op_type]

@@ -1,41 +1,78 @@
-"""Functional ops in place of those that write, where no other tensor that is read later shows the difference."""
+"""Functional ops in place of those that write, where no other tensor that is read later shows the difference.
+
+What is written may be a parameter, buffer or input itself: its last content becomes an update of the graph.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases
 from npu_ir.capture.bodies import nodes
+from npu_ir.capture.stand_in import stand_in
 from npu_ir.capture.writes import fake_arguments, hides_a_write, schema_of_node, tensor_of, written
 from npu_ir.ops.schema import resolve, schema_of
 
 
-def direct_replacements(
-    program: ExportedProgram, aliases: Aliases
-) -> dict[Node, tuple[_torch.OpOverload, Node]] | None:
-    """Return the functional op for every node that writes, and the node it writes; None where that is not enough."""
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What takes the place of an FX node that writes.
+
+    Attributes:
+        call: The FX node to convert, as a call of ``op``: the node itself, or one that stands for it.
+        op: A functional op.
+        written: Which of the results is the new content of what; None for the only result.
+        own: Which of the results the node itself returns, likewise.
+    """
+
+    call: Node
+    op: _torch.OpOverload
+    written: dict[Node, int | None]
+    own: int | None = None
+
+
+def direct_replacements(program: ExportedProgram, aliases: Aliases) -> dict[Node, Replacement] | None:
+    """Return what replaces every node that writes; None where that is not enough to make the program functional."""
+    updatable = {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.USER_INPUT)
+    }
     replacements = {}
     for node in nodes(program.graph_module):
-        if hides_a_write(node):
-            return None
-        targets = written(node)
-        if not targets:
+        if not (hides_a_write(node) or written(node)):
             continue
-        functional = _functional_op(node) if len(targets) == 1 else None
-        if functional is None or not _is_invisible(node, targets[0], aliases):
+        found = _batch_norm(node) if hides_a_write(node) else _single_write(node)
+        if found is None:
             return None
-        replacements[node] = functional, targets[0]
+        for target in found.written:
+            is_argument = target.graph is program.graph and target.name in updatable
+            if not _is_invisible(node, target, aliases, is_argument=is_argument):
+                return None
+        replacements[node] = found
     return replacements
 
 
-def _is_invisible(node: Node, written: Node, aliases: Aliases) -> bool:
-    """Whether nothing but later readers of ``written`` itself can see what ``node`` writes."""
+def _is_invisible(node: Node, written: Node, aliases: Aliases, *, is_argument: bool) -> bool:
+    """Whether nothing but later readers of ``written`` itself can see what ``node`` writes.
+
+    Args:
+        node: What writes.
+        written: What is written.
+        aliases: Of the program.
+        is_argument: ``written`` is a parameter, buffer or input, whose last content the graph tells.
+    """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
         return True  # only the Python object changes, not the memory
-    if aliases.is_from_outside(written):
+    if aliases.is_from_outside(written) and not (
+        is_argument and written.op == "placeholder" and aliases.placeholders_of(written) == [written]
+    ):
         return False
     now = aliases.position[node]
     return all(
@@ -44,6 +81,34 @@ def _is_invisible(node: Node, written: Node, aliases: Aliases) -> bool:
         or all(aliases.position[user] <= now for user in alias.users)
         for alias in aliases.of(written)
     )
+
+
+_BATCH_NORM = torch.ops.aten.batch_norm.default
+_FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
+
+
+def _batch_norm(node: Node) -> Replacement | None:
+    """Return the op that computes new running statistics, which ``batch_norm`` in training mode writes."""
+    if node.target is not _BATCH_NORM or len(node.args) < 8:
+        return None
+    args = tuple(node.args[:8])  # the last one chooses an implementation
+    mean, variance = args[3:5]
+    if not (isinstance(mean, Node) and isinstance(variance, Node)):
+        return None
+    fakes, _ = fake_arguments(args, {})
+    try:
+        with _torch.trial([node.meta["val"]]):
+            results = _FUNCTIONAL_BATCH_NORM(*fakes)
+    except RuntimeError:  # what it gives depends on a size that only running the program tells
+        return None
+    call = stand_in(node, _FUNCTIONAL_BATCH_NORM, args, results)
+    return Replacement(call, _FUNCTIONAL_BATCH_NORM, {mean: 3, variance: 4}, own=0)
+
+
+def _single_write(node: Node) -> Replacement | None:
+    targets = written(node)
+    functional = _functional_op(node) if len(targets) == 1 else None
+    return None if functional is None else Replacement(node, functional, {targets[0]: None})
 
 
 def _functional_op(node: Node) -> _torch.OpOverload | None:
@@ -60,9 +125,10 @@ def _functional_op(node: Node) -> _torch.OpOverload | None:
     if functional is None:
         return None
     candidate = schema_of(functional)
-    same_arguments = [(arg.name, arg.kind) for arg in candidate.args] == [
-        (arg.name, arg.kind) for arg in schema.args
-    ]
+    # The first may have another name: dropout has an input, dropout_ a self.
+    same_arguments = [arg.kind for arg in candidate.args] == [arg.kind for arg in schema.args] and [
+        arg.name for arg in candidate.args[1:]
+    ] == [arg.name for arg in schema.args[1:]]
     if candidate.writes or not same_arguments or not _gives_same_type(node, functional):
         return None
     return functional

@@ -4,10 +4,9 @@ torch.export leaves ``relu_`` and ``add_`` in its program. Two ways lead out:
 
 - *directly* (`direct_replacement`), where no other tensor that is read later can see the change: the
   op's functional form takes its place during conversion. Activations and residual additions are of
-  this kind.
-- *by tracing again* (`retracing`) with PyTorch's functionalization, for everything else: buffers and
-  inputs that are updated, writes through views, autocast regions. It costs about as much as the
-  export itself.
+  this kind, and updates of whole buffers: running statistics, static caches.
+- *by tracing again* (`retracing`) with PyTorch's functionalization, for everything else: writes through
+  views, tied buffers, autocast regions. It costs about as much as the export itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from torch.fx import Node
 from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases
 from npu_ir.capture.bodies import AUTOCAST_REGION, ENTER_AUTOCAST, is_call_of, nodes
-from npu_ir.capture.direct_replacement import direct_replacements
+from npu_ir.capture.direct_replacement import Replacement, direct_replacements
 from npu_ir.capture.model_guard import require_same_types
 from npu_ir.capture.retracing import traced_again
 from npu_ir.capture.write_refusals import require_same_shapes
@@ -33,12 +32,12 @@ class FunctionalProgram:
 
     Attributes:
         program: The program to convert.
-        replacements: For each node that writes in place: its functional op, and the node it writes.
+        replacements: What to convert in place of each node that writes.
         ties: For each placeholder that is the same tensor as an earlier one: that one's name.
     """
 
     program: ExportedProgram
-    replacements: dict[Node, tuple[_torch.OpOverload, Node]] = field(default_factory=dict)
+    replacements: dict[Node, Replacement] = field(default_factory=dict)
     ties: dict[str, str] = field(default_factory=dict)
 
 

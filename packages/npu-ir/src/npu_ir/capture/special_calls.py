@@ -10,6 +10,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
+from npu_ir.capture.stand_in import stand_in
 from npu_ir.errors import ConversionError
 from npu_ir.ops.schema import HIGHER_ORDER, find_op
 
@@ -136,7 +137,7 @@ def operator_with_token(name: str, node: Node) -> Node | None:
         return None
     _, op, *args = node.args
     results = node.meta["val"][1:]
-    return _standing_for(node, op, tuple(args), results[0] if len(results) == 1 else tuple(results))
+    return stand_in(node, op, tuple(args), results[0] if len(results) == 1 else tuple(results))
 
 
 def plain_index(name: str, node: Node) -> Node | None:
@@ -147,12 +148,4 @@ def plain_index(name: str, node: Node) -> Node | None:
     if name != "higher_order.flat_apply" or not str(node.args[2]).endswith(".ModIndex"):
         return None
     tensor, *indices = node.args[3:]
-    return _standing_for(node, torch.ops.aten.index.Tensor, (tensor, indices), node.meta["val"], "index")
-
-
-def _standing_for(node: Node, op: Any, args: tuple[Any, ...], value: Any, name: str = "") -> Node:
-    """Return an FX node, in no graph, that calls ``op`` in place of ``node``."""
-    made = Node(node.graph, name or node.name, "call_function", op, (), {})
-    made._args, made._kwargs = args, {}  # without making it a user of what it reads
-    made.meta = {**node.meta, "val": value}
-    return made
+    return stand_in(node, torch.ops.aten.index.Tensor, (tensor, indices), node.meta["val"], "index")

@@ -92,7 +92,7 @@ class GraphReader:
 
     def _constraint(self, data: Any, place: Place) -> None:
         items = read_items(data, place)
-        if len(items) != 3 or items[1] not in RELATIONS:
+        if len(items) != 3 or type(items[1]) is not str or items[1] not in RELATIONS:
             raise place.error(f"expected two expressions with a relation between them, found {shown(data)}")
         constraint = Constraint(read_dim(items[0], place, 0), items[1], read_dim(items[2], place, 2))
         try:

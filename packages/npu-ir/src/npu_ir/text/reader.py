@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir.errors import ParseError
+from npu_ir.errors import GraphError, ParseError
 from npu_ir.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
 from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
 from npu_ir.symbols import FUNCTIONS, SYMBOL_NAME, Dim, Expr, call, symbol
@@ -186,6 +187,14 @@ class Reader:
 
     def expression(self, first: Any = None) -> Any:
         """Read a sum; ``first`` is its first number, if that is already read."""
+        token = self.token
+        try:
+            return self._sum(first)
+        except (GraphError, OverflowError) as error:
+            message = error.message if isinstance(error, GraphError) else f"too large a number: {error}"
+            raise self.fail(message, token) from error
+
+    def _sum(self, first: Any = None) -> Any:
         total = self._product(first) if first is not None or not self.accept("-") else self._product() * -1
         while True:
             if self.accept("+"):
@@ -214,9 +223,9 @@ class Reader:
 
     def _factor(self) -> Any:
         if self.token.kind == "number":
-            return self.number()
+            return self._finite_number()
         if self.accept("("):
-            inner = self.nested(self.expression)
+            inner = self.nested(self._sum)
             self.expect(")")
             return inner
         token = self.take("word")
@@ -226,7 +235,14 @@ class Reader:
             return symbol(token.text)
         if token.text not in FUNCTIONS:
             raise self.fail(f"{token.text!r} is no function: expected one of {', '.join(FUNCTIONS)}", token)
-        return self._called(token, token.text, *self.nested(lambda: self.sequence(")", self.expression)))
+        return self._called(token, token.text, *self.nested(lambda: self.sequence(")", self._sum)))
+
+    def _finite_number(self) -> int | float:
+        token = self.token
+        number = self.number()
+        if isinstance(number, float) and not math.isfinite(number):
+            raise self.fail(f"{token.text[:40]} is too large a number", token)
+        return number
 
     def _called(self, token: Token, function: str, *arguments: Any) -> Any:
         try:

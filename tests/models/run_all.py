@@ -1,0 +1,46 @@
+"""Run models of transformers, timm and torchvision through the pipe, and write the coverage page.
+
+Results are kept as they come, one line per model; a run that was cut short goes on where it was
+as long as neither the libraries nor the code have changed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+from tests.models.cases import all_cases
+from tests.models.report import format_report
+from tests.ops.running import Run
+from tests.ops.store import fingerprint
+from tests.ops.workers import ROOT, OpResult
+
+LIBRARIES = ("torch", "transformers", "timm", "torchvision")
+
+
+def versions() -> dict[str, str]:
+    """Return the release of each library."""
+    return {library: importlib.metadata.version(library) for library in LIBRARIES}
+
+
+def page(results: list[OpResult]) -> str:
+    """Return the coverage page."""
+    return format_report(versions(), all_cases(), results)
+
+
+RUN = Run(
+    session="models",
+    description=__doc__,
+    things="models",
+    names=lambda: [case.name for case in all_cases()],
+    format_report=page,
+    page=ROOT / "docs" / "reference" / "model-coverage.md",
+    build=ROOT / "build" / "models",
+    mark=fingerprint(Path(__file__).parent, ROOT / "tests" / "ops", versions=versions().values()),
+    command=(sys.executable, "-m", "tests.models.judge"),
+    limit_s=300.0,
+)
+
+if __name__ == "__main__":
+    sys.exit(RUN.main())

@@ -1,0 +1,254 @@
+"""A fixed sample of the model run, and what the run itself promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import npu_ir
+from npu_ir import ConversionError, Graph
+from tests.models import verdicts
+from tests.models.case import Case, Input
+from tests.models.cases_transformers import CASES
+from tests.models.extraction import ExportRefusesError, extract
+from tests.models.report import format_report
+from tests.models.verdicts import DYNAMIC, FORMS, STATIC, judge
+from tests.ops.outcomes import Outcome
+from tests.ops.workers import OpResult
+
+PASS, FAIL = Outcome.PASS.value, Outcome.FAIL.value
+ARCHITECTURES = {case.name: case for case in CASES}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["bert", "mistral", "mixtral", "t5", "vit", "wav2vec2"])
+def test_an_architecture_comes_through_the_pipe(name: str, form: str) -> None:
+    case = ARCHITECTURES[name]
+
+    verdict = judge(case, form)
+
+    assert (verdict.outcome, verdict.reason) == (PASS, "")
+    assert (verdict.same_bits, verdict.max_abs) == (True, 0.0)
+    assert verdict.sizes == (case.varying if form == DYNAMIC else ())
+    assert verdict.copied == ""
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    assert len(ARCHITECTURES) == len(CASES) >= 30
+
+
+# What is told apart
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return x * self.weight
+
+
+class Reading(Scaled):
+    """Reads what a tensor holds while it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = float(torch.full((), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight * self.factor
+
+
+class Deciding(Scaled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x
+
+
+class OfFixedLength(Scaled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + torch.arange(x.shape[1] * int(x.shape[1] == 8))[:1]
+
+
+class Constant(Scaled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(x)
+
+
+def case_of(model: type[torch.nn.Module], *shape: int | str) -> Case:
+    return Case("made up", "here", "other", model, (Input("x", shape or ("batch", 3)),))
+
+
+def changed(results: torch.Tensor) -> torch.Tensor:
+    return results + 0.01
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        pytest.param(
+            lambda results, mutations: (changed(results), mutations), "elements differ", id="values"
+        ),
+        pytest.param(lambda results, mutations: (results.double(), mutations), "got f64", id="dtype"),
+        pytest.param(lambda results, mutations: (results[:1], mutations), "got f32[1, 3]", id="shape"),
+        pytest.param(lambda results, mutations: ((results,), mutations), "structure:", id="structure"),
+        pytest.param(lambda results, mutations: (results, {}), "elements differ", id="lost update"),
+    ],
+)
+def test_a_wrong_result_is_a_failure(wrong: Callable[..., Any], reason: str) -> None:
+    def execute_wrongly(graph: Graph, **call: Any) -> Any:
+        return wrong(*npu_ir.execute_ir(graph, **call))
+
+    verdict = judge(case_of(Scaled), STATIC, execute=execute_wrongly)
+
+    assert verdict.outcome == FAIL
+    assert verdict.reason.startswith("compare: ")
+    assert reason in verdict.reason
+
+
+def test_a_dynamic_graph_is_compared_with_two_sizes() -> None:
+    def execute_wrongly(graph: Graph, kwargs: dict[str, Any], **call: Any) -> Any:
+        results, mutations = npu_ir.execute_ir(graph, kwargs=kwargs, **call)
+        return (results if len(kwargs["x"]) == 2 else changed(results)), mutations
+
+    verdict = judge(case_of(Scaled), DYNAMIC, execute=execute_wrongly)
+
+    assert verdict.reason.startswith("compare, other size: ")
+
+
+def test_a_difference_within_the_tolerance_is_told() -> None:
+    def execute_nearly(graph: Graph, **call: Any) -> Any:
+        results, mutations = npu_ir.execute_ir(graph, **call)
+        return torch.nextafter(results, torch.tensor(9e9)), mutations
+
+    verdict = judge(case_of(Scaled), STATIC, execute=execute_nearly)
+
+    assert verdict.outcome == PASS
+    assert 0 < verdict.max_abs < 1e-6
+    assert (verdict.same_bits, verdict.as_program) == (False, False)
+
+
+def test_a_model_whose_results_say_nothing_is_a_failure() -> None:
+    assert "nothing is compared" in judge(case_of(Constant), STATIC).reason
+
+
+def test_a_graph_that_its_file_does_not_give_back_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "saved_and_loaded", lambda graph: Graph("another"))
+
+    assert judge(case_of(Scaled), STATIC).reason == "file: the loaded graph differs"
+
+
+def test_what_torch_export_refuses_is_named_with_its_reason() -> None:
+    verdict = judge(case_of(Deciding), STATIC)
+
+    assert verdict.outcome == Outcome.EXPORT_REFUSES.value
+    assert verdict.reason.startswith("GuardOnDataDependentSymNode: Could not guard")
+
+
+def test_what_eager_refuses_is_named_with_its_reason() -> None:
+    verdict = judge(case_of(Scaled, "batch", 5), STATIC)
+
+    assert verdict.outcome == Outcome.EAGER_REFUSES.value
+    assert "must match the size" in verdict.reason
+
+
+def test_a_refusal_of_ours_alone_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Graph:
+        raise ConversionError("no")
+
+    monkeypatch.setattr(npu_ir, "extract_ir", refuse)
+
+    verdict = judge(case_of(Scaled), STATIC)
+
+    assert (verdict.outcome, verdict.reason) == (FAIL, "ConversionError: no")
+
+
+def test_sizes_that_torch_export_keeps_fixed_are_named_and_the_others_vary() -> None:
+    class Fixed(Scaled):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight[:1] + (1 if x.shape[1] == 8 else 2)
+
+    verdict = judge(case_of(Fixed, "batch", "sequence"), DYNAMIC)
+
+    assert (verdict.outcome, verdict.sizes) == (PASS, ("batch",))
+    assert list(verdict.refused) == ["batch, sequence"]
+    assert "Constraints violated" in verdict.refused["batch, sequence"]
+
+
+def test_a_model_that_cannot_be_built_on_meta_is_copied_there() -> None:
+    made = extract(case_of(Reading))
+
+    assert "meta" in made.copied
+    assert extract(case_of(Scaled)).copied == ""
+
+
+def test_neither_weights_nor_content_of_arguments_reach_the_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def look(model: torch.nn.Module, args: Any, kwargs: dict[str, Any], **options: Any) -> Graph:
+        seen.extend([*model.parameters(), *model.buffers(), *kwargs.values()])
+        return Graph("seen")
+
+    monkeypatch.setattr(npu_ir, "extract_ir", look)
+    extract(case_of(Scaled))
+
+    assert len(seen) == 3
+    assert all(tensor.is_meta for tensor in seen)
+
+
+def test_the_error_of_torch_export_is_told_from_ours() -> None:
+    with pytest.raises(ExportRefusesError, match="GuardOnDataDependentSymNode"):
+        extract(case_of(Deciding))
+
+
+# The page
+
+
+def entry(call: str, **more: Any) -> dict[str, Any]:
+    verdict = verdicts.Verdict(
+        call, **{"outcome": PASS, "nodes": 4, "export_s": 2.0, "conversion_s": 0.1, **more}
+    )
+    return {name: getattr(verdict, name) for name in verdict.__slots__}
+
+
+def test_the_page_says_what_passes_and_names_the_rest() -> None:
+    cases = [
+        Case(name, "here", "other", Scaled, ()) for name in ("exact", "near", "refused", "crashed", "not run")
+    ]
+    near = {"same_bits": False, "max_abs": 1.5e-7, "copied": "RuntimeError: item on meta"}
+    crash = {"call": STATIC, "outcome": FAIL, "reason": "run: the process ended"}
+    results = [
+        OpResult("near", [entry(STATIC, **near)]),
+        OpResult(
+            "exact", [entry(STATIC), entry(DYNAMIC, sizes=("batch",), refused={"batch, sequence": "of 8"})]
+        ),
+        OpResult(
+            "refused", [entry(STATIC, outcome=Outcome.EXPORT_REFUSES.value, reason="Guard: on u0", nodes=0)]
+        ),
+        OpResult("crashed", [crash]),
+    ]
+
+    page = format_report({"torch": "2.0+cpu"}, cases, results)
+
+    assert "- torch 2.0; on the CPU, one thread" in page
+    assert (
+        "- **here**: 4 models; 2 of the 3 that `torch.export` exports pass with fixed sizes, 1 with dynamic"
+        in page
+    )
+    assert (
+        "ones (0 with all that were tried), 1 fail; 2 of these 3 graphs are equal to eager to the bit" in page
+    )
+    assert "- static graphs: 4 s in `torch.export`, 0 s in conversion; conversion is 5% of export" in page
+    assert "- `refused`, static: export refuses: `Guard: on u0`" in page
+    assert "- `crashed`, static: FAIL: `run: the process ended`" in page
+    assert "- `exact`, batch, sequence: `of 8`" in page
+    assert "- `near`, static: 1.5e-07 absolute" in page
+    assert "- `near`: `RuntimeError: item on meta`" in page
+    assert "| `exact` | other | 0 | 4 / 4 | equal | equal | batch | 2.00 / 2.00 | 5% / 5% |" in page
+    assert "| `near` | other | 0 | 4 | within 1.5e-07 |  |  | 2.00 | 5% |" in page
+    assert "not run" not in page

@@ -1,0 +1,407 @@
+"""Numbers as values: made, computed, read, passed, returned and asserted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import ones, tensor
+from torch.export import Dim
+
+from npu_ir import ExecutionError, Graph, GraphError, ParseError, ScalarType, TensorType, execute_ir, extract_ir, parse_ir
+from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
+from npu_ir.ops.schema import find_op, op_type_of, schema_of
+from npu_ir.symbols import symbol
+from npu_ir.text.parser import parse_type
+from tests.npu_ir.corpus.case import Function
+
+F32 = TensorType((2,), torch.float32)
+
+
+def program(text: str) -> Graph:
+    """Return the graph with this body."""
+    return parse_ir(f"graph g {{\n{text}\n}}")
+
+
+# Types
+
+
+@pytest.mark.parametrize(
+    ("type", "text"),
+    [
+        pytest.param(ScalarType("int"), "int", id="int"),
+        pytest.param(ScalarType("float"), "float", id="float"),
+        pytest.param(ScalarType("bool"), "bool", id="bool"),
+        pytest.param(ScalarType("int", 3), "int(3)", id="known"),
+        pytest.param(ScalarType("int", -3), "int(-3)", id="negative"),
+        pytest.param(ScalarType("int", 2 * symbol("s0") - 1), "int(2*s0-1)", id="expression"),
+    ],
+)
+def test_a_number_has_a_type_that_may_say_what_it_is(type: ScalarType, text: str) -> None:
+    assert str(type) == text
+    assert parse_type(text) == type
+
+
+def test_a_size_fills_in_what_a_number_is() -> None:
+    type = ScalarType("int", 2 * symbol("s0"))
+
+    assert type.symbols == {"s0"}
+    assert type.substitute({"s0": 4}) == ScalarType("int", 8)
+    assert ScalarType("float").substitute({"s0": 4}) == ScalarType("float")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("float(2)", "expected the end of the text, got '\\('", id="float"),
+        pytest.param("int(2.5)", "2.5 is no integer", id="no_integer"),
+        pytest.param("int()", "expected a word, got '\\)'", id="empty"),
+        pytest.param("int(2", "expected '\\)'", id="open"),
+    ],
+)
+def test_text_that_is_no_number_type_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        parse_type(text)
+
+
+# Functions of numbers
+
+BINARY = "add sub mul truediv floordiv mod pow eq ne lt le gt ge and_ or_ xor lshift rshift".split()
+
+
+@pytest.mark.parametrize("name", [f"operator.{name}" for name in BINARY])
+@pytest.mark.parametrize("pair", [(7, 2), (-7, 2), (0, 3)])
+def test_a_binary_operator_computes_what_python_computes(name: str, pair: tuple[int, int]) -> None:
+    expected = getattr(operator, name.partition(".")[2])(*pair)
+    kind = type(expected).__name__
+    both = program(f"input %a: int input %b: int\n%y: {kind} = {name}(a=%a, b=%b) return %y")
+    first = program(f"input %a: int\n%y: {kind} = {name}(a=%a) {{b={pair[1]}}} return %y")
+    second = program(f"input %b: int\n%y: {kind} = {name}(b=%b) {{a={pair[0]}}} return %y")
+
+    results = [execute_ir(both, pair), execute_ir(first, pair[:1]), execute_ir(second, pair[1:])]
+
+    assert [repr(result) for result in results] == [repr(expected)] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "expected"),
+    [
+        pytest.param("operator.neg", 3, -3, id="neg"),
+        pytest.param("operator.abs", -3, 3, id="abs"),
+        pytest.param("operator.not_", 3, False, id="not"),
+        pytest.param("math.ceil", 2.5, 3, id="ceil"),
+        pytest.param("math.floor", -2.5, -3, id="floor"),
+        pytest.param("math.trunc", -2.5, -2, id="trunc"),
+        pytest.param("math.sqrt", 2.0, math.sqrt(2), id="sqrt"),
+        pytest.param("math.log2", 8.0, 3.0, id="log2"),
+        pytest.param("builtins.round", 2.5, 2, id="round"),
+        pytest.param("torch.sym_float", 3, 3.0, id="sym_float"),
+        pytest.param("torch.sym_int", 3.7, 3, id="sym_int"),
+        pytest.param("torch.sym_not", True, False, id="sym_not"),
+    ],
+)
+def test_a_function_of_one_number_computes_what_python_computes(name: str, number: Any, expected: Any) -> None:
+    argument = schema_of(find_op(name)).args[0].name  # type: ignore[arg-type]
+    graph = program(
+        f"input %a: {type(number).__name__}\n"
+        f"%y: {type(expected).__name__} = {name}({argument}=%a) return %y"
+    )
+
+    assert repr(execute_ir(graph, (number,))) == repr(expected)
+
+
+def test_every_function_is_found_by_its_name() -> None:
+    assert len(SCALAR_FUNCTIONS) > 60
+    for name, function in SCALAR_FUNCTIONS.items():
+        assert find_op(name) is function
+        assert SCALAR_FUNCTIONS[op_type_of(function)] is function
+    assert scalar_function_name(len) is None
+    assert scalar_function_name(3) is None
+
+
+def test_every_function_can_be_bound_by_its_signature() -> None:
+    for name, function in SCALAR_FUNCTIONS.items():
+        schema = schema_of(function)
+        assert schema.args, name
+        assert schema.text.startswith(f"{schema.name}(")
+
+
+def test_a_function_that_takes_any_number_of_numbers_gets_them_all() -> None:
+    graph = program(
+        "input %a: int input %b: int\n"
+        "%y: int = torch.sym_sum(args=((%a, 10, %b))) return %y"
+    )
+
+    assert execute_ir(graph, (1, 2)) == 13
+
+
+def test_a_function_that_fails_names_its_node() -> None:
+    graph = program("input %a: int\n%y: int = operator.floordiv(a=%a) {b=0} return %y")
+
+    with pytest.raises(
+        ExecutionError,
+        match=r"operator.floordiv failed: ZeroDivisionError: .*\n  at: node 'y'\n  fix: it was called on 3",
+    ):
+        execute_ir(graph, (3,))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        pytest.param("operator.add(a=%a)", "operator.add needs its argument 'b'", id="missing"),
+        pytest.param("operator.add(a=%a) {b=1, c=2}", "operator.add has no argument 'c'", id="unknown"),
+        pytest.param("operator.add(%a, %a)", "operator.add needs its argument 'a'", id="not_said"),
+    ],
+)
+def test_a_call_of_a_function_that_cannot_be_is_refused(call: str, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        program(f"input %a: int\n%y: int = {call} return %y")
+
+
+def test_a_function_that_returns_another_kind_is_refused() -> None:
+    graph = program("input %a: int\n%y: int = operator.truediv(a=%a) {b=2} return %y")
+
+    with pytest.raises(ExecutionError, match=r"operator.truediv returned 1.5 for %y, which is int in the graph"):
+        execute_ir(graph, (3,))
+
+
+def test_a_number_that_is_not_what_its_type_says_is_refused() -> None:
+    graph = program("symbol n in [0, 9] input %a: int(n)\n%y: int(2*n) = operator.add(a=%a) {b=2} return %y")
+
+    assert execute_ir(graph, (2,)) == 4
+    with pytest.raises(
+        ExecutionError,
+        match=r"operator.add returned 5 for %y, which is int\(2\*n\) in the graph: %y is 5, the graph needs 2\*n, which is 6 \(n is 3 by %a\)",
+    ):
+        execute_ir(graph, (3,))
+
+
+def test_a_number_that_is_fixed_by_its_type_is_checked() -> None:
+    graph = program("input %x: f32[2]\n%y: int(3) = aten.sym_size.int(self=%x) {dim=0} return %y")
+
+    with pytest.raises(ExecutionError, match=r"returned 2 for %y, which is int\(3\) in the graph"):
+        execute_ir(graph, (ones(2),))
+
+
+# Sizes and elements
+
+
+def test_a_size_is_read_by_an_op() -> None:
+    graph = program(
+        "symbol s in [0, 9] input %x: f32[s, 3]\n"
+        "%a: int(s) = aten.sym_size.int(self=%x) {dim=0}\n"
+        "%b: int(3*s) = aten.sym_numel.default(self=%x)\n"
+        "%c: int = aten.sym_stride.int(self=%x) {dim=0}\n"
+        "return (%a, %b, %c)"
+    )
+
+    assert execute_ir(graph, (ones(4, 3),)) == (4, 12, 3)
+
+
+@pytest.mark.parametrize("op", ["aten.item.default", "aten._local_scalar_dense.default"])
+@pytest.mark.parametrize(("content", "kind"), [(tensor(3), "int"), (tensor(2.5), "float"), (tensor(True), "bool")])
+def test_an_element_is_read_as_a_number(op: str, content: torch.Tensor, kind: str) -> None:
+    type = TensorType.of(content)
+    graph = program(f"input %x: {type}\n%y: {kind} = {op}(self=%x) return %y")
+
+    assert repr(execute_ir(graph, (content,))) == repr(content.item())
+
+
+def test_a_symbol_of_an_element_is_known_from_there_on() -> None:
+    graph = program(
+        "symbol u in [0, 5] input %x: i64[]\n"
+        "%n: int(u) = aten.item.default(self=%x)\n"
+        "%y: f32[u, 2] = aten.ones.default() {size=[3, 2], dtype=f32} return (%y, %n)"
+    )
+
+    assert execute_ir(graph, (tensor(3),))[0].shape == (3, 2)
+    with pytest.raises(
+        ExecutionError, match=r"for %y, which is f32\[u, 2\] in the graph: dimension 0 of %y is 3, the graph needs u = 4 \(u is 4 by %n\)"
+    ):
+        execute_ir(graph, (tensor(4),))
+    with pytest.raises(
+        ExecutionError, match=r"aten.item.default returned 6 for %n, .*: %n is 6, the graph was made for u in \[0, 5\]"
+    ):
+        execute_ir(graph, (tensor(6),))
+
+
+# Lists of numbers and values
+
+MIXED = """
+  symbol s in [0, 99]
+  input %x: f32[s, 6]
+  %n: int(s) = aten.sym_size.int(self=%x) {dim=0}
+  %y: f32[s, 2, 3] = aten.view.default(self=%x, size=(%n, -1, 3))
+  return %y
+"""
+
+
+def test_a_list_may_mix_numbers_and_values() -> None:
+    graph = program(MIXED)
+    node = graph.node("y")
+
+    assert node.operands == ("self", "size[0]")
+    assert dict(node.attrs) == {"size": [None, -1, 3]}
+    assert "aten.view.default(self=%x, size=(%n, -1, 3))" in str(graph)
+    assert execute_ir(graph, (ones(5, 6),)).shape == (5, 2, 3)
+
+
+def test_values_may_stand_anywhere_in_nested_lists() -> None:
+    graph = Graph("g")
+    values = [graph.add_input(name, ScalarType("int")) for name in "abc"]
+    graph.insert(
+        "my.op",
+        values,
+        {"tree": [[None, 1], [], [[None], "x"], None], "rest": [1, 2]},
+        types=F32,
+        operands=["tree[0][0]", "tree[2][0][0]", "tree[3]"],
+    )
+
+    text = str(graph)
+
+    assert "my.op(tree=((%a, 1), [], ((%b), \"x\"), %c)) {rest=[1, 2]}" in text
+    assert parse_ir(text) == graph
+
+
+def test_a_none_that_is_no_value_stays_none() -> None:
+    graph = Graph("g")
+    value = graph.add_input("a", ScalarType("int"))
+    graph.insert("my.op", [value], {"l": [None, None, 3]}, types=F32, operands=["l[1]"])
+
+    assert "my.op(l=(None, %a, 3))" in str(graph)
+    assert parse_ir(str(graph)) == graph
+
+
+@pytest.mark.parametrize(
+    ("attrs", "operand"),
+    [
+        pytest.param({"size": [-1]}, "size[1]", id="behind_the_end"),
+        pytest.param({"size": [2, -1]}, "size[0]", id="taken"),
+        pytest.param({"size": 3}, "size[0]", id="no_list"),
+        pytest.param({"size": [None]}, "size[0][0]", id="too_deep"),
+    ],
+)
+def test_a_value_without_a_place_is_refused(attrs: dict[str, Any], operand: str) -> None:
+    graph = Graph("g")
+    x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
+    graph.insert("aten.view.default", [x, n], attrs, types=F32, operands=["self", operand])
+
+    with pytest.raises(
+        GraphError, match=r"node 'view': there is no place for the input 'size"
+    ):
+        graph.check()
+
+
+# Inputs and results
+
+
+def test_numbers_go_in_and_come_out() -> None:
+    graph = program(
+        "input %i: int input %f: float input %b: bool\n"
+        '%y: float = operator.mul(a=%i, b=%f) return ({"y": %y, "b": %b}, [%i, 7])'
+    )
+
+    result = execute_ir(graph, (3, 2.5, True))
+
+    assert repr(result) == repr(({"y": 7.5, "b": True}, [3, 7]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [("int", 1.0), ("int", True), ("int", "1"), ("float", 1), ("bool", 1), ("bool", None)]
+)
+def test_a_number_of_another_kind_is_refused(kind: str, wrong: object) -> None:
+    graph = program(f"input %a: {kind}\nreturn %a")
+
+    with pytest.raises(ExecutionError, match=rf"input %a is {type(wrong).__name__}, the graph needs {kind}\n  at: args\[0\]"):
+        execute_ir(graph, (wrong,))
+
+
+def test_a_number_that_torch_export_leaves_open_is_an_input() -> None:
+    graph = extract_ir(
+        Function(lambda x, n: (x * n, n + 1)), (ones(2), 3), dynamic_shapes={"args": (None, Dim.DYNAMIC)}
+    )
+
+    assert str(graph.inputs[1].type) == "int(s0)"
+    result, number = execute_ir(graph, (ones(2), 9))
+    assert torch.equal(result, ones(2) * 9)
+    assert number == 10
+
+
+# Assertions
+
+
+def checked(x: Any) -> Any:
+    n = x[0].item()
+    torch._check(n > 2)
+    torch._check(n % 2 == 1)
+    return ones(n)
+
+
+def test_an_assertion_is_executed() -> None:
+    graph = extract_ir(Function(checked), (tensor([5]),))
+
+    assert "aten._assert_scalar.default" in {node.op_type for node in graph.nodes}
+    assert torch.equal(execute_ir(graph, (tensor([5]),)), ones(5))
+    with pytest.raises(ExecutionError, match=r"_assert_scalar.default failed: RuntimeError: .*failed for expression .*\n  at: node '_assert"):
+        execute_ir(graph, (tensor([6]),))
+    with pytest.raises(ExecutionError, match=r"%item is 1, the graph was made for u0 in \[3, inf\]"):
+        execute_ir(graph, (tensor([1]),))
+
+
+def test_an_assertion_of_a_tensor_says_its_message() -> None:
+    def function(x: Any) -> Any:
+        torch._assert_async((x > 0).all(), "only positive numbers")
+        return x.sqrt()
+
+    graph = extract_ir(Function(function), (ones(3),))
+
+    assert torch.equal(execute_ir(graph, (ones(3),)), ones(3))
+    with pytest.raises(ExecutionError, match="only positive numbers"):
+        execute_ir(graph, (-ones(3),))
+
+
+def test_a_failed_assertion_says_its_message() -> None:
+    graph = program(
+        "input %n: int\n%ok: bool = operator.gt(a=%n) {b=2}\n"
+        'aten._assert_scalar.default(self=%ok) {assert_msg="three at least"}\n'
+        "return %n"
+    )
+
+    assert execute_ir(graph, (3,)) == 3
+    with pytest.raises(
+        ExecutionError, match=r"aten._assert_scalar.default failed: RuntimeError: three at least\n  at: node '_assert_scalar'"
+    ):
+        execute_ir(graph, (2,))
+
+
+# What torch.export emits, by eager
+
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda n: n + 1 - 2 * n, id="ring"),
+        pytest.param(lambda n: n // 2 * 2 + n % 2, id="division"),
+        pytest.param(lambda n: n / 2 + 0.5, id="float"),
+        pytest.param(lambda n: math.ceil(n / 3) + math.floor(n / 3), id="rounding"),
+        pytest.param(lambda n: round(n / 4), id="round"),
+        pytest.param(lambda n: torch.sym_max(n, 3) + torch.sym_min(n, 5), id="extremes"),
+        pytest.param(lambda n: n**2 + 2, id="power"),
+        pytest.param(lambda n: torch.sym_sqrt(n), id="root"),
+        pytest.param(lambda n: abs(2 - n), id="absolute"),
+        pytest.param(lambda n: -n, id="negative"),
+    ],
+)
+def test_arithmetic_on_a_size_is_that_of_python(function: Callable[[Any], Any]) -> None:
+    graph = extract_ir(
+        Function(lambda x: function(x.shape[0])), (ones(6, 2),), dynamic_shapes={"args": ({0: Dim.AUTO},)}
+    )
+
+    for rows in itertools.chain(range(3, 9), [64]):
+        assert repr(execute_ir(graph, (ones(rows, 2),))) == repr(function(rows))

@@ -1,0 +1,363 @@
+"""Expressions over symbols: a normal form, arithmetic, values, written form."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_ir import GraphError, ParseError
+from npu_ir.symbols import FUNCTIONS, RELATIONS, Constraint, Expr, Range, call, substituted, symbol, symbols_in
+from npu_ir.text.parser import parse_dim
+
+A, B, N = symbol("a"), symbol("b"), symbol("n")
+VALUES = {"a": 7, "b": 3, "n": 12}
+
+
+# The normal form
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        pytest.param(A, "a", id="symbol"),
+        pytest.param(2 * (A + 1), "2*a+2", id="distributed"),
+        pytest.param(A + 1 + A - 3, "2*a-2", id="collected"),
+        pytest.param(1 - A, "-a+1", id="negative"),
+        pytest.param(B * A + A * B, "2*a*b", id="commutative"),
+        pytest.param((A + B) * (A - B), "a**2-b**2", id="product_of_sums"),
+        pytest.param(3 + B + A * A + A, "a**2+a+b+3", id="highest_degree_first"),
+        pytest.param((A + 1) // 2, "(a+1)//2", id="floordiv"),
+        pytest.param((A // 2) // 3, "(a//2)//3", id="nested_floordiv"),
+        pytest.param(2 * (A // 2) + 1, "2*(a//2)+1", id="floordiv_in_a_product"),
+        pytest.param((A // 2) * (A // 2), "(a//2)**2", id="power_of_a_floordiv"),
+        pytest.param(A % 2, "mod(a, 2)", id="mod"),
+        pytest.param(call("truediv", A, -2), "a/(-2)", id="negative_divisor"),
+        pytest.param(call("trunc", 1.5 * A), "trunc(1.5*a)", id="float_coefficient"),
+        pytest.param(call("max", B, 3, A, 5), "max(5, a, b)", id="sorted_arguments"),
+        pytest.param(call("min", call("min", A, 4), 3), "min(3, a)", id="flattened_arguments"),
+        pytest.param(call("pow", A, 2), "a**2", id="power"),
+        pytest.param(call("pow", A, 0.5), "pow(a, 0.5)", id="root"),
+        pytest.param(call("pow", 2, A), "pow(2, a)", id="symbolic_exponent"),
+        pytest.param(call("sqrt", A), "sqrt(a)", id="sqrt"),
+    ],
+)
+def test_an_expression_has_one_written_form_that_is_read_back(expression: Any, text: str) -> None:
+    assert str(expression) == repr(expression) == text
+    assert parse_dim(text) == expression
+    assert str(parse_dim(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        pytest.param(A + B, B + A, id="sum"),
+        pytest.param(2 * (A + 1), A + A + 2, id="distribution"),
+        pytest.param((A + 1) * (A + 1), A * A + 2 * A + 1, id="square"),
+        pytest.param(call("max", A, B), call("max", B, A, B), id="max"),
+        pytest.param((2 * A) // 2, A, id="exact_division"),
+        pytest.param((4 * A + 6) // 2, 2 * A + 3, id="exact_division_of_a_sum"),
+        pytest.param(call("trunc", A + 1), A + 1, id="rounding_of_an_integer"),
+        pytest.param(call("trunc", 2.0 * A), 2 * A, id="whole_float"),
+        pytest.param(1.5 * A + 0.5 * A, 2 * A, id="floats_that_add_up"),
+    ],
+)
+def test_equal_expressions_are_one_and_the_same(left: Expr, right: Expr) -> None:
+    assert left == right
+    assert hash(left) == hash(right)
+    assert str(left) == str(right)
+
+
+@pytest.mark.parametrize(
+    ("found", "number"),
+    [
+        pytest.param(A - A, 0, id="difference"),
+        pytest.param(A + 2 - A, 2, id="only_a_number_left"),
+        pytest.param(A * 0, 0, id="nothing_times"),
+        pytest.param((2 * A) % 2, 0, id="even"),
+        pytest.param(A // A, 1, id="by_itself"),
+        pytest.param(A % A, 0, id="modulo_itself"),
+        pytest.param(call("floordiv", 7, 2), 3, id="numbers"),
+        pytest.param(call("max", 1, 4, 2), 4, id="max_of_numbers"),
+        pytest.param(call("pow", A, 0), 1, id="power_of_nothing"),
+    ],
+)
+def test_an_expression_without_symbols_is_a_number(found: object, number: int) -> None:
+    assert type(found) is int
+    assert found == number
+
+
+def test_a_rounding_function_stays_where_a_division_is_in_it() -> None:
+    assert str(call("ceil", call("truediv", A, 2))) == "ceil(a/2)"
+    assert str(call("round", call("sqrt", A) + 1)) == "round(sqrt(a)+1)"
+
+
+# What is in it
+
+
+def test_the_symbols_of_an_expression_are_known_however_deep_they_are() -> None:
+    expression = call("max", (A + 1) // B, 2) * N + 1
+
+    assert expression.symbols == {"a", "b", "n"}
+    assert symbols_in([expression, 3, None]) == {"a", "b", "n"}
+
+
+def test_only_a_bare_symbol_is_one() -> None:
+    assert A.symbol == "a"
+    assert [expression.symbol for expression in (2 * A, A + 1, A * A, A * B, A // 2)] == [None] * 5
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        pytest.param(2 * A + B, 17, id="sum"),
+        pytest.param(A * A - B, 46, id="power"),
+        pytest.param(A // B, 2, id="floordiv"),
+        pytest.param(1 - A // B, -1, id="negative_term"),
+        pytest.param(A % B, 1, id="mod"),
+        pytest.param(call("max", A, B), 7, id="max"),
+        pytest.param(call("min", A, B, 2), 2, id="min"),
+        pytest.param(call("trunc", 1.5 * A), 10, id="trunc"),
+        pytest.param(call("ceil", call("truediv", A, B)), 3, id="ceil"),
+        pytest.param(call("floor", call("truediv", -1 * A, B)), -3, id="floor"),
+        pytest.param(call("round", call("truediv", A, 2)), 4, id="round_to_even"),
+        pytest.param(call("pow", 2, A), 128, id="pow"),
+        pytest.param(call("trunc", call("sqrt", N)), 3, id="sqrt"),
+    ],
+)
+def test_an_expression_has_the_value_that_python_computes(expression: Expr, expected: int) -> None:
+    assert expression.substitute(VALUES) == expected
+
+
+def test_symbols_without_a_value_stay() -> None:
+    assert str((2 * A + B).substitute({"b": 4})) == "2*a+4"
+    assert str((A // B).substitute({"a": N + 1})) == "(n+1)//b"
+
+
+def test_symbols_are_replaced_at_the_same_time() -> None:
+    assert (A - B).substitute({"a": B, "b": A}) == B - A
+
+
+def test_plain_sizes_and_missing_ones_are_left_alone() -> None:
+    assert substituted(5, VALUES) == 5
+    assert substituted(None, VALUES) is None
+    assert substituted(A, VALUES) == 7
+
+
+@pytest.mark.parametrize(
+    ("expression", "values", "message"),
+    [
+        pytest.param(A // B, {"a": 1, "b": 0}, r"a//b has no value for a = 1, b = 0: ", id="floordiv"),
+        pytest.param(A % B, {"a": 1, "b": 0}, r"mod\(a, b\) has no value for a = 1, b = 0", id="mod"),
+        pytest.param(call("pow", A, 0.5), {"a": -1}, r"pow\(-1, 0.5\) is no real number", id="pow"),
+        pytest.param(call("sqrt", A), {"a": -1}, r"sqrt\(a\) has no value for a = -1: ", id="sqrt"),
+    ],
+)
+def test_an_expression_without_a_value_says_for_what(
+    expression: Expr, values: dict[str, int], message: str
+) -> None:
+    with pytest.raises(GraphError, match=message):
+        expression.substitute(values)
+
+
+@pytest.mark.parametrize(
+    ("expression", "total", "value"),
+    [
+        pytest.param(A, 5, 5, id="symbol"),
+        pytest.param(A - 1, 5, 6, id="offset"),
+        pytest.param(2 * A, 6, 3, id="factor"),
+        pytest.param(2 * A + 1, 7, 3, id="both"),
+        pytest.param(10 - 3 * A, 4, 2, id="negative_factor"),
+        pytest.param(2 * A, 5, None, id="no_integer"),
+        pytest.param(A * A, 4, None, id="power"),
+        pytest.param(A + B, 4, None, id="another_symbol"),
+        pytest.param(A // 2, 4, None, id="function"),
+        pytest.param(B + 1, 4, None, id="not_in_it"),
+    ],
+)
+def test_a_size_tells_the_value_of_its_symbol(expression: Expr, total: int, value: int | None) -> None:
+    assert expression.solve("a", total) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "solvable"),
+    [
+        pytest.param(2 * A + B * B, True, id="sum"),
+        pytest.param(A * B, False, id="product"),
+        pytest.param(A * A, False, id="power"),
+        pytest.param(A + A // 2, False, id="function"),
+    ],
+)
+def test_a_symbol_is_told_by_a_sum_in_which_it_stands_alone(expression: Expr, solvable: bool) -> None:
+    assert expression.solvable("a") is solvable
+
+
+# Random expressions
+
+numbers = st.integers(-5, 5)
+expressions = st.recursive(
+    st.sampled_from([A, B, N]) | numbers,
+    lambda parts: st.one_of(
+        st.tuples(parts, parts).map(lambda pair: pair[0] + pair[1]),
+        st.tuples(parts, parts).map(lambda pair: pair[0] - pair[1]),
+        st.tuples(parts, parts).map(lambda pair: pair[0] * pair[1]),
+        st.tuples(parts, st.integers(1, 4)).map(lambda pair: call("floordiv", *pair)),
+        st.tuples(parts, st.integers(1, 4)).map(lambda pair: call("mod", *pair)),
+        st.tuples(parts, parts).map(lambda pair: call("max", *pair)),
+        st.tuples(parts, parts).map(lambda pair: call("min", *pair)),
+        parts.map(lambda part: call("ceil", call("truediv", part, 2))),
+        parts.map(lambda part: call("trunc", part * 1.5)),
+        parts.map(lambda part: call("floor", part * 1.0)),
+        parts.map(lambda part: call("round", call("truediv", part * 0.25, 3))),
+    ),
+    max_leaves=6,
+)
+sizes = st.fixed_dictionaries({name: st.integers(0, 20) for name in "abn"})
+
+
+@given(expressions)
+def test_every_expression_comes_back_from_its_text(expression: Any) -> None:
+    assert parse_dim(str(expression)) == expression
+    assert str(parse_dim(str(expression))) == str(expression)
+
+
+@given(expressions, sizes)
+def test_every_written_expression_means_the_same_in_python(expression: Any, values: dict[str, int]) -> None:
+    functions = {name: FUNCTIONS[name] for name in ("mod", "pow", "max", "min", "trunc", "floor", "ceil", "round")}
+
+    expected = eval(str(expression), {}, {**functions, **values})  # noqa: S307
+
+    assert substituted(expression, values) == expected
+
+
+@given(expressions, expressions, sizes)
+def test_arithmetic_commutes_with_substitution(left: Any, right: Any, values: dict[str, int]) -> None:
+    first, second = substituted(left, values), substituted(right, values)
+
+    assert substituted(left + right, values) == first + second
+    assert substituted(left - right, values) == first - second
+    assert substituted(left * right, values) == first * second
+
+
+@given(expressions, sizes, st.permutations("abn"))
+def test_symbols_may_be_replaced_one_by_one(
+    expression: Any, values: dict[str, int], order: list[str]
+) -> None:
+    found = expression
+    for name in order:
+        found = substituted(found, {name: values[name]})
+
+    assert found == substituted(expression, values)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a b", "a.b", "-a", "max", "sqrt", "ß"])
+def test_a_name_that_would_not_come_back_is_no_symbol(name: str) -> None:
+    with pytest.raises(GraphError, match=r"cannot be the name of a symbol\n  fix: use an identifier such as 's0'"):
+        symbol(name)
+
+
+def test_an_unknown_function_is_refused_with_those_there_are() -> None:
+    with pytest.raises(GraphError, match="'sin' is no function of an expression\n  fix: use one of floordiv, truediv"):
+        call("sin", A)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "expected a word, got the end of the text", id="empty"),
+        pytest.param("a+", "expected a word, got the end of the text", id="open_sum"),
+        pytest.param("(a", r"expected '\)', got the end of the text", id="open_parenthesis"),
+        pytest.param("a b", "expected the end of the text, got 'b'", id="more"),
+        pytest.param("sin(a)", "'sin' is no function: expected one of floordiv", id="function"),
+        pytest.param("max", "'max' is no symbol", id="function_as_symbol"),
+        pytest.param("a.b", "'a.b' is no symbol", id="dotted"),
+        pytest.param("7//0", r"floordiv\(7, 0\) has no value: ", id="division_by_zero"),
+        pytest.param("mod(7, 0)", r"mod\(7, 0\) has no value: ", id="modulo_zero"),
+        pytest.param("sqrt(1, 2)", "sqrt takes 1 arguments, got 2", id="too_many_arguments"),
+        pytest.param("mod(a)", "mod takes 2 arguments, got 1", id="too_few_arguments"),
+        pytest.param("max()", "max takes 1 arguments, got 0", id="no_arguments"),
+        pytest.param("round(a, 2)", "round takes 1 arguments, got 2", id="digits"),
+        pytest.param("9**999999999", "a power of 999999999 is too large: at most 1024", id="huge_power"),
+        pytest.param("pow(9, 1e9)", "a power of 1000000000.0 is too large", id="huge_float_power"),
+        pytest.param("pow(-8, 0.5)", r"pow\(-8, 0.5\) is no real number", id="not_real"),
+        pytest.param("1e400*a", "1e400 is too large a number", id="infinite"),
+        pytest.param("1.5*10**400*a", "too large a number: ", id="overflow"),
+        pytest.param("(-8)**0.5", "expected an integer, got 0.5", id="complex"),
+        pytest.param("a**1.5", "expected an integer, got 1.5", id="power"),
+        pytest.param("a**b", "expected a number, got 'b'", id="symbolic_power"),
+        pytest.param("1.5", "1.5 is no integer", id="float"),
+        pytest.param('"a"', "expected a word", id="string"),
+        pytest.param("(" * 500 + "a", "nested deeper than", id="deep"),
+    ],
+)
+def test_text_that_is_no_expression_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
+        parse_dim(text)
+
+
+def test_a_product_without_end_is_refused() -> None:
+    many = call("pow", A + B + N + 1, 8)
+
+    with pytest.raises(GraphError, match="an expression is too large: a product of more than 10000 terms"):
+        many * many
+    with pytest.raises(ParseError, match=r"an expression is too large: .*\n  at: line 1, column 1"):
+        parse_dim("((a+b+c+d)**8)**8")
+
+
+# Ranges and constraints
+
+
+@pytest.mark.parametrize(
+    ("range", "text", "inside", "outside"),
+    [
+        pytest.param(Range(), "[0, inf]", [0, 10**9], [-1], id="default"),
+        pytest.param(Range(2, 5), "[2, 5]", [2, 5], [1, 6], id="both_ends"),
+        pytest.param(Range(None, 5), "[-inf, 5]", [-(10**9), 5], [6], id="no_low_end"),
+        pytest.param(Range(None, None), "[-inf, inf]", [-1, 0, 1], [], id="all"),
+    ],
+)
+def test_a_range_has_both_its_ends(range: Range, text: str, inside: list[int], outside: list[int]) -> None:
+    assert str(range) == text
+    assert not range.is_empty
+    assert all(value in range for value in inside)
+    assert not any(value in range for value in outside)
+
+
+def test_a_range_without_values_is_empty() -> None:
+    assert Range(3, 2).is_empty
+    assert not Range(2, 2).is_empty
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_constraint_holds_as_in_python(relation: str) -> None:
+    compare: Callable[[int, int], bool] = RELATIONS[relation]
+    constraint = Constraint(2 * A, relation, B + 1)
+
+    for a, b in itertools.product(range(4), range(6)):
+        assert constraint.holds({"a": a, "b": b}) is compare(2 * a, b + 1)
+    assert str(constraint) == f"2*a {relation} b+1"
+    assert constraint.symbols == {"a", "b"}
+
+
+def test_a_constraint_without_a_value_does_not_hold() -> None:
+    assert not Constraint(A % B, "==", 0).holds({"a": 1, "b": 0})
+    assert not Constraint(0, "!=", A // B).holds({"a": 1, "b": 0})
+
+
+def test_functions_are_those_of_python() -> None:
+    assert FUNCTIONS["floordiv"](-7, 2) == -4
+    assert FUNCTIONS["mod"](-7, 2) == 1
+    assert FUNCTIONS["trunc"](-1.5) == -1
+    assert FUNCTIONS["floor"](-1.5) == -2
+    assert FUNCTIONS["sqrt"](2) == math.sqrt(2)
