@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ def ranges(draw: st.DrawFn) -> Range:
     return Range(low, high) if low is None or high is None or low <= high else Range(high, low)
 
 
-def expressions(symbols: Sequence[str]) -> st.SearchStrategy[Any]:
+@functools.cache
+def expressions(symbols: tuple[str, ...]) -> st.SearchStrategy[Any]:
     """Expressions over these symbols, and integers."""
     numbers = st.integers(-4, 40) | st.sampled_from([2**31, 2**62])
     leaves = numbers | st.sampled_from([symbol(name) for name in symbols]) if symbols else numbers
@@ -48,7 +50,8 @@ def expressions(symbols: Sequence[str]) -> st.SearchStrategy[Any]:
     return st.recursive(leaves, larger, max_leaves=4).filter(lambda found: isinstance(found, (int, Expr)))
 
 
-def open_types(symbols: Sequence[str]) -> st.SearchStrategy[Any]:
+@functools.cache
+def open_types(symbols: tuple[str, ...]) -> st.SearchStrategy[Any]:
     """Types with sizes, strides and numbers over these symbols."""
     sizes = expressions(symbols).filter(lambda size: isinstance(size, Expr) or size >= 0)
     shaped = st.lists(st.tuples(sizes, sizes), max_size=3)
@@ -78,12 +81,12 @@ def open_graphs(draw: st.DrawFn, depth: int = 2, around: Mapping[str, Range] | N
     else:
         for name, range in around.items():
             graph.add_symbol(name, range)
-    types = open_types([*graph.symbols])
+    types = open_types((*graph.symbols,))
     for index in range_of(draw, 2):
         graph.add_input(f"{draw(any_text)}{index}", draw(types))
     if draw(st.booleans()):
         graph.add_constant(draw(any_text), draw(tensors()))
-    for _ in range_of(draw, 3):
+    for _ in range_of(draw, 2):
         _add_node(draw, graph, types, depth)
     leaves = st.sampled_from(graph.values) | literals if graph.values else literals
     graph.set_outputs(draw(trees(leaves)))
@@ -96,7 +99,7 @@ def range_of(draw: st.DrawFn, most: int) -> Any:
 
 def _declare(draw: st.DrawFn, graph: Graph) -> None:
     """Add symbols, each told by an input, and constraints on them."""
-    names = draw(st.lists(symbol_names, unique=True, max_size=3))
+    names = (*draw(st.lists(symbol_names, unique=True, max_size=3)),)
     for index, name in enumerate(names):
         size = graph.add_symbol(name, draw(st.none() | ranges()))
         told = draw(
@@ -119,7 +122,9 @@ def _add_node(draw: st.DrawFn, graph: Graph, types: st.SearchStrategy[Any], dept
         operands, attrs["list"] = _mixed_list(draw, inputs)
     symbols = graph.symbols
     regions = (
-        draw(st.dictionaries(any_text, open_graphs(depth=depth - 1, around=symbols), max_size=2)) if depth else {}
+        draw(st.dictionaries(any_text, open_graphs(depth=depth - 1, around=symbols), max_size=2))
+        if depth and draw(st.integers(0, 2)) == 0
+        else {}
     )
     graph.insert(
         draw(op_types),

@@ -27,6 +27,7 @@ graph Everything {
   symbol d in [-inf, inf]
   require mod(s0, 2) == 0
   require 4*s0 != 8
+  require 1.5*s0 >= 2.5
   input %x: f32[s0, 2*s0+1]
   input %t: f32[s0, 4]@[1, s0]
   input %sparse: f32[s0, 3]@sparse_coo
@@ -74,7 +75,7 @@ def test_a_document_with_symbols_and_regions_fits_the_schema(document: Any) -> N
     VALIDATOR.validate(document)
 
     assert document["symbols"] == {"s0": [2, 64], "u0": [0, None], "d": [None, None]}
-    assert document["constraints"] == [["mod(s0, 2)", "==", 0], ["4*s0", "!=", 8]]
+    assert document["constraints"] == [["mod(s0, 2)", "==", 0], ["4*s0", "!=", 8], ["1.5*s0", ">=", 2.5]]
     assert [row["type"] for row in document["arguments"][:4]] == [
         ["f32", ["s0", "2*s0+1"]],
         ["f32", ["s0", 4], [1, "s0"]],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npu_ir import Graph, GraphError, NpuError, SerializationError, format_ir, load_ir, parse_ir, save_ir
 from tests.npu_ir.random_open_graphs import constants_by_target, open_graphs
 
-slow = settings(max_examples=150, suppress_health_check=[*HealthCheck])
+slow = settings(max_examples=50, suppress_health_check=[*HealthCheck])
 
 
 def has_ambiguous_constants(graph: Graph) -> bool:

@@ -17,6 +17,8 @@ from npu_ir.viz.build import build_diagram
 from npu_ir.viz.captions import type_caption
 from npu_ir.viz.diagram import Box, Diagram, Frame
 from npu_ir.viz.repeats import Program
+from tests.npu_ir.corpus.case import Case
+from tests.npu_ir.corpus.control_flow import CASES
 
 FORMS = [
     pytest.param(to_mermaid, id="mermaid"),
@@ -245,3 +247,18 @@ def test_a_model_with_a_loop_is_drawn(form: Callable[..., str]) -> None:
 
     assert "combine_fn" in drawn
     assert "results of scan" in drawn
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in [*CASES][::4]])
+def test_models_with_control_flow_are_drawn_with_or_without_room(case: Case) -> None:
+    call = case.make_call()
+    graph = extract_ir(case.make_model(), call.args, call.kwargs, dynamic_shapes=case.dynamic_shapes)
+
+    small, large = diagram(graph, max_nodes=2), diagram(graph, max_nodes=500)
+
+    titles = {frame.title for frame in large.frames}
+    assert titles >= {argument for node in graph.nodes for argument in node.regions}
+    assert len(large.boxes) == len({box.id for box in large.boxes})
+    assert {edge.source for edge in large.edges} <= {box.id for box in large.boxes}
+    assert len(small.boxes) <= len(large.boxes)
+    assert ElementTree.fromstring(to_svg(graph)).tag.endswith("svg")

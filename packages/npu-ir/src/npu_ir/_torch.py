@@ -341,23 +341,52 @@ _RELATIONS = {
 def size_guards(program: Any, symbols: set[Any]) -> list[tuple[str, Any, Any]]:
     """Return what torch.export assumed of these symbols while it traced: relation, left and right side.
 
-    What follows from the ranges of the symbols alone is left out.
+    What follows from the ranges of the symbols alone is left out. Of an assumption that one of several
+    things holds, that part is returned which held for the example.
+
+    Raises:
+        ValueError: An assumption is no relation between numbers; says which.
     """
     from torch.utils._sympy.value_ranges import bound_sympy
 
     shape_env = _shape_env_of(program)
     if shape_env is None:
         return []
+    has_backed = hasattr(shape_env, "backed_var_to_val")  # where it exists, the other name warns
+    examples = shape_env.backed_var_to_val if has_backed else shape_env.var_to_val
     found = []
     for guard in shape_env.guards:
-        expression = shape_env.replace(guard.expr)
-        relation = _RELATIONS.get(type(expression).__name__)
-        if relation is None or not expression.free_symbols <= symbols:
-            continue
-        truth = bound_sympy(expression, program.range_constraints)
-        if not (truth.is_singleton() and bool(truth.lower)):
-            found.append((relation, *expression.args))
+        for expression in _relations(shape_env.replace(guard.expr), examples):
+            if not expression.free_symbols <= symbols:
+                continue
+            truth = bound_sympy(expression, program.range_constraints)
+            if not (truth.is_singleton() and bool(truth.lower)):
+                found.append((_RELATIONS[type(expression).__name__], *expression.args))
     return found
+
+
+def _relations(expression: Any, examples: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield relations that all hold exactly where ``expression`` does, or in a part of that around the example."""
+    kind = type(expression).__name__
+    if kind in _RELATIONS:
+        yield expression
+    elif kind == "And":
+        for part in expression.args:
+            yield from _relations(part, examples)
+    elif kind == "Or":
+        held = [part for part in expression.args if part.xreplace(dict(examples)) == True]  # noqa: E712 - SymPy's
+        if not held:
+            raise ValueError(expression)
+        yield from _relations(held[0], examples)
+    elif kind != "BooleanTrue":
+        raise ValueError(expression)
+
+
+def is_number_of_float(symbol: Any) -> bool:
+    """Return whether a SymPy symbol stands for a float."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    return bool(symbol_is_type(symbol, (SymT.FLOAT, SymT.UNBACKED_FLOAT)))
 
 
 def dim_names(program: Any) -> dict[str, str]:

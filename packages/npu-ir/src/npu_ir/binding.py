@@ -61,15 +61,21 @@ def bind_weights(
 
 
 def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return weights with tensors of wrapper subclasses taken apart: ``w`` becomes ``w.q`` and ``w.scale``."""
+    """Return weights with tensors of wrapper subclasses taken apart: ``w`` becomes ``w.q`` and ``w.scale``.
+
+    Raises:
+        WeightError: A tensor is given on its own and as a part of another.
+    """
     plain: dict[str, torch.Tensor] = {}
     for key, tensor in weights.items():
+        found = {key: tensor}
         if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
-            plain.update(
-                unwrapped({f"{key}.{name}": part for name, part in _torch.wrapped_parts(tensor).items()})
-            )
-        else:
-            plain[key] = tensor
+            parts = _torch.wrapped_parts(tensor).items()
+            found = unwrapped({f"{key}.{name}": part for name, part in parts})
+        twice = sorted(found.keys() & plain.keys())
+        if twice:
+            raise WeightError(f"the weight {twice[0]!r} is given twice: on its own, and as a part of another")
+        plain.update(found)
     return plain
 
 
@@ -152,10 +158,11 @@ def _require_sizes(
     sizes = [size for value, item in bound.items() for size in sizes_of(value.name, value.type, item)]
     misfit = symbols.fit(sizes)
     if misfit is not None:
-        spot, problem = misfit
-        raise ExecutionError(f"{spot_text(spot)} {problem}", where=places[spot[0]], fix=fix)
+        raise ExecutionError(f"{spot_text(misfit[0])} {misfit[1]}", where=places[misfit[0][0]], fix=fix)
     for value, item in bound.items():
-        symbols.learn_strides(value.type, item)
+        misfit = symbols.learn_strides(value.name, value.type, item)
+        if misfit is not None:
+            raise ExecutionError(f"{spot_text(misfit[0])} {misfit[1]}", where=places[value.name], fix=fix)
     for constraint in graph.constraints:
         if constraint.symbols <= symbols.values.keys() and not constraint.holds(symbols.values):
             values = ", ".join(f"{name} is {symbols.values[name]}" for name in sorted(constraint.symbols))

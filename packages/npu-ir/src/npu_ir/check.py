@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from npu_ir._torch import OpOverload
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
@@ -19,7 +20,7 @@ from npu_ir.ops.arguments import record_problem
 from npu_ir.ops.calls import bind_node
 from npu_ir.ops.schema import find_op, schema_of
 from npu_ir.structure_rules import call_problem, structure_problem
-from npu_ir.symbols import Expr
+from npu_ir.symbols import Expr, is_whole
 from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
 
 if TYPE_CHECKING:
@@ -91,6 +92,9 @@ def _types(graph: Graph) -> Iterator[str]:
     for value in graph.values:
         if isinstance(value.type, TensorType):
             yield from (f"%{value.name}: {problem}" for problem in _tensor_type_problems(value.type))
+            is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
+            if is_weight and value.type.symbols:
+                yield f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
         elif not isinstance(value.type, ScalarType) or value.type.kind not in SCALAR_KINDS:
             yield f"%{value.name} has no type of the IR: {value.type!r}"
         elif value.type.value is not None and not _is_known_integer(value.type):
@@ -110,6 +114,8 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
         numbers = [size for size in sizes if not isinstance(size, Expr)]
         if not all(number.__class__ is int and 0 <= number < _END_OF_SIZES for number in numbers):
             yield f"sizes and strides are integers from 0 to 2**63 - 1 or expressions, not {sizes}"
+        if not all(is_whole(size) for size in sizes):
+            yield f"a size is whole for all values of its symbols, not as in {sizes}"
     if type.strides is not None and type.layout is not torch.strided:
         yield f"a tensor of layout {type.layout} has no strides"
     if type.strides is not None and len(type.strides) != len(type.shape):
@@ -193,6 +199,8 @@ def _schemas(graph: Graph) -> Iterator[str]:
         if op is None:
             continue
         schema = schema_of(op)
+        if node.regions and isinstance(op, OpOverload):
+            yield f"node {node.name!r}: {node.op_type} takes no regions"
         if schema.writes and not schema.runs_on_copies:
             yield f"node {node.name!r}: {node.op_type} changes a tensor in place"
         try:

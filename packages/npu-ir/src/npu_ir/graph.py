@@ -168,6 +168,8 @@ class Graph(Signature):
         for value in node.outputs:
             del self._values[value.name]
         del self._nodes[node.name]
+        for region in node.regions.values():
+            region._owner = None
         node._previous._next, node._next._previous = node._next, node._previous
         node._graph = None
 

@@ -18,7 +18,7 @@ from npu_ir.naming import unique_name
 from npu_ir.node import Argument, InputKind, Value
 from npu_ir.structure import Structure, flatten
 from npu_ir.structure_rules import call_problem, structure_problem
-from npu_ir.symbols import Constraint, Expr, Range, symbol
+from npu_ir.symbols import RELATIONS, Constraint, Expr, Range, symbol
 from npu_ir.types import TensorType, Type
 
 
@@ -123,6 +123,10 @@ class Signature:
         if name in self._symbols:
             raise GraphError(f"graph {self.name!r} already has a symbol {name!r}")
         range = range or Range()
+        if not all(end is None or type(end) is int for end in (range.low, range.high)):
+            raise GraphError(
+                f"the ends of a range are integers or None, not {range.low!r} and {range.high!r}"
+            )
         if range.is_empty:
             raise GraphError(f"no value is in the range {range} of symbol {name!r}")
         self._symbols[name] = range
@@ -134,6 +138,12 @@ class Signature:
         Raises:
             GraphError: It names a symbol that is not declared, or none at all.
         """
+        if constraint.relation not in RELATIONS or not all(
+            isinstance(side, (int, float, Expr)) for side in (constraint.left, constraint.right)
+        ):
+            raise GraphError(
+                f"{constraint} is no constraint", fix=f"put one of {', '.join(RELATIONS)} between sizes"
+            )
         unknown = sorted(constraint.symbols - self._symbols.keys())
         if unknown or not constraint.symbols:
             raise GraphError(

@@ -54,17 +54,18 @@ class SymbolValues:
             pending = later
         return None
 
-    def learn_strides(self, type: Type, actual: object) -> None:
-        """Find the values of symbols that only a stride tells, from a tensor that has the type."""
+    def learn_strides(self, name: str, type: Type, actual: object) -> tuple[Spot, str] | None:
+        """Find the values of symbols that only a stride of a tensor tells; return what is wrong, as `fit` does."""
         if not isinstance(type, TensorType) or type.strides is None or type.symbols <= self.values.keys():
-            return
-        for wanted, stride in zip(type.strides, actual.stride(), strict=True):  # type: ignore[attr-defined]
+            return None
+        for axis, wanted in enumerate(type.strides):
             known = substituted(wanted, self.values)
-            if isinstance(known, Expr) and len(known.symbols) == 1:
-                (name,) = known.symbols
-                value = known.solve(name, stride)
-                if value is not None:
-                    self.values[name] = value
+            if isinstance(known, Expr) and len(known.symbols) == 1 and known.solvable(*known.symbols):
+                spot = f"{name}'s stride {axis}", None
+                problem = self._learn(spot, wanted, actual.stride(axis), known.symbols)  # type: ignore[attr-defined]
+                if problem is not None:
+                    return spot, problem
+        return None
 
     def _learn(self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str]) -> str | None:
         if not isinstance(wanted, Expr):

@@ -31,6 +31,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor": math.floor,
     "ceil": math.ceil,
     "round": round,
+    "bitand": operator.and_,
+    "bitor": operator.or_,
+    "bitxor": operator.xor,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
     "sqrt": math.sqrt,
 }
 RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -44,9 +49,11 @@ RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 _INFIX = {"floordiv": "//", "truediv": "/"}
 _SORTED = ("max", "min")  # the order of their arguments does not matter, nor does a repetition
 _ROUNDING = ("trunc", "floor", "ceil", "round")
-_OF_TWO = ("floordiv", "truediv", "mod", "pow")
+_OF_TWO = ("floordiv", "truediv", "mod", "pow", "bitand", "bitor", "bitxor", "lshift", "rshift")
+_OF_ONE_OR_TWO = ("round",)  # the second is the number of digits behind the point
 _MOST_TERMS = 10_000  # a product of more is refused: it could take for ever
 _LARGEST_EXPONENT = 1024
+_MOST_BITS = 4096
 
 
 @dataclass(frozen=True)
@@ -202,11 +209,12 @@ def call(function: str, *arguments: Number) -> Any:
         if len(arguments) == 1:
             return arguments[0]
     if not any(isinstance(argument, Expr) for argument in arguments):
+        _require_small(function, arguments)
         found = FUNCTIONS[function](*arguments)
         if isinstance(found, complex):
             raise GraphError(f"{function}({', '.join(map(str, arguments))}) is no real number")
         return found
-    if function in _ROUNDING and _is_whole(arguments[0]):
+    if function in _ROUNDING and len(arguments) == 1 and is_whole(arguments[0]):
         return arguments[0]
     if function in ("floordiv", "mod"):
         exact = _divided(arguments[0], arguments[1])
@@ -223,31 +231,59 @@ def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
             f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}"
         )
     wanted = max(len(arguments), 1) if function in _SORTED else 2 if function in _OF_TWO else 1
-    if len(arguments) != wanted:
+    if len(arguments) != wanted and not (function in _OF_ONE_OR_TWO and len(arguments) == 2):
         raise GraphError(f"{function} takes {wanted} arguments, got {len(arguments)}")
     if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
         raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")
 
 
-def _is_whole(number: Number) -> bool:
-    """Whether rounding changes nothing: no float is in it, and no division but a whole one."""
+def bounded(number: Number) -> Number:
+    """Return a number of an expression as it is.
+
+    Raises:
+        GraphError: It has more bits than Python is willing to write.
+    """
+    if isinstance(number, int) and number.bit_length() > _MOST_BITS:
+        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
+    return number
+
+
+def _require_small(function: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse to compute a number without end: a tower of powers in a file would take for ever."""
+    first, *rest = arguments
+    bits = first.bit_length() if isinstance(first, int) else 1
+    grown = (
+        bits * max(int(rest[0]), 1)
+        if function == "pow"
+        else bits + int(rest[0])
+        if function == "lshift"
+        else bits
+    )
+    if grown > _MOST_BITS:
+        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
+
+
+def is_whole(number: object) -> bool:
+    """Whether an expression is an integer for all integers: without floats, roots and true divisions."""
     if not isinstance(number, Expr):
         return isinstance(number, int)
     return all(
-        isinstance(coefficient, int)
-        and not any(
-            isinstance(factor, Call) and factor.function in ("truediv", "sqrt", "pow")
-            for factor, _ in monomial
-        )
+        isinstance(coefficient, int) and all(_is_whole_factor(factor) for factor, _ in monomial)
         for monomial, coefficient in number.terms
     )
 
 
+def _is_whole_factor(factor: Factor) -> bool:
+    if isinstance(factor, str) or factor.function in _ROUNDING:
+        return True
+    return factor.function not in ("truediv", "sqrt", "pow") and all(map(is_whole, factor.arguments))
+
+
 def _divided(number: Number, divisor: Number) -> Number | None:
     """Return ``number`` divided by an integer that divides all its coefficients, or by itself; else None."""
-    if number == divisor:
+    if number == divisor and isinstance(number, Expr):
         return 1
-    if not isinstance(number, Expr) or type(divisor) is not int or divisor == 0:
+    if not isinstance(number, Expr) or not is_whole(number) or type(divisor) is not int or divisor == 0:
         return None
     if any(type(coefficient) is not int or coefficient % divisor for _, coefficient in number.terms):
         return None
@@ -374,9 +410,9 @@ class Range:
 class Constraint:
     """What must hold between sizes for a graph to be right, such as ``mod(s0, 2) == 0``."""
 
-    left: Dim
+    left: Number
     relation: str
-    right: Dim
+    right: Number
 
     @property
     def symbols(self) -> set[str]:

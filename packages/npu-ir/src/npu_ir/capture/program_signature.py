@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
-from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts
+from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts, require_plain
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.literals import Literal
 from npu_ir.node import Value
@@ -81,10 +81,9 @@ class ProgramSignature:
                 where=place(node),
                 fix="pass tensors and numbers; random numbers come from the default generator",
             )
-        if _torch.is_wrapper(node.meta["val"]) and spec.kind is not ExportInputKind.USER_INPUT:
-            return add_parts(
-                node.meta["val"], str(spec.target), functools.partial(self._add_part, spec, node)
-            )
+        if _torch.is_wrapper(node.meta["val"]):
+            keys = [str(spec.target), *aliases]
+            return add_parts(node.meta["val"], keys, functools.partial(self._add_part, spec, node))
         type = self._converter.type(node, node.meta["val"])
         if spec.kind is ExportInputKind.USER_INPUT:
             return self._graph.add_input(node.name, type)
@@ -107,22 +106,25 @@ class ProgramSignature:
             fix="pass tensors or Python scalars",
         )
 
-    def _add_part(self, spec: Any, node: Node, target: str, tensor: torch.Tensor) -> Value:
+    def _add_part(self, spec: Any, node: Node, keys: list[str], tensor: torch.Tensor) -> Value:
         """Add one of the tensors that a parameter or buffer of a subclass wraps."""
         type = self._converter.type(node, tensor)
+        target, *aliases = keys
         assert isinstance(type, TensorType), f"{target} is a part of {node}"
         if spec.kind is ExportInputKind.PARAMETER:
-            return self._graph.add_parameter(target, type)
+            return self._graph.add_parameter(target, type, aliases=aliases)
         if spec.kind is ExportInputKind.BUFFER and spec.persistent:
-            return self._graph.add_buffer(target, type)
+            return self._graph.add_buffer(target, type, aliases=aliases)
         raise ConversionError(
-            f"{spec.target!r} is a tensor subclass, and is no parameter or buffer of the state_dict",
+            f"{spec.target or node.name!r} is a tensor subclass, and is no parameter or buffer of the state_dict",
             where=place(node),
-            fix="make it a parameter or a persistent buffer",
+            fix="make it a parameter or a persistent buffer, or pass the plain tensors in it",
         )
 
     def add_results(self, results: Sequence[Any]) -> None:
         leaves = []
+        output = next(node for node in self._program.graph.nodes if node.op == "output")
+        require_plain(output, results)
         for spec, result in zip(self._program.graph_signature.output_specs, results, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 leaves.append(result)

@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir import _torch
-from npu_ir.errors import GraphError
+from npu_ir.errors import ConversionError, GraphError
 from npu_ir.graph import Graph
 from npu_ir.symbols import Constraint, Dim, Expr, Range, call
 from npu_ir.types import ScalarType, TensorType, Type, contiguous_strides, type_of
@@ -76,13 +76,16 @@ class Sizes:
     def constraints(self) -> list[Constraint]:
         """Return what the program assumes of sizes of its inputs, beyond ranges and equalities."""
         found = []
-        for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
-            try:
+        try:
+            for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
                 constraint = Constraint(self._converted(left), relation, self._converted(right))
-            except (_NotExpressibleError, GraphError, ArithmeticError):
-                continue  # of a form that is not written down: what executes checks types all the same
-            if constraint.symbols and constraint not in found:
-                found.append(constraint)
+                if constraint.symbols and constraint not in found:
+                    found.append(constraint)
+        except (_NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
+            raise ConversionError(
+                f"torch.export took a branch by sizes in a way that a graph cannot state: {error}",
+                fix="decide by a comparison of sizes, or by torch.cond",
+            ) from error
         return found
 
     def _converted(self, expression: Any) -> Any:
@@ -102,6 +105,8 @@ class Sizes:
         return convert(*map(self._converted, _whole_factors(expression)))
 
     def _symbol(self, found: Any) -> Expr:
+        if _torch.is_number_of_float(found):
+            raise _NotExpressibleError(f"{found} is a float")
         if found not in self._symbols:
             prefix = "u" if _torch.is_data_dependent(found) else "s"
             self._symbols[found] = self._declared(
@@ -179,6 +184,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FloorToInt": _function("floor"),
     "CeilToInt": _function("ceil"),
     "RoundToInt": _function("round"),
+    "RoundDecimal": _function("round"),
+    "BitwiseFn_bitwise_and": _function("bitand"),
+    "BitwiseFn_bitwise_or": _function("bitor"),
+    "BitwiseFn_bitwise_xor": _function("bitxor"),
+    "LShift": _function("lshift"),
+    "RShift": _function("rshift"),
     "ToFloat": _same,
     "Identity": _same,
     "OpaqueUnaryFn_sqrt": _function("sqrt"),

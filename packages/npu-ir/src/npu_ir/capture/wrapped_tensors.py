@@ -34,13 +34,19 @@ class WrappedTensor:
     parts: dict[str, Value | WrappedTensor]
 
 
-def add_parts(tensor: Any, target: str, add: Callable[[str, Any], Value]) -> WrappedTensor:
-    """Return what stands for ``tensor``, whose plain tensors ``add`` puts into the graph, given key and metadata."""
-    parts = {}
+def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], Value]) -> WrappedTensor:
+    """Return what stands for ``tensor``, whose plain tensors ``add`` puts into the graph.
+
+    Args:
+        tensor: Metadata of the whole.
+        keys: Its ``state_dict`` keys, more than one where it is tied.
+        add: Adds a tensor, given its keys and metadata.
+    """
+    parts: dict[str, Value | WrappedTensor] = {}
     for name, part in _torch.wrapped_parts(tensor).items():
-        key = f"{target}.{name}"
-        parts[name] = add_parts(part, key, add) if _torch.is_wrapper(part) else add(key, part)
-    return WrappedTensor(target, parts)
+        inner = [f"{key}.{name}" for key in keys]
+        parts[name] = add_parts(part, inner, add) if _torch.is_wrapper(part) else add(inner, part)
+    return WrappedTensor(keys[0], parts)
 
 
 def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
@@ -60,5 +66,5 @@ def require_plain(node: Node, arguments: Sequence[Any]) -> None:
             raise ConversionError(
                 f"{node.target} works on {argument.target!r} as a whole, which is a tensor subclass",
                 where=place(node),
-                fix="give the subclass a __torch_dispatch__ that spells the op out in terms of the tensors in it",
+                fix="use it where its __torch_dispatch__ takes it apart: not inside of control flow, nor as a result",
             )

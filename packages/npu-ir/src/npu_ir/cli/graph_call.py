@@ -139,7 +139,7 @@ class _Call:
         told = [(value, item) for value, item in told if is_of_type(item, value.type)]
         self._symbols.fit([size for value, item in told for size in sizes_of(value.name, value.type, item)])
         for value, item in told:
-            self._symbols.learn_strides(value.type, item)
+            self._symbols.learn_strides(value.name, value.type, item)
 
     def _made(self, argument: _Argument) -> Any:
         return unflatten(argument.structure, [self._leaf(leaf) for leaf in argument.leaves])

@@ -154,8 +154,9 @@ def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | Non
         return ""
     if not value.type.symbols:
         return None
-    misfit = symbols.fit(sizes_of(value.name, value.type, result))
-    symbols.learn_strides(value.type, result)
+    misfit = symbols.fit(sizes_of(value.name, value.type, result)) or symbols.learn_strides(
+        value.name, value.type, result
+    )
     return None if misfit is None else f": {spot_text(misfit[0])} {misfit[1]}"
 
 

@@ -26,7 +26,7 @@ from npu_ir.serial.place import (
 from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
 from npu_ir.serial.trees import read_literal, read_tree, read_value
-from npu_ir.serial.written_types import read_dim, read_type
+from npu_ir.serial.written_types import read_number, read_type
 from npu_ir.symbols import RELATIONS, Constraint, Range
 from npu_ir.types import TensorType, Type
 
@@ -94,7 +94,7 @@ class GraphReader:
         items = read_items(data, place)
         if len(items) != 3 or type(items[1]) is not str or items[1] not in RELATIONS:
             raise place.error(f"expected two expressions with a relation between them, found {shown(data)}")
-        constraint = Constraint(read_dim(items[0], place, 0), items[1], read_dim(items[2], place, 2))
+        constraint = Constraint(read_number(items[0], place, 0), items[1], read_number(items[2], place, 2))
         try:
             self._graph.add_constraint(constraint)
         except GraphError as error:

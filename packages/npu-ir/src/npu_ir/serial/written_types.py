@@ -14,7 +14,7 @@ import torch
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.literals import LAYOUTS
 from npu_ir.serial.place import Place, read_items, shown
-from npu_ir.symbols import Dim
+from npu_ir.symbols import Dim, Expr, Number
 from npu_ir.text.parser import parse_dim
 from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, Type, dtype_name, is_dtype_name, parse_dtype
 
@@ -32,9 +32,9 @@ def type_to_json(type: Type) -> Any:
     return [dtype_name(type.dtype), list(map(dim_to_json, type.shape)), *more]
 
 
-def dim_to_json(dim: Dim) -> int | str:
-    """Return the JSON form of a size: an expression is a string."""
-    return dim if isinstance(dim, int) else str(dim)
+def dim_to_json(dim: Number) -> int | float | str:
+    """Return the JSON form of a size or another number: an expression is a string."""
+    return str(dim) if isinstance(dim, Expr) else dim
 
 
 def read_type(data: Any, place: Place, *steps: str | int) -> Type:
@@ -97,3 +97,8 @@ def read_dim(data: Any, place: Place, *steps: str | int) -> Dim:
         except (ParseError, GraphError) as error:
             raise place.at(*steps).error(f"{shown(data)} is no expression: {error.message}") from error
     raise place.at(*steps).error(f"{shown(data)} is neither an integer nor an expression")
+
+
+def read_number(data: Any, place: Place, *steps: str | int) -> Number:
+    """Return the number or expression whose JSON form is ``data``."""
+    return data if type(data) is float else read_dim(data, place, *steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -13,7 +14,7 @@ import torch
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
 from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
-from npu_ir.symbols import FUNCTIONS, SYMBOL_NAME, Dim, Expr, call, symbol
+from npu_ir.symbols import FUNCTIONS, SYMBOL_NAME, Dim, Expr, bounded, call, symbol
 from npu_ir.text.lexer import Token, position, tokens
 from npu_ir.types import (
     SCALAR_KINDS,
@@ -178,36 +179,43 @@ class Reader:
     def dim(self) -> Dim:
         """Read a size or stride, which may be an expression."""
         token = self.token
-        value: Dim = self.size() if token.kind == "number" else self.expression()
-        if token.kind == "number" and not (self.at("]") or self.at(",")):
-            value = self.expression(value)
-        if not isinstance(value, (int, Expr)):
-            raise self.fail(f"{value!r} is no size", token)
-        return value
+        value = self.expression()
+        if isinstance(value, Expr) or (isinstance(value, int) and 0 <= value < _END_OF_SIZES):
+            return value
+        raise self.fail(f"expected an integer from 0 to 2**63 - 1, got {token.text[:40]}", token)
 
-    def expression(self, first: Any = None) -> Any:
-        """Read a sum; ``first`` is its first number, if that is already read."""
+    def expression(self) -> Any:
+        """Read a number or an expression over symbols."""
         token = self.token
         try:
-            return self._sum(first)
+            return bounded(self._sum())
         except (GraphError, OverflowError) as error:
             message = error.message if isinstance(error, GraphError) else f"too large a number: {error}"
             raise self.fail(message, token) from error
 
-    def _sum(self, first: Any = None) -> Any:
-        total = self._product(first) if first is not None or not self.accept("-") else self._product() * -1
+    def _sum(self) -> Any:
+        self._split_sign()
+        total = self._product() * -1 if self.accept("-") else self._product()
         while True:
+            self._split_sign()
             if self.accept("+"):
                 total = total + self._product()
             elif self.accept("-"):
                 total = total + self._product() * -1
-            elif self.token.kind == "number" and self.token.text.startswith("-"):
-                total = total + self._product()
             else:
                 return total
 
-    def _product(self, first: Any = None) -> Any:
-        product = self._power() if first is None else first
+    def _split_sign(self) -> None:
+        """Make two tokens of a negative number: in a sum its sign is an operator."""
+        token = self.token
+        if token.kind == "number" and token.text.startswith("-"):
+            digits = token.text[1:]
+            rest = Token("word" if digits == "inf" else "number", digits, token.offset + 1)
+            self._tokens = itertools.chain([rest], self._tokens)
+            self.token = Token("mark", "-", token.offset)
+
+    def _product(self) -> Any:
+        product = self._power()
         while self.token.kind == "mark" and self.token.text in ("*", "//", "/"):
             mark = self.advance()
             right = self._power()
