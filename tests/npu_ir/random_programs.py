@@ -38,7 +38,9 @@ SIZES: dict[str, Step] = {
     "first_half": lambda x, y: x[: x.shape[0] // 2 + 1],
     "narrowed": lambda x, y: x.narrow(0, 1, x.shape[0] - 1),
     "twice": lambda x, y: torch.cat([x, x]),
-    "with_the_other": lambda x, y: torch.cat([x, y[:, : x.shape[1]].sum(1, keepdim=True).expand(-1, x.shape[1])]),
+    "with_the_other": lambda x, y: torch.cat(
+        [x, y[:, : x.shape[1]].sum(1, keepdim=True).expand(-1, x.shape[1])]
+    ),
     "wider": lambda x, y: torch.cat([x, x * 2], dim=1),
     "transposed": lambda x, y: x.t(),
     "turned": lambda x, y: x.reshape(x.shape[1], x.shape[0]),
@@ -129,4 +131,6 @@ class Program(nn.Module):
 def inputs(rows: int, other_rows: int, columns: int = 4) -> tuple[Tensor, Tensor]:
     """Return matrices of these sizes, the same for the same sizes."""
     generator = torch.Generator().manual_seed(rows + other_rows)
-    return torch.randn(rows, columns, generator=generator), torch.randn(other_rows, columns, generator=generator)
+    return torch.randn(rows, columns, generator=generator), torch.randn(
+        other_rows, columns, generator=generator
+    )

@@ -24,7 +24,9 @@ def sample() -> Graph:
     x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
     weight, state = graph.add_parameter("w", F32, aliases=["v"]), graph.add_buffer("s", F32)
     constant = graph.add_constant("c", torch.ones(2, 3))
-    graph.set_call([x, graph.add_input("t", TensorType((graph.add_symbol("s0"), 2), torch.float32))], {"n": n})
+    graph.set_call(
+        [x, graph.add_input("t", TensorType((graph.add_symbol("s0"), 2), torch.float32))], {"n": n}
+    )
     add = graph.insert("aten.add.Tensor", [x, weight], {"alpha": 2}, types=F32, operands=["self", "other"])
     cat = graph.insert(
         "aten.cat.default",

@@ -156,7 +156,8 @@ def test_a_bare_symbol_tells_its_value_wherever_it_stands() -> None:
 
     assert execute_ir(graph, (ones(2, 25), ones(5))).shape == (2, 25)
     with pytest.raises(
-        ExecutionError, match=r"dimension 0 of %x0 is 3, the graph needs s//2, which is 2 \(s is 5 by dimension 0 of %x1\)"
+        ExecutionError,
+        match=r"dimension 0 of %x0 is 3, the graph needs s//2, which is 2 \(s is 5 by dimension 0 of %x1\)",
     ):
         execute_ir(graph, (ones(3, 25), ones(5)))
 
@@ -165,14 +166,18 @@ def test_symbols_are_told_by_one_another_in_any_order() -> None:
     graph = program("symbol a in [0, 9] symbol b in [0, 9] symbol c in [0, 9]", "f32[a+b, b+c]", "f32[c]")
 
     assert execute_ir(graph, (ones(3, 5), ones(4))).shape == (3, 5)
-    with pytest.raises(ExecutionError, match=r"dimension 0 of %x0 is 0, so a is -1, the graph was made for a in"):
+    with pytest.raises(
+        ExecutionError, match=r"dimension 0 of %x0 is 0, so a is -1, the graph was made for a in"
+    ):
         execute_ir(graph, (ones(0, 5), ones(4)))
 
 
 def test_a_size_without_a_value_is_refused() -> None:
     graph = program("symbol s in [0, inf] symbol t in [0, inf]", "f32[s//t]", "f32[s]", "f32[t]")
 
-    with pytest.raises(ExecutionError, match=r"dimension 0 of %x0 is 1, but s//t has no value for s = 4, t = 0: "):
+    with pytest.raises(
+        ExecutionError, match=r"dimension 0 of %x0 is 1, but s//t has no value for s = 4, t = 0: "
+    ):
         execute_ir(graph, (ones(1), ones(4), ones(0)))
 
 
@@ -182,7 +187,11 @@ def test_a_number_that_is_an_input_is_guarded_like_a_size() -> None:
     assert execute_ir(graph, (ones(4), 4, 8)).shape == (4,)
     for args, message in {
         (4, 5, 8): r"%x1 is 5, the graph needs n = 4 \(n is 4 by dimension 0 of %x0\)\n  at: args\[1\]",
-        (4, 4, 7): r"%x2 is 7, the graph needs 2\*n, which is 8 \(n is 4 by dimension 0 of %x0\)\n  at: args\[2\]",
+        (
+            4,
+            4,
+            7,
+        ): r"%x2 is 7, the graph needs 2\*n, which is 8 \(n is 4 by dimension 0 of %x0\)\n  at: args\[2\]",
         (9, 9, 18): r"dimension 0 of %x0 is 9, the graph was made for n in \[2, 8\]",
     }.items():
         with pytest.raises(ExecutionError, match=message):
@@ -222,10 +231,14 @@ def test_symbolic_strides_are_those_of_the_sizes() -> None:
 def test_the_ranges_and_equalities_of_torch_export_are_guarded() -> None:
     batch = Dim("batch", min=2, max=64)
     graph = extract_ir(
-        Function(lambda x, y: x + y), (ones(3, 4), ones(3, 4)), dynamic_shapes={"args": ({0: batch}, {0: batch})}
+        Function(lambda x, y: x + y),
+        (ones(3, 4), ones(3, 4)),
+        dynamic_shapes={"args": ({0: batch}, {0: batch})},
     )
 
-    with pytest.raises(ExecutionError, match=r"is 1, the graph was made for batch in \[2, 64\]\n  at: args\[0\]"):
+    with pytest.raises(
+        ExecutionError, match=r"is 1, the graph was made for batch in \[2, 64\]\n  at: args\[0\]"
+    ):
         execute_ir(graph, (ones(1, 4), ones(1, 4)))
     with pytest.raises(
         ExecutionError,
@@ -254,7 +267,9 @@ def test_a_guard_of_torch_export_is_a_constraint() -> None:
         Function(lambda x: x.view(-1, 2, 4).sum(1)), (ones(6, 4),), dynamic_shapes={"args": ({0: Dim.AUTO},)}
     )
 
-    with pytest.raises(ExecutionError, match=r"the graph was made for sizes with mod\(4\*s0, 8\) == 0, but s0 is 7"):
+    with pytest.raises(
+        ExecutionError, match=r"the graph was made for sizes with mod\(4\*s0, 8\) == 0, but s0 is 7"
+    ):
         execute_ir(graph, (ones(7, 4),))
 
 

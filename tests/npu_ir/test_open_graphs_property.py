@@ -67,9 +67,13 @@ def test_every_open_graph_is_equal_to_its_clone(graph: Graph) -> None:
 @given(open_graphs(), st.data())
 def test_specializing_step_by_step_is_specializing_at_once(graph: Graph, data: st.DataObject) -> None:
     sizes = {
-        name: data.draw(st.integers(0 if range.low is None else range.low, 0 if range.high is None else range.high))
+        name: data.draw(
+            st.integers(0 if range.low is None else range.low, 0 if range.high is None else range.high)
+        )
         if range.low is not None and range.high is not None
-        else max(range.low or 1, 1) if range.high is None else range.high
+        else max(range.low or 1, 1)
+        if range.high is None
+        else range.high
         for name, range in graph.symbols.items()
     }
 
@@ -77,7 +81,7 @@ def test_specializing_step_by_step_is_specializing_at_once(graph: Graph, data: s
         at_once = graph.specialize(sizes)
     except GraphError:
         return  # these sizes violate a constraint, or make another one negative
-    by_steps = graph
+    by_steps = graph.specialize({})
     for name in data.draw(st.permutations([*sizes])):
         by_steps = by_steps.specialize({name: sizes[name]})
 
@@ -94,9 +98,7 @@ WRONG: list[Any] = [None, True, -1, 2.5, 10**30, "", "s", "s0+", "9**9", [], {},
 def places(data: Any, steps: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the way to every part of a document."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [
-        path for key, part in items for path in ((*steps, key), *places(part, (*steps, key)))
-    ]
+    return [path for key, part in items for path in ((*steps, key), *places(part, (*steps, key)))]
 
 
 @slow
@@ -129,7 +131,23 @@ def test_damaged_text_is_refused_or_a_graph(graph: Graph, data: st.DataObject) -
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text) - 1))
         piece = data.draw(
-            st.sampled_from(["", "(", ")", "region a = graph b {", "symbol s in [0, 9]", "require", "s0", "//0", "**", "%", "\n", "9", "}"])
+            st.sampled_from(
+                [
+                    "",
+                    "(",
+                    ")",
+                    "region a = graph b {",
+                    "symbol s in [0, 9]",
+                    "require",
+                    "s0",
+                    "//0",
+                    "**",
+                    "%",
+                    "\n",
+                    "9",
+                    "}",
+                ]
+            )
         )
         text = text[:at] + piece + text[at + data.draw(st.integers(0, 2)) :]
 

@@ -146,7 +146,9 @@ def test_a_value_may_stand_for_one_of_an_equal_expression_only() -> None:
     graph.replace_all_uses(a, b)
 
     assert graph.outputs == (b,)
-    with pytest.raises(GraphError, match=r"%c is f32\[2\*s\], it cannot stand for %b, which is f32\[2\*s\+2\]"):
+    with pytest.raises(
+        GraphError, match=r"%c is f32\[2\*s\], it cannot stand for %b, which is f32\[2\*s\+2\]"
+    ):
         graph.replace_all_uses(b, c)
 
 
@@ -156,7 +158,9 @@ def test_a_value_may_stand_for_one_of_an_equal_expression_only() -> None:
 def test_strides_of_symbolic_shapes_are_expressions() -> None:
     assert contiguous_strides((S, T, 3)) == (3 * T, 3, 1)
     assert TensorType((S, 3, T, 2), torch.float32, (6 * T, 1, 6, 3)).memory_format == torch.channels_last
-    assert str(TensorType((S, T, 2, 2), torch.float32, (4 * T, 1, 2 * T, T))) == "f32[s, t, 2, 2]@channels_last"
+    assert (
+        str(TensorType((S, T, 2, 2), torch.float32, (4 * T, 1, 2 * T, T))) == "f32[s, t, 2, 2]@channels_last"
+    )
 
 
 def test_a_type_with_its_sizes_filled_in_is_contiguous_where_it_is() -> None:
@@ -233,7 +237,10 @@ def test_a_node_without_a_record_keeps_its_inputs() -> None:
     x = graph.add_input("x", F32)
     node = graph.insert("my.op", [x], types=F32)
 
-    with pytest.raises(GraphError, match="node 'my' does not say which argument|does not say which argument its input 0 fills"):
+    with pytest.raises(
+        GraphError,
+        match="node 'my' does not say which argument|does not say which argument its input 0 fills",
+    ):
         graph.set_literal(node, 0, 3)
     assert x.users == (node,)
 
@@ -339,7 +346,9 @@ def test_text_with_damaged_sizes_is_refused(old: str, new: str, message: str) ->
 
 
 def test_constraints_are_of_sizes_that_inputs_tell() -> None:
-    with pytest.raises(GraphError, match=r"the constraint u == 2 is not one of sizes of the inputs of a program"):
+    with pytest.raises(
+        GraphError, match=r"the constraint u == 2 is not one of sizes of the inputs of a program"
+    ):
         parse_ir(
             "graph g { symbol u in [0, 9] require u == 2 input %x: i64[]\n"
             "%n: int(u) = aten.item.default(self=%x) return %n }"

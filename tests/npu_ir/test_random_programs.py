@@ -57,7 +57,9 @@ def through_file(graph: Graph) -> Graph:
         return load_ir(Path(folder) / "g.json")
 
 
-def assert_all_equal(steps: list[str], graph: Graph, args: tuple[Tensor, Tensor], sizes: dict[str, int]) -> None:
+def assert_all_equal(
+    steps: list[str], graph: Graph, args: tuple[Tensor, Tensor], sizes: dict[str, int]
+) -> None:
     special = graph.specialize(sizes)
     with torch.no_grad():
         expected: Any = Program(steps)(*args)
@@ -79,7 +81,9 @@ def test_every_form_of_a_random_program_computes_what_eager_computes(
         assert again == graph
         assert str(again) == str(graph)
 
-    fitting = [args for args in (inputs(*size) for size in (CAPTURED, *others)) if sizes_for(graph, args) is not None]
+    fitting = [
+        args for args in (inputs(*size) for size in (CAPTURED, *others)) if sizes_for(graph, args) is not None
+    ]
     event(f"{min(len(fitting), 2)} sizes")
     assert fitting, "the sizes of the capture do not fit"
     for args in fitting[:2]:
@@ -91,7 +95,7 @@ def test_every_form_of_a_random_program_computes_what_eager_computes(
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_is_captured_with_rows_left_open(step: str) -> None:
     graph = captured([step], "rows")
-    fitting = [args for args in map(lambda size: inputs(*size), OTHERS) if sizes_for(graph, args)]
+    fitting = [args for args in (inputs(*size) for size in OTHERS) if sizes_for(graph, args)]
 
     assert graph.symbols
     for args in fitting[:2]:

@@ -167,7 +167,9 @@ def test_copies_are_equal_to_the_deepest_region() -> None:
     "edit",
     [
         pytest.param(lambda region: region.rename(region.value("neg"), "n"), id="name"),
-        pytest.param(lambda region: region.insert("aten.abs.default", [region.value("y")], types=F32), id="node"),
+        pytest.param(
+            lambda region: region.insert("aten.abs.default", [region.value("y")], types=F32), id="node"
+        ),
         pytest.param(lambda region: region.set_outputs([region.value("y")]), id="results"),
         pytest.param(lambda region: setattr(region, "name", "another"), id="name_of_the_region"),
         pytest.param(lambda region: region.add_constant("c", ones(2)), id="constant"),
@@ -295,7 +297,9 @@ def test_a_symbol_that_means_something_else_around_a_region_is_refused() -> None
     graph.add_symbol("s", Range(2, 5))
     region.add_symbol("s", Range(2, 6))
 
-    with pytest.raises(GraphError, match=r"symbol 's' is in \[2, 6\] in the region 'a', but in \[2, 5\] around it"):
+    with pytest.raises(
+        GraphError, match=r"symbol 's' is in \[2, 6\] in the region 'a', but in \[2, 5\] around it"
+    ):
         graph.insert("op", types=F32, operands=[], regions={"a": region})
     assert len(graph) == 0
 
@@ -335,7 +339,8 @@ def test_a_broken_rule_in_a_region_names_the_region() -> None:
     graph.node("cond").regions["false_fn"].node("abs").op_type = "aten.abs_.default"
 
     with pytest.raises(
-        GraphError, match=r"node 'abs': aten.abs_.default changes a tensor in place\n  at: graph 'other', rule 'schemas'"
+        GraphError,
+        match=r"node 'abs': aten.abs_.default changes a tensor in place\n  at: graph 'other', rule 'schemas'",
     ):
         graph.check()
 
@@ -355,7 +360,11 @@ def test_every_control_flow_op_comes_back_from_text_and_file(tmp_path: Path) -> 
 
     ops = {node.op_type.split(".")[1] for part in graph.graphs() for node in part.nodes}
     assert {"cond", "while_loop", "scan", "map_impl"} <= ops
-    constants = {value.argument.target: value.argument.data for part in graph.graphs() for value in part.constants.values()}  # type: ignore[union-attr]
+    constants = {
+        value.argument.target: value.argument.data
+        for part in graph.graphs()
+        for value in part.constants.values()
+    }  # type: ignore[union-attr]
     assert parse_ir(str(graph), constants) == graph
     assert parse_ir(format_ir(graph, provenance=True), constants) == graph
     assert load_ir(tmp_path / "g.json") == graph
@@ -494,7 +503,9 @@ def test_an_executor_of_a_node_with_regions_gets_them_by_name() -> None:
 def test_an_op_of_any_kind_may_own_regions() -> None:
     graph = Graph("g")
     x = graph.add_input("x", F32)
-    node = graph.insert("my.repeat", [x], {"times": 3}, types=F32, operands=["x"], regions={"body": body("aten.exp.default")})
+    node = graph.insert(
+        "my.repeat", [x], {"times": 3}, types=F32, operands=["x"], regions={"body": body("aten.exp.default")}
+    )
     graph.set_outputs(node.outputs[0])
 
     def repeat(inputs: Any, attrs: Any, regions: Any) -> list[Any]:
@@ -518,16 +529,16 @@ def test_a_region_called_on_something_else_is_refused() -> None:
         (): "expected a tuple of 1, got a tuple of 0",
     }.items():
         with (
-            executor("higher_order.cond", lambda inputs, attrs, regions, wrong=wrong: regions["true_fn"](*wrong)),
+            executor(
+                "higher_order.cond", lambda inputs, attrs, regions, wrong=wrong: regions["true_fn"](*wrong)
+            ),
             pytest.raises(ExecutionError, match=message + r"[\s\S]*at: node 'cond'"),
         ):
             execute_ir(graph, (tensor(True), ones(2)))
 
 
 def test_an_op_that_fails_in_a_region_names_both_nodes() -> None:
-    graph = parse_ir(
-        TEXT.replace("aten.neg.default(%y)", 'my.failing(%y)')
-    )
+    graph = parse_ir(TEXT.replace("aten.neg.default(%y)", "my.failing(%y)"))
 
     with (
         executor("my.failing", lambda inputs, attrs: 1 / 0),
@@ -555,7 +566,11 @@ def test_a_region_returns_numbers_and_literals_too() -> None:
     region.add_input("y", F32)
     region.set_outputs([3, region.value("y"), None])
     node = graph.insert(
-        "my.call", [x], types=[ScalarType("int"), F32, ScalarType("none")], operands=["x"], regions={"body": region}
+        "my.call",
+        [x],
+        types=[ScalarType("int"), F32, ScalarType("none")],
+        operands=["x"],
+        regions={"body": region},
     )
     graph.set_outputs(list(node.outputs))
 

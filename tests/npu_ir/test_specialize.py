@@ -116,14 +116,18 @@ def test_specialized_dynamic_and_eager_are_equal(batch: int, height: int) -> Non
 
 
 def test_symbols_that_are_not_given_stay() -> None:
-    graph = captured(lambda x, y: (x @ y).view(-1), randn(3, 4), randn(4, 5), shapes=(BATCH, {1: Dim("width", min=2)}))
+    graph = captured(
+        lambda x, y: (x @ y).view(-1), randn(3, 4), randn(4, 5), shapes=(BATCH, {1: Dim("width", min=2)})
+    )
 
     special = graph.specialize({"batch": 8})
 
     assert {name: str(range) for name, range in special.symbols.items()} == {"width": "[2, inf]"}
     assert str(special.value("view").type) == "f32[8*width]"
     assert torch.equal(execute_ir(special, (ones(8, 4), ones(4, 7))), torch.full((56,), 4.0))
-    assert same_names(special.specialize({"width": 7})) == same_names(graph.specialize({"width": 7, "batch": 8}))
+    assert same_names(special.specialize({"width": 7})) == same_names(
+        graph.specialize({"width": 7, "batch": 8})
+    )
 
 
 def test_specializing_nothing_gives_an_equal_graph() -> None:
@@ -186,11 +190,9 @@ def test_numbers_that_are_known_are_plain_data() -> None:
 
 
 def test_an_input_that_is_known_becomes_a_constant_of_the_call() -> None:
-    graph = captured(
-        lambda x, n: (x.view(n, -1) * n, n), randn(4, 3), 4, shapes=({0: Dim.AUTO}, Dim.AUTO)
-    )
+    graph = captured(lambda x, n: (x.view(n, -1) * n, n), randn(4, 3), 4, shapes=({0: Dim.AUTO}, Dim.AUTO))
 
-    special = graph.specialize({symbol: 6 for symbol in graph.symbols})
+    special = graph.specialize(dict.fromkeys(graph.symbols, 6))
 
     assert [value.name for value in special.inputs] == ["args_0"]
     assert special.call[1][1] == 6
@@ -220,7 +222,9 @@ def test_data_dependent_sizes_stay_open() -> None:
 
 
 def test_symbols_in_regions_are_replaced_too() -> None:
-    graph = captured(lambda x: torch.cond(x.sum() > 0, lambda y: y * y.shape[0], lambda y: y - 1, (x,)), randn(5, 4))
+    graph = captured(
+        lambda x: torch.cond(x.sum() > 0, lambda y: y * y.shape[0], lambda y: y - 1, (x,)), randn(5, 4)
+    )
 
     special = graph.specialize({"batch": 8})
 
@@ -284,7 +288,8 @@ graph g {
 
     assert "aten._assert_scalar.default" not in str(graph.specialize({"a": 4}))
     with pytest.raises(
-        GraphError, match=r"the graph does not allow these sizes: .*four rows at least[\s\S]*at: node 'check_rows'"
+        GraphError,
+        match=r"the graph does not allow these sizes: .*four rows at least[\s\S]*at: node 'check_rows'",
     ):
         graph.specialize({"a": 3})
 
@@ -299,7 +304,10 @@ def test_a_size_without_a_value_is_refused() -> None:
 def test_sizes_below_zero_are_refused() -> None:
     graph = parse_ir("graph g { symbol a in [0, 9] input %x: f32[a-1] return %x }")
 
-    with pytest.raises(GraphError, match=r"%x: sizes and strides are integers from 0 to 2\*\*63 - 1 or expressions, not \(-1,\)"):
+    with pytest.raises(
+        GraphError,
+        match=r"%x: sizes and strides are integers from 0 to 2\*\*63 - 1 or expressions, not \(-1,\)",
+    ):
         graph.specialize({"a": 0})
 
 
@@ -307,14 +315,17 @@ def test_weights_of_symbolic_sizes_have_no_integer_sizes() -> None:
     type = captured(lambda x: x + 1, randn(5, 4)).inputs[0].tensor_type
 
     with pytest.raises(
-        GraphError, match=r"f32\[batch, 4\] has symbolic sizes\n  fix: specialize the graph first: graph.specialize"
+        GraphError,
+        match=r"f32\[batch, 4\] has symbolic sizes\n  fix: specialize the graph first: graph.specialize",
     ):
         _ = type.sizes
     assert type.steps == (4, 1)
 
 
 def test_symbolic_strides_have_no_integer_steps() -> None:
-    graph = parse_ir("graph g { symbol a in [0, 9] input %x: f32[3, a] input %y: f32[3, a]@[1, a] return %x }")
+    graph = parse_ir(
+        "graph g { symbol a in [0, 9] input %x: f32[3, a] input %y: f32[3, a]@[1, a] return %x }"
+    )
 
     for value in graph.inputs:
         with pytest.raises(GraphError, match=r"f32\[3, a\].* has symbolic sizes"):

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir import GraphError, ParseError
-from npu_ir.symbols import FUNCTIONS, RELATIONS, Constraint, Expr, Range, call, substituted, symbol, symbols_in
+from npu_ir.symbols import (
+    FUNCTIONS,
+    RELATIONS,
+    Constraint,
+    Expr,
+    Range,
+    call,
+    substituted,
+    symbol,
+    symbols_in,
+)
 from npu_ir.text.parser import parse_dim
 
 A, B, N = symbol("a"), symbol("b"), symbol("n")
@@ -231,7 +241,9 @@ def test_every_expression_comes_back_from_its_text(expression: Any) -> None:
 
 @given(expressions, sizes)
 def test_every_written_expression_means_the_same_in_python(expression: Any, values: dict[str, int]) -> None:
-    functions = {name: FUNCTIONS[name] for name in ("mod", "pow", "max", "min", "trunc", "floor", "ceil", "round")}
+    functions = {
+        name: FUNCTIONS[name] for name in ("mod", "pow", "max", "min", "trunc", "floor", "ceil", "round")
+    }
 
     expected = eval(str(expression), {}, {**functions, **values})  # noqa: S307
 
@@ -263,12 +275,16 @@ def test_symbols_may_be_replaced_one_by_one(
 
 @pytest.mark.parametrize("name", ["", "1a", "a b", "a.b", "-a", "max", "sqrt", "ß"])
 def test_a_name_that_would_not_come_back_is_no_symbol(name: str) -> None:
-    with pytest.raises(GraphError, match=r"cannot be the name of a symbol\n  fix: use an identifier such as 's0'"):
+    with pytest.raises(
+        GraphError, match=r"cannot be the name of a symbol\n  fix: use an identifier such as 's0'"
+    ):
         symbol(name)
 
 
 def test_an_unknown_function_is_refused_with_those_there_are() -> None:
-    with pytest.raises(GraphError, match="'sin' is no function of an expression\n  fix: use one of floordiv, truediv"):
+    with pytest.raises(
+        GraphError, match="'sin' is no function of an expression\n  fix: use one of floordiv, truediv"
+    ):
         call("sin", A)
 
 

@@ -9,7 +9,8 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from npu_ir import Graph, GraphError, ParseError, TensorType, format_ir, parse_ir
+from npu_ir import Graph, GraphError, ParseError, ScalarType, TensorType, format_ir, parse_ir
+from npu_ir.symbols import Constraint, Range, symbol
 from npu_ir.text.lexer import KEYWORDS, tokens
 from tests.npu_ir.random_graphs import any_text, graphs
 
@@ -29,6 +30,9 @@ WORDS = sorted(
         "i64",
         "strided",
         "channels_last",
+        "int",
+        "mod",
+        "s0",
     }
 )
 PIECES = [
@@ -36,6 +40,9 @@ PIECES = [
     *'[](){},:=@?%#"\\-+. \n\t',
     "%x",
     "%y",
+    "//",
+    "**",
+    "==",
     '"text"',
     "-1",
     "0",
@@ -99,7 +106,8 @@ def sample_text() -> str:
     graph.add_buffer("b", F32, persistent=False, data=torch.tensor([1.0, float("nan")]))
     constant = graph.add_constant("c", torch.tensor([3], dtype=torch.uint8).view(torch.uint4))
     graph.add_constant("d", torch.arange(20))
-    graph.set_call([x, [None]], {"n": n, "dtype": torch.float32})
+    open_size = graph.add_input("open", TensorType((symbol("s0"), 2), torch.float32))
+    graph.set_call([x, [None], open_size], {"n": n, "dtype": torch.float32})
     node = graph.insert(
         "aten.add.Tensor", [x, weight], {"alpha": complex(1, 2)}, types=F32, operands=["self", "other"]
     )
@@ -115,6 +123,14 @@ def sample_text() -> str:
         name="i",
     )
     graph.insert("as", [x], types=())
+    rows = graph.add_symbol("s0", Range(2, None))
+    graph.add_constraint(Constraint(rows % 2, "==", 0))
+    size = graph.insert("size", [x], types=ScalarType("int", rows)).outputs[0]
+    region = Graph("body")
+    region.set_outputs([region.add_input("z", TensorType((2 * rows + 1, rows // 2), torch.float32))])
+    graph.insert(
+        "loop", [size, x], {"l": [None, 1, ["a"]]}, types=F32, operands=["l[0]", "x"], regions={"f": region}
+    )
     graph.set_update(x, both.outputs[1])
     graph.set_outputs({"k": (constant, [1.5, True]), (1, "2"): None})
     return str(graph)

@@ -57,7 +57,9 @@ function(
 )
 function(
     "cond_with_a_constant",
-    lambda x: torch.cond(x.sum() > 0, lambda y: y + tensor([1.0, 2, 3]), lambda y: y - tensor([1.0, 2, 3]), (x,)),
+    lambda x: torch.cond(
+        x.sum() > 0, lambda y: y + tensor([1.0, 2, 3]), lambda y: y - tensor([1.0, 2, 3]), (x,)
+    ),
     one,
     more_inputs=both_ways,
 )
@@ -182,7 +184,11 @@ def map_of_rows(x: Any) -> Any:
     return map_rows(lambda row: row * 2 + row.sum(), x)
 
 
-@CASES.add(lambda: call(randn(4, 3), randn(3)), more_inputs=lambda: [call(randn(2, 3), randn(3))], dynamic_shapes=({0: batch}, None))
+@CASES.add(
+    lambda: call(randn(4, 3), randn(3)),
+    more_inputs=lambda: [call(randn(2, 3), randn(3))],
+    dynamic_shapes=({0: batch}, None),
+)
 def map_with_another_operand(x: Any, y: Any) -> Any:
     return map_rows(lambda row, other: row @ other + other, x, y)
 

@@ -53,7 +53,12 @@ function(
 function("unique_rows", lambda x: torch.unique(x.view(3, 2), dim=0), counts, more_inputs=more_counts)
 function("unique_consecutive", lambda x: torch.unique_consecutive(x), counts, more_inputs=more_counts)
 function("bincount", lambda x: x.bincount(), counts, more_inputs=more_counts)
-function("bincount_with_weights", lambda x: x.bincount(x.float() * 0.5, minlength=3), counts, more_inputs=more_counts)
+function(
+    "bincount_with_weights",
+    lambda x: x.bincount(x.float() * 0.5, minlength=3),
+    counts,
+    more_inputs=more_counts,
+)
 function("repeat_by_an_input", lambda x: x.repeat_interleave(x), counts, more_inputs=more_counts)
 function("repeat_by_a_constant", lambda x: x.repeat_interleave(tensor([1, 2, 0, 1]), dim=0), one)
 function("size_by_an_element", lambda x: zeros(x[0].item(), 2), counts, more_inputs=more_counts)

@@ -33,7 +33,9 @@ function("batch_by_name", lambda x: x.relu() + 1, one, more_inputs=others, dynam
 function("batch_by_auto", lambda x: x.relu() + 1, one, more_inputs=others, dynamic_shapes=({0: Dim.AUTO},))
 function("batch_by_dynamic", lambda x: x * 2, one, more_inputs=others, dynamic_shapes=({0: Dim.DYNAMIC},))
 function("batch_in_a_tuple", lambda x: x * 2, one, more_inputs=others, dynamic_shapes=((batch, None),))
-function("batch_by_hint", lambda x: x * 2, one, more_inputs=others, dynamic_shapes=({0: Dim.AUTO, 1: Dim.STATIC},))
+function(
+    "batch_by_hint", lambda x: x * 2, one, more_inputs=others, dynamic_shapes=({0: Dim.AUTO, 1: Dim.STATIC},)
+)
 function(
     "sizes_of_nested_inputs",
     lambda tree: tree["a"] + tree["b"][0],
@@ -88,19 +90,33 @@ function(
 
 function("flatten_dynamic", lambda x: x.flatten(), one, more_inputs=others, dynamic_shapes=(ROWS,))
 function("view_with_minus_one", lambda x: x.view(-1, 2), one, more_inputs=others, dynamic_shapes=(ROWS,))
-function("cat_with_itself", lambda x: torch.cat([x, x[1:], x]), one, more_inputs=others, dynamic_shapes=({0: Dim.AUTO},))
-function("slices", lambda x: (x[1:], x[:-1], x[::2], x[-2:]), one, more_inputs=others, dynamic_shapes=({0: Dim.AUTO},))
+function(
+    "cat_with_itself",
+    lambda x: torch.cat([x, x[1:], x]),
+    one,
+    more_inputs=others,
+    dynamic_shapes=({0: Dim.AUTO},),
+)
+function(
+    "slices",
+    lambda x: (x[1:], x[:-1], x[::2], x[-2:]),
+    one,
+    more_inputs=others,
+    dynamic_shapes=({0: Dim.AUTO},),
+)
 function("transpose_dynamic", lambda x: x.t().contiguous(), one, more_inputs=others, dynamic_shapes=(ROWS,))
 function("pad_dynamic", lambda x: fn.pad(x, (1, 1, 2, 0)), one, more_inputs=others, dynamic_shapes=(ROWS,))
 function("chunk_dynamic", lambda x: x.t().chunk(3), one, more_inputs=others, dynamic_shapes=(ROWS,))
-function("stack_dynamic", lambda x: torch.stack([x, x + 1], 1), one, more_inputs=others, dynamic_shapes=(ROWS,))
+function(
+    "stack_dynamic", lambda x: torch.stack([x, x + 1], 1), one, more_inputs=others, dynamic_shapes=(ROWS,)
+)
 function("flip_dynamic", lambda x: x.flip(0).cumsum(0), one, more_inputs=others, dynamic_shapes=(ROWS,))
 function("unfold_dynamic", lambda x: x.unfold(0, 2, 1), one, more_inputs=others, dynamic_shapes=(ROWS,))
 function("mean_of_rows", lambda x: x.mean(0) + x.var(0), one, more_inputs=others, dynamic_shapes=(ROWS,))
 function("softmax_dynamic", lambda x: x.softmax(0), one, more_inputs=others, dynamic_shapes=(ROWS,))
 function("outer_product", lambda x: x[:, None] * x[None], one, more_inputs=others, dynamic_shapes=(ROWS,))
 function(
-    "causal_mask",
+    "causal_mask_of_any_length",
     lambda x: torch.ones(x.shape[0], x.shape[0]).tril().masked_fill(torch.eye(x.shape[0]) > 0, 5.0) @ x,
     one,
     more_inputs=others,
@@ -117,7 +133,9 @@ def image() -> Call:
 
 CASES.module(
     "convolution_of_any_size",
-    lambda: nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1)).eval(),
+    lambda: nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+    ).eval(),
     image,
     more_inputs=lambda: [call(randn(3, 3, 11, 9)), call(randn(5, 3, 8, 8))],
     dynamic_shapes=({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},),
@@ -203,6 +221,8 @@ def input_of_any_size_changed_in_place(x: Any) -> Any:
     return x.sum()
 
 
-@CASES.add(lambda: call(ones(3, 4).t()), more_inputs=lambda: [call(randn(5, 4).t())], dynamic_shapes=({1: Dim.AUTO},))
+@CASES.add(
+    lambda: call(ones(3, 4).t()), more_inputs=lambda: [call(randn(5, 4).t())], dynamic_shapes=({1: Dim.AUTO},)
+)
 def transposed_input(x: Any) -> Any:
     return x * 2, x.contiguous()

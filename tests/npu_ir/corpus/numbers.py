@@ -87,7 +87,9 @@ def choice_of_a_negative_number(x: Any) -> Any:
 function("size_returned", lambda x: (x.shape[0], x + 1), one, more_inputs=others, dynamic_shapes=ROWS)
 function("size_of_tensor", lambda x: x * x.numel() / x.size(0), one, more_inputs=others, dynamic_shapes=ROWS)
 function("shape_returned", lambda x: list(x.t().shape), one, more_inputs=others, dynamic_shapes=ROWS)
-function("size_as_scalar", lambda x: x / x.shape[0] + x.shape[0], one, more_inputs=others, dynamic_shapes=ROWS)
+function(
+    "size_as_scalar", lambda x: x / x.shape[0] + x.shape[0], one, more_inputs=others, dynamic_shapes=ROWS
+)
 function(
     "size_in_a_tensor", lambda x: tensor([1, 2]) * x.shape[0], one, more_inputs=others, dynamic_shapes=ROWS
 )
@@ -102,13 +104,27 @@ function(
 # Lists that mix integers and values
 
 function("view_by_size", lambda x: x.view(x.shape[0], 1, -1), one, more_inputs=others, dynamic_shapes=ROWS)
-function("view_by_computed_size", lambda x: x.view(x.shape[0] * 3), one, more_inputs=others, dynamic_shapes=ROWS)
-function("expand_by_size", lambda x: x[:1].expand(x.shape[0], -1) + x, one, more_inputs=others, dynamic_shapes=ROWS)
-function("zeros_by_size", lambda x: torch.zeros(2, x.shape[0], 1), one, more_inputs=others, dynamic_shapes=ROWS)
+function(
+    "view_by_computed_size", lambda x: x.view(x.shape[0] * 3), one, more_inputs=others, dynamic_shapes=ROWS
+)
+function(
+    "expand_by_size", lambda x: x[:1].expand(x.shape[0], -1) + x, one, more_inputs=others, dynamic_shapes=ROWS
+)
+function(
+    "zeros_by_size", lambda x: torch.zeros(2, x.shape[0], 1), one, more_inputs=others, dynamic_shapes=ROWS
+)
 function("repeat_by_size", lambda x: x.repeat(x.shape[0], 2), one, more_inputs=others, dynamic_shapes=ROWS)
-function("arange_by_size", lambda x: arange(x.shape[0]) * x[:, 0], one, more_inputs=others, dynamic_shapes=ROWS)
+function(
+    "arange_by_size", lambda x: arange(x.shape[0]) * x[:, 0], one, more_inputs=others, dynamic_shapes=ROWS
+)
 function("slice_by_size", lambda x: x[: x.shape[0] // 2], one, more_inputs=others, dynamic_shapes=ROWS)
-function("new_full_by_size", lambda x: x.new_full((x.shape[0], 2), x.shape[0]), one, more_inputs=others, dynamic_shapes=ROWS)
+function(
+    "new_full_by_size",
+    lambda x: x.new_full((x.shape[0], 2), x.shape[0]),
+    one,
+    more_inputs=others,
+    dynamic_shapes=ROWS,
+)
 
 # Numbers as inputs
 

@@ -389,6 +389,22 @@ def is_number_of_float(symbol: Any) -> bool:
     return bool(symbol_is_type(symbol, (SymT.FLOAT, SymT.UNBACKED_FLOAT)))
 
 
+def without_assumptions_of_size() -> Any:
+    """Return a context in which torch.export does not take for granted that open sizes are at least 2."""
+    from torch.fx.experimental import _config
+
+    return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+
+
+def assume_at_least_two(program: Any) -> None:
+    """State in the ranges of a program that its open sizes are at least 2, as torch.export took for granted."""
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    for symbol, values in program.range_constraints.items():
+        if not is_data_dependent(symbol) and values.lower < 2:
+            program.range_constraints[symbol] = ValueRanges(2, values.upper)
+
+
 def dim_names(program: Any) -> dict[str, str]:
     """Return the names of the ``torch.export.Dim`` that symbols of a program were declared with."""
     shape_env = _shape_env_of(program)

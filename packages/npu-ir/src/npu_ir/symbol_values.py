@@ -29,11 +29,15 @@ class SymbolValues:
         self.values: dict[str, int] = dict(around.values) if around else {}
         self._spots: dict[str, Spot] = dict(around._spots) if around else {}
 
-    def fit(self, sizes: Iterable[tuple[Spot, Dim, int]]) -> tuple[Spot, str] | None:
+    def fit(
+        self, sizes: Iterable[tuple[Spot, Dim, int]], *, in_range: bool = True
+    ) -> tuple[Spot, str] | None:
         """Find the values of symbols such that the sizes are what they should be.
 
         Args:
             sizes: For each spot the size it should have, and the one it has.
+            in_range: Whether values out of the range of a symbol are wrong at once; else `out_of_range`
+                tells them, after the graph's own assertions.
 
         Returns:
             The first spot whose size cannot be right, and what is wrong with it; None if all are.
@@ -46,7 +50,7 @@ class SymbolValues:
                 if len(unknown) > 1:
                     later.append((spot, wanted, actual))
                     continue
-                problem = self._learn(spot, wanted, actual, unknown)
+                problem = self._learn(spot, wanted, actual, unknown, in_range=in_range)
                 if problem is not None:
                     return spot, problem
             if len(later) == len(pending):
@@ -67,7 +71,18 @@ class SymbolValues:
                     return spot, problem
         return None
 
-    def _learn(self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str]) -> str | None:
+    def out_of_range(self) -> tuple[Spot, str] | None:
+        """Return the first symbol whose value is none of its range, as `fit` returns what is wrong."""
+        for name, value in self.values.items():
+            if value not in self._ranges[name]:
+                return self._spots[
+                    name
+                ], f"tells that {name} is {value}, the graph was made for {name} in {self._ranges[name]}"
+        return None
+
+    def _learn(
+        self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool = True
+    ) -> str | None:
         if not isinstance(wanted, Expr):
             return None if wanted == actual else f"is {actual}, the graph needs {wanted}"
         for name in unknown:
@@ -75,7 +90,7 @@ class SymbolValues:
             value = known.solve(name, actual) if isinstance(known, Expr) else None
             if value is None:
                 return f"is {actual}, the graph needs {wanted} for an integer {name}"
-            if value not in self._ranges[name]:
+            if in_range and value not in self._ranges[name]:
                 shown = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
                 return f"is {shown}, the graph was made for {name} in {self._ranges[name]}"
             self.values[name] = value

@@ -6,7 +6,7 @@ functionalization leaves tensors of its own kind in their place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch.export import ExportedProgram
@@ -17,7 +17,14 @@ from npu_ir import _torch
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of
 
 # Where the operators take what each of their bodies gets last.
-_OPERANDS = {"cond": 3, "while_loop": 3, "scan": 3, "associative_scan": 2, "map_impl": 2}
+_OPERANDS: Mapping[str, tuple[int, ...]] = {
+    "cond": (3,),
+    "while_loop": (3,),
+    "scan": (3,),
+    "associative_scan": (2,),
+    "map_impl": (2,),
+    "flex_attention": (7, 8),  # of the score function, and of the mask
+}
 
 
 def lift_body_constants(program: ExportedProgram) -> None:
@@ -77,10 +84,10 @@ def _add_operands(node: Node, operands: list[Node]) -> None:
     if name not in _OPERANDS:
         node.args = (*node.args, *operands)
         return
-    position = _OPERANDS[name]
-    given = node.args[position]
-    assert isinstance(given, (list, tuple))
-    node.update_arg(position, type(given)([*given, *operands]))
+    for position in _OPERANDS[name]:
+        given = node.args[position]
+        assert isinstance(given, (list, tuple))
+        node.update_arg(position, type(given)([*given, *operands]))
 
 
 def _attribute(module: GraphModule, user: Node, tensor: torch.Tensor) -> Node:

@@ -20,10 +20,10 @@ from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.special_calls import (
     DROPPED,
     operator_with_token,
-    plain_index,
     require_convertible,
     wrapped_body,
 )
+from npu_ir.capture.stand_in import plain_index
 from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_plain
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
@@ -204,7 +204,7 @@ class Converter:
         if plain is not None:
             results = self._convert(plain)
             return [None, *(results if isinstance(results, list) else [results])]
-        indexing = plain_index(name, node)
+        indexing = plain_index(node)
         if indexing is not None:
             return self._convert(indexing)
         require_convertible(node, name)

@@ -96,11 +96,31 @@ def export_program(
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
             with unchanged(model), _DataIsDetach():
-                return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+                return _exported(model, args, kwargs, dynamic_shapes)
         except NpuError:
             raise
         except Exception as error:
             raise _export_error(model, error) from error
+
+
+def _exported(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    """Return what torch.export makes, whose open sizes may be 0 or 1 only where it can be sure of them.
+
+    By itself it takes sizes for at least 2 while it traces, and says that they may be less: a branch for a
+    batch of one would be lost without a word (torch 2.13).
+    """
+    settings = {"dynamic_shapes": dynamic_shapes, "strict": False}
+    if dynamic_shapes is None:
+        return torch.export.export(model, args, kwargs, **settings)
+    try:
+        with _torch.without_assumptions_of_size():
+            return torch.export.export(model, args, kwargs, **settings)
+    except Exception:  # noqa: BLE001 - whatever it is, torch.export says it again, or does without
+        program = torch.export.export(model, args, kwargs, **settings)
+        _torch.assume_at_least_two(program)
+        return program
 
 
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]

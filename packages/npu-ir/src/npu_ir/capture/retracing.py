@@ -23,6 +23,7 @@ from npu_ir.capture.aliases import LIFT, Aliases, idle_dropout_input
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
 from npu_ir.capture.body_constants import lift_body_constants
 from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
+from npu_ir.capture.stand_in import plain_index
 from npu_ir.capture.write_refusals import require_separate_elements, require_writes
 from npu_ir.capture.writes import (
     hides_a_write,
@@ -49,11 +50,12 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     for module in prepared.graph_module.modules():
         if isinstance(module, GraphModule):
             _spell_out_calls_on_copies(module)
+            _spell_out_indices(module)
             _expose_aliases(module, aliases, storages)
             _spell_out_writes(module, aliases, storages)
     lift_body_constants(prepared)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _torch.without_assumptions_of_size():
             warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own LeafSpec
             functional: ExportedProgram = prepared.run_decompositions({})
     except Exception as error:
@@ -88,6 +90,18 @@ def _spell_out_calls_on_copies(module: GraphModule) -> None:
     for node in list(module.graph.nodes):
         if _torch.is_functional_call_on_views(node.target):
             _torch.inline_decomposition(module, node)
+
+
+def _spell_out_indices(module: GraphModule) -> None:
+    """Put plain indexing in place of the operator that score functions of ``flex_attention`` have for it."""
+    for node in list(module.graph.nodes):
+        plain = plain_index(node) if node.op == "call_function" else None
+        if plain is not None:
+            with module.graph.inserting_before(node):
+                made = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]
+            made.meta = plain.meta
+            node.replace_all_uses_with(made)
+            module.graph.erase_node(node)
 
 
 def _expose_aliases(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:

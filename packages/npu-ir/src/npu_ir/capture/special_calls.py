@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
@@ -138,14 +137,3 @@ def operator_with_token(name: str, node: Node) -> Node | None:
     _, op, *args = node.args
     results = node.meta["val"][1:]
     return stand_in(node, op, tuple(args), results[0] if len(results) == 1 else tuple(results))
-
-
-def plain_index(name: str, node: Node) -> Node | None:
-    """Return ``x[i, j]`` in a score function of ``flex_attention`` as a call of ``aten.index``; else None.
-
-    PyTorch hides it in an operator of its own, for the sake of gradients (torch 2.13).
-    """
-    if name != "higher_order.flat_apply" or not str(node.args[2]).endswith(".ModIndex"):
-        return None
-    tensor, *indices = node.args[3:]
-    return stand_in(node, torch.ops.aten.index.Tensor, (tensor, indices), node.meta["val"], "index")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -18,9 +18,13 @@ from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
 from npu_ir.symbols import Dim, Expr
 from npu_ir.types import ScalarType, TensorType, Type, type_of
 
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
 # A region as an operator calls it: with positional arguments, returning what the region returns.
 Region: TypeAlias = "Callable[..., Any]"
 _FLEX = "higher_order.flex_attention"
+_POSITION = TensorType((), torch.int32)
 _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 
@@ -55,7 +59,10 @@ def execute_node(
             )
             results = _aten_fallback(node, [*inputs, *called], device)
     except NpuError as error:
-        raise ExecutionError(error.message, where=place_of(node), fix=error.fix) from error
+        where = (
+            f"{error.where}, in a region of {place_of(node)}" if regions and error.where else place_of(node)
+        )
+        raise ExecutionError(error.message, where=where, fix=error.fix) from error
     except Exception as error:
         raise ExecutionError(
             f"{node.op_type} failed: {type(error).__name__}: {error}",
@@ -86,13 +93,14 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
     return _flat(op(*args, **kwargs))
 
 
-def _with_short_positions(region: Region) -> Region:
+def _with_short_positions(graph: Graph, region: Region) -> Region:
     """Let ``flex_attention`` call a region: traced for 32-bit positions, it gets 64-bit ones on the CPU (torch 2.13)."""
 
-    def is_position(item: Any) -> bool:
-        return isinstance(item, torch.Tensor) and item.dtype is torch.int64 and item.dim() == 0
+    def fitting(value: Value, item: Any) -> Any:
+        is_position = value.type == _POSITION and isinstance(item, torch.Tensor) and item.dtype is torch.int64
+        return item.to(torch.int32) if is_position else item
 
-    return lambda *args: region(*(item.to(torch.int32) if is_position(item) else item for item in args))
+    return lambda *args: region(*map(fitting, graph.inputs, args))
 
 
 def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
@@ -154,7 +162,7 @@ def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | Non
         return ""
     if not value.type.symbols:
         return None
-    misfit = symbols.fit(sizes_of(value.name, value.type, result)) or symbols.learn_strides(
+    misfit = symbols.fit(sizes_of(value.name, value.type, result), in_range=False) or symbols.learn_strides(
         value.name, value.type, result
     )
     return None if misfit is None else f": {spot_text(misfit[0])} {misfit[1]}"

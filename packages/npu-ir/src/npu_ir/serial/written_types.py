@@ -93,9 +93,12 @@ def read_dim(data: Any, place: Place, *steps: str | int) -> Dim:
         return data
     if type(data) is str and len(data) <= _MAX_EXPRESSION:
         try:
-            return parse_dim(data)
+            dim = parse_dim(data)
         except (ParseError, GraphError) as error:
             raise place.at(*steps).error(f"{shown(data)} is no expression: {error.message}") from error
+        if isinstance(dim, Expr):
+            return dim
+        raise place.at(*steps).error(f"{shown(data)} is an integer: expected it as a number")
     raise place.at(*steps).error(f"{shown(data)} is neither an integer nor an expression")
 
 

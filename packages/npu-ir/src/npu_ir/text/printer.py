@@ -47,9 +47,9 @@ def format_ir(graph: Graph, *, provenance: bool = False) -> str:
     return "\n".join(_lines(graph, provenance)) + "\n"
 
 
-def _lines(graph: Graph, provenance: bool) -> Iterator[str]:
+def _lines(graph: Graph, provenance: bool, *, is_inner: bool = False) -> Iterator[str]:
     yield f"graph {quote_word(graph.name)} {{"
-    if graph.owner is None:
+    if not is_inner:
         yield from (f"  symbol {name} in {range}" for name, range in graph.symbols.items())
     yield from (f"  require {constraint}" for constraint in graph.constraints)
     yield from (f"  {_argument(value)}" for value in graph.arguments)
@@ -60,7 +60,7 @@ def _lines(graph: Graph, provenance: bool) -> Iterator[str]:
     for node in graph.nodes:
         yield f"  {_node(node)}{_comment(node) if provenance else ''}"
         for argument, region in node.regions.items():
-            first, *rest = _lines(region, provenance)
+            first, *rest = _lines(region, provenance, is_inner=True)
             yield f"  region {quote_operand(argument)} = {first}"
             yield from (f"  {line}" if line else line for line in rest)
     yield ""
