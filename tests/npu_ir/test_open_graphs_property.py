@@ -86,8 +86,7 @@ def test_specializing_step_by_step_is_specializing_at_once(graph: Graph, data: s
         by_steps = by_steps.specialize({name: sizes[name]})
 
     assert not at_once.symbols
-    assert str(by_steps) == str(at_once)
-    assert by_steps == at_once
+    assert by_steps == at_once  # the attributes of a node may be in another order
 
 
 # Damage

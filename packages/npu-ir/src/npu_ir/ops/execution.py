@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -54,9 +54,9 @@ def execute_node(
             arguments = (inputs, node.attrs, regions) if regions else (inputs, node.attrs)
             results: list[Any] = entry.function(*arguments)
         else:
-            called = (
-                map(_with_short_positions, regions.values()) if node.op_type == _FLEX else regions.values()
-            )
+            called: Iterable[Region] = regions.values()
+            if node.op_type == _FLEX:
+                called = map(_with_short_positions, node.regions.values(), called)
             results = _aten_fallback(node, [*inputs, *called], device)
     except NpuError as error:
         where = (
