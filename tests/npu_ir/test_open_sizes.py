@@ -335,7 +335,7 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
         pytest.param("int(s*t)", "int(s*r)", "but no symbol r is declared", id="number"),
         pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 1.5]\n  input %y", "expected an integer from 0", id="float_size"),
         pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 3//0]\n  input %y", "has no value", id="no_value"),
-        pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 0-3]\n  input %y", "integers from 0 to", id="negative_size"),
+        pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 0-3]\n  input %y", r"expected an integer from 0 to 2\*\*63 - 1", id="negative_size"),
     ],
 )  # fmt: skip
 def test_text_with_damaged_sizes_is_refused(old: str, new: str, message: str) -> None:
@@ -370,7 +370,7 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         pytest.param(lambda d: d["constraints"].append(["s", "=", 2]), r"expected two expressions with a relation", id="relation"),
         pytest.param(lambda d: d["constraints"].append(["s", ["=="], 2]), r"expected two expressions with a relation", id="relation_type"),
         pytest.param(lambda d: d["constraints"].append(["s+", "==", 2]), r"'s\+' is no expression: expected a word[\s\S]*constraints\[2\]\[0\]", id="expression"),
-        pytest.param(lambda d: d["constraints"].append(["s", "==", 2.5]), r"2.5 is neither an integer nor an expression[\s\S]*constraints\[2\]\[2\]", id="float"),
+        pytest.param(lambda d: d["constraints"].append(["s", "==", [2]]), r"\[2\] is neither an integer nor an expression[\s\S]*constraints\[2\]\[2\]", id="float"),
         pytest.param(lambda d: d["constraints"].append([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]", id="no_symbol"),
         pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["s*"]]), r"'s\*' is no expression[\s\S]*type\[1\]\[0\]", id="size"),
         pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["s+" * 9999 + "s"]]), r"is neither an integer nor an expression", id="endless"),
@@ -378,7 +378,7 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
         pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["s", "t"], "sideways"]), r"this PyTorch has no layout 'sideways'", id="layout"),
         pytest.param(lambda d: d["arguments"][3].update(type={"int": [1]}), r"is neither an integer nor an expression", id="number"),
         pytest.param(lambda d: d["arguments"][3].update(type={"float": 1}), r"expected \[dtype, shape\]", id="float_number"),
-        pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["0-3"]]), r"integers from 0 to", id="negative"),
+        pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["0-3"]]), r"'0-3' is an integer: expected it as a number", id="negative"),
     ],
 )  # fmt: skip
 def test_a_document_with_damaged_sizes_is_refused(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
@@ -16,6 +17,7 @@ from npu_ir.types import dtype_name
 
 # How torch.export 2.13 names the copy that it appends for ``self.buffer = new``.
 _ASSIGNMENT = "copy__default"
+_FINAL_SIZE = "give the buffer its final size and dtype from the start, and write into parts of it"
 _OWNERS = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 
 
@@ -28,11 +30,13 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
+    hook = register_module_buffer_registration_hook(_Assignments(model))  # type: ignore[arg-type]
     before = [(path, _registered(module), [_copied(vars(module))]) for path, module in model.named_modules()]
     changes: list[str] = []
     try:
         yield
     finally:
+        hook.remove()
         for path, registered, attributes in before:
             changes += [f"{path}.{key}".lstrip(".") for key in _put_back(registered)]
             _put_back(attributes)
@@ -42,6 +46,30 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
             where=type(model).__name__,
             fix="register it in __init__, or run the model once before it is captured",
         )
+
+
+class _Assignments:
+    """Makes ``self.buffer = new`` in a submodule a write into the buffer.
+
+    torch.export sees such an assignment only in the root module; in others it loses it (torch 2.13).
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._paths = {id(module): path for path, module in model.named_modules() if module is not model}
+
+    def __call__(self, module: torch.nn.Module, name: str, new: torch.Tensor | None) -> torch.Tensor | None:
+        old = module._buffers.get(name)
+        if id(module) not in self._paths or old is None or new is None or new is old:
+            return None
+        if old.dtype != new.dtype or not _torch.same_sizes(old.shape, new.shape):
+            path = f"{self._paths[id(module)]}.{name}"
+            raise ConversionError(
+                f"{path} is {_text(old)}, and forward replaces it by a tensor that is {_text(new)}",
+                where=type(module).__name__,
+                fix=_FINAL_SIZE,
+            )
+        old.copy_(new)
+        return old
 
 
 def _registered(module: torch.nn.Module) -> list[tuple[Any, Any]]:
@@ -79,7 +107,7 @@ def require_same_types(program: ExportedProgram) -> None:
                 raise ConversionError(
                     f"{node.args[0]} is {_text(old)}, and forward replaces it by a tensor that is {_text(new)}",
                     where=place(node),
-                    fix="give the buffer its final size and dtype from the start, and write into parts of it",
+                    fix=_FINAL_SIZE,
                 )
 
 
