@@ -410,12 +410,12 @@ def dim_names(program: Any) -> dict[str, str]:
     shape_env = _shape_env_of(program)
     if shape_env is None:
         return {}
+    names = shape_env.source_name_to_debug_name
     return {
-        str(symbol): shape_env.source_name_to_debug_name[source.name]
+        str(symbol): str(names[source.name])
         for symbol, sources in shape_env.var_to_sources.items()
         for source in sources
-        if str(shape_env.source_name_to_debug_name.get(source.name)).isidentifier()
-        and shape_env.source_name_to_debug_name.get(source.name)
+        if names.get(source.name)
     }
 
 

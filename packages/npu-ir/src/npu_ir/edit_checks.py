@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from npu_ir.graph import Graph
 
 
+MAX_REGION_DEPTH = 64
+
+
 def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
     """Return attributes of a node as literals.
 
@@ -50,6 +53,8 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
     merged = dict(graph.symbols)
     taken = {id(graph)}
     for argument, region in regions.items():
+        if _levels_above(graph) + _levels_below(region) > MAX_REGION_DEPTH:
+            raise GraphError(f"regions nested deeper than {MAX_REGION_DEPTH}", where=f"region {argument!r}")
         parts = set(map(id, region.graphs()))
         if region.owner is not None or parts & taken:
             raise GraphError(f"the region {argument!r} belongs to another node", fix="pass a clone of it")
@@ -60,6 +65,20 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
                 )
         taken |= parts
     return merged
+
+
+def _levels_above(graph: Graph) -> int:
+    """Return how many nodes deep a graph is inside of its program."""
+    levels, node = 0, graph.owner
+    while node is not None and node.graph is not None:
+        levels, node = levels + 1, node.graph.owner
+    return levels
+
+
+def _levels_below(graph: Graph) -> int:
+    """Return how many graphs lie in each other from ``graph`` on, itself included."""
+    inner = [_levels_below(region) for node in graph.nodes for region in node.regions.values()]
+    return 1 + max(inner, default=0)
 
 
 def require_same_type(old: Value, new: Value) -> None:

@@ -53,6 +53,7 @@ _OF_TWO = ("floordiv", "truediv", "mod", "pow", "bitand", "bitor", "bitxor", "ls
 _OF_ONE_OR_TWO = ("round",)  # the second is the number of digits behind the point
 _MOST_TERMS = 10_000  # a product of more is refused: it could take for ever
 _LARGEST_EXPONENT = 1024
+_LARGEST_EXPANDED = 8
 _MOST_BITS = 4096
 
 
@@ -181,9 +182,14 @@ def symbol(name: str) -> Expr:
     Raises:
         GraphError: ``name`` is no identifier, or the name of a function.
     """
-    if not SYMBOL_NAME.fullmatch(name) or name in FUNCTIONS:
+    if not is_symbol_name(name):
         raise GraphError(f"{name!r} cannot be the name of a symbol", fix="use an identifier such as 's0'")
     return Expr(((((name, 1),), 1),))
+
+
+def is_symbol_name(name: str) -> bool:
+    """Return whether a symbol can have this name: an identifier in ASCII that is no function."""
+    return SYMBOL_NAME.fullmatch(name) is not None and name not in FUNCTIONS
 
 
 def symbols_in(numbers: Iterable[object]) -> set[str]:
@@ -220,7 +226,7 @@ def call(function: str, *arguments: Number) -> Any:
         exact = _divided(arguments[0], arguments[1])
         if exact is not None:
             return exact if function == "floordiv" else 0
-    if function == "pow" and isinstance(arguments[1], int) and 0 <= arguments[1] <= 8:
+    if function == "pow" and isinstance(arguments[1], int) and _is_multiplied_out(arguments[0], arguments[1]):
         return reduce(operator.mul, [arguments[0]] * arguments[1], 1)
     return Expr(((((Call(function, tuple(arguments)), 1),), 1),))
 
@@ -235,6 +241,16 @@ def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
         raise GraphError(f"{function} takes {wanted} arguments, got {len(arguments)}")
     if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
         raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")
+
+
+def _is_multiplied_out(base: Number, exponent: int) -> bool:
+    """Whether a power is written as a product: always that of a single term, of a sum only a low one."""
+    return 0 <= exponent <= (_LARGEST_EXPONENT if len(_terms(base)) == 1 else _LARGEST_EXPANDED)
+
+
+def total(numbers: Iterable[Number]) -> Any:
+    """Return the sum of these numbers."""
+    return _sum(numbers)
 
 
 def bounded(number: Number) -> Number:

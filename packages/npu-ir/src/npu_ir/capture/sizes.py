@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from npu_ir import _torch
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.graph import Graph
-from npu_ir.symbols import Constraint, Dim, Expr, Range, call
+from npu_ir.symbols import Constraint, Dim, Expr, Range, call, is_symbol_name
 from npu_ir.types import ScalarType, TensorType, Type, contiguous_strides, type_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -116,7 +116,7 @@ class Sizes:
 
     def _declared(self, prefix: str, range: Range, name: str | None = None) -> Expr:
         taken = self.graph.symbols
-        if name is None or name in taken:
+        if name is None or name in taken or not is_symbol_name(name):
             generated = (f"{prefix}{index}" for index in self._counters[prefix])
             name = next(name for name in generated if name not in taken and name not in self._names.values())
         return self.graph.add_symbol(name, range)

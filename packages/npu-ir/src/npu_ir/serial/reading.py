@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from npu_ir.edit_checks import MAX_REGION_DEPTH
 from npu_ir.errors import GraphError
 from npu_ir.graph import Graph
 from npu_ir.node import NO_PROVENANCE, Argument, InputKind, Provenance, Value
@@ -49,12 +50,14 @@ class GraphReader:
         name: Of the graph.
         place: The document.
         tensors: The file with the data of constants and buffers, if there is one.
+        depth: How many regions it lies in.
     """
 
-    def __init__(self, name: str, place: Place, tensors: TensorFile | None) -> None:
+    def __init__(self, name: str, place: Place, tensors: TensorFile | None, depth: int = 0) -> None:
         self._graph = Graph(name)
         self._place = place
         self._tensors = tensors
+        self._depth = depth
         self._values: dict[str, Value] = {}
 
     def read(self, data: Mapping[str, Any]) -> Graph:
@@ -164,11 +167,13 @@ class GraphReader:
 
     def _regions(self, data: Any, place: Place) -> dict[str, Graph]:
         regions = {}
+        if data and self._depth >= MAX_REGION_DEPTH:
+            raise place.error(f"regions nested deeper than {MAX_REGION_DEPTH}")
         for argument, row in read_object(data, place).items():
             inner = place.at(argument)
             record = read_record(row, _REGION, inner)
             name = read_text(record["name"], inner, "name")
-            regions[argument] = GraphReader(name, inner, self._tensors).read(record)
+            regions[argument] = GraphReader(name, inner, self._tensors, self._depth + 1).read(record)
         return regions
 
     def _inputs(self, data: Any, place: Place) -> list[Value]:

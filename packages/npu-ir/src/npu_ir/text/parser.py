@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from npu_ir.edit_checks import MAX_REGION_DEPTH
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
@@ -88,6 +89,7 @@ class _GraphParser(Reader):
         super().__init__(text)
         self._constants = constants
         self._graph = Graph()
+        self._region_depth = 0
         self.statement = self.token
 
     def program(self) -> Graph:
@@ -259,6 +261,9 @@ class _GraphParser(Reader):
         """Read the graphs that belong to the node just read."""
         regions: dict[str, Graph] = {}
         outer, statement = self._graph, self.statement
+        self._region_depth += 1
+        if self._region_depth > MAX_REGION_DEPTH and self.at("region"):
+            raise self.fail(f"regions nested deeper than {MAX_REGION_DEPTH}")
         while self.accept("region"):
             token = self.token
             argument = self._operand_name()
@@ -268,6 +273,7 @@ class _GraphParser(Reader):
             self._graph = Graph()
             regions[argument] = self.nested(self.graph)
         self._graph, self.statement = outer, statement
+        self._region_depth -= 1
         return regions
 
     def _outputs(self) -> list[tuple[str, Type]]:

@@ -14,7 +14,7 @@ import torch
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
 from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
-from npu_ir.symbols import FUNCTIONS, SYMBOL_NAME, Dim, Expr, bounded, call, symbol
+from npu_ir.symbols import FUNCTIONS, Dim, Expr, bounded, call, is_symbol_name, symbol, total
 from npu_ir.text.lexer import Token, position, tokens
 from npu_ir.types import (
     SCALAR_KINDS,
@@ -43,6 +43,7 @@ _CONSTRUCTORS: dict[str, tuple[Callable[..., Literal], tuple[Any, ...]]] = {
     "device": (torch.device, (str,)),
 }
 _MOST_NESTED = MAX_DEPTH + MAX_LITERAL_DEPTH  # containers, and the context of the innermost
+_MOST_INNER_EXPRESSIONS = 50
 _INTEGER = re.compile(r"-?[0-9]+")
 _NEXT_CHARACTER = re.compile(r"(?:\s|#[^\n]*)*(.)")
 _END_OF_SIZES = 1 << 63
@@ -55,6 +56,7 @@ class Reader:
         self._text = text
         self._tokens = tokens(text)
         self._depth = 0
+        self._expression_depth = 0
         self.token = next(self._tokens)
 
     # Tokens
@@ -195,15 +197,15 @@ class Reader:
 
     def _sum(self) -> Any:
         self._split_sign()
-        total = self._product() * -1 if self.accept("-") else self._product()
+        parts = [self._product() * -1 if self.accept("-") else self._product()]
         while True:
             self._split_sign()
             if self.accept("+"):
-                total = total + self._product()
+                parts.append(self._product())
             elif self.accept("-"):
-                total = total + self._product() * -1
+                parts.append(self._product() * -1)
             else:
-                return total
+                return parts[0] if len(parts) == 1 else total(parts)
 
     def _split_sign(self) -> None:
         """Make two tokens of a negative number: in a sum its sign is an operator."""
@@ -233,17 +235,26 @@ class Reader:
         if self.token.kind == "number":
             return self._finite_number()
         if self.accept("("):
-            inner = self.nested(self._sum)
+            inner = self._inner(self._sum)
             self.expect(")")
             return inner
         token = self.take("word")
         if not self.accept("("):
-            if not SYMBOL_NAME.fullmatch(token.text) or token.text in FUNCTIONS:
+            if not is_symbol_name(token.text):
                 raise self.fail(f"{token.text!r} is no symbol", token)
             return symbol(token.text)
         if token.text not in FUNCTIONS:
             raise self.fail(f"{token.text!r} is no function: expected one of {', '.join(FUNCTIONS)}", token)
-        return self._called(token, token.text, *self.nested(lambda: self.sequence(")", self._sum)))
+        return self._called(token, token.text, *self._inner(lambda: self.sequence(")", self._sum)))
+
+    def _inner(self, parse: Callable[[], Any]) -> Any:
+        """Read what stands in the parentheses of an expression."""
+        self._expression_depth += 1
+        if self._expression_depth > _MOST_INNER_EXPRESSIONS:
+            raise self.fail(f"an expression nested deeper than {_MOST_INNER_EXPRESSIONS}")
+        result = parse()
+        self._expression_depth -= 1
+        return result
 
     def _finite_number(self) -> int | float:
         token = self.token
