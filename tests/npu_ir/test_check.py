@@ -12,7 +12,7 @@ import torch
 from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType
 from npu_ir.check import RULES
 from npu_ir.structure import LEAF_STRUCTURE, Structure
-from npu_ir.symbols import Constraint, symbol
+from npu_ir.symbols import Constraint, call, symbol
 
 F32 = TensorType((2, 3), torch.float32)
 BAD_DTYPE = TensorType((2, 3), "f32")  # type: ignore[arg-type]
@@ -129,6 +129,8 @@ BROKEN = {
         (set_type("n", ScalarType("float", 3)), "%n is float(3): only an int can be known, by an integer or expression"),
         (set_type("n", ScalarType("int", 2.5)), "%n is int(2.5): only an int can be known"),  # type: ignore[arg-type]
         (set_type("n", ScalarType("int", True)), "%n is int(True): only an int can be known"),
+        (set_type("w", TensorType((symbol("s0"),), torch.float32)), "%w comes with the weights or the graph: its sizes are integers, not f32[s0]"),
+        (set_type("t", TensorType((call("truediv", symbol("s0"), 2),), torch.float32)), "%t: a size is whole for all values of its symbols, not as in (s0/2,)"),
         (set_type("x", BAD_DTYPE), "%x: 'f32' is no dtype"),
         (set_type("x", TensorType((2, -3), torch.float32)), "%x: sizes and strides are integers from 0 to 2**63 - 1 or expressions, not (2, -3)"),
         (set_type("x", TensorType((True, 3), torch.float32)), "%x: sizes and strides are integers from 0"),

@@ -41,7 +41,7 @@ def test_a_model_whose_data_is_lost_on_meta_is_refused(case: Case) -> None:
 
 
 # PyTorch cannot build the others of FakeTensors, or it would take too long to try all.
-UNBUILT = ("transformer", "double_model", "channels_last_model", "orthogonal")
+UNBUILT = ("transformer", "bfloat16_convolution", "double_model", "channels_last_model", "orthogonal")
 SAMPLE = [case for case in CASES if case.id not in UNBUILT and not case.meta_refusal][::6]
 
 

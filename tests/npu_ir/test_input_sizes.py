@@ -225,6 +225,16 @@ def test_symbolic_strides_are_those_of_the_sizes() -> None:
     assert execute_ir(graph, (ones(5, 3).t(),)).stride() == (1, 3)
 
 
+def test_a_stride_alone_may_tell_a_symbol() -> None:
+    graph = parse_ir("graph g { symbol t in [4, 9] input %x: f32[3, 4]@[t, 1] input %y: f32[t] return %y }")
+    alone = parse_ir("graph g { symbol t in [4, 9] input %x: f32[3, 4]@[t, 1] return %x }")
+
+    assert execute_ir(alone, (ones(3, 6)[:, :4],)).stride() == (6, 1)
+    assert execute_ir(graph, (ones(3, 6)[:, :4], ones(6))).shape == (6,)
+    with pytest.raises(ExecutionError, match=r"%x's stride 0 is 10, the graph was made for t in \[4, 9\]"):
+        execute_ir(alone, (ones(3, 10)[:, :4],))
+
+
 # What torch.export says of sizes reaches the guards
 
 

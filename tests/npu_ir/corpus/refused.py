@@ -39,12 +39,6 @@ refuse(
     r"out_dtype takes an operator as an argument[\s\S]*at: node 'out_dtype', .*case\.py:\d+[\s\S]*call the operator",
     lambda: call(torch.ones(3, dtype=torch.int8)),
 )
-refuse(
-    "an_autocast_region_that_stays_open",
-    lambda x: torch.autocast("cpu").__enter__() and x @ x.T,
-    r"cannot capture .*autocast must exit",
-    error=ExportError,
-)
 
 # What torch.export refuses
 

@@ -322,10 +322,37 @@ def is_data_dependent(symbol: Any) -> bool:
     return bool(symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)))
 
 
-def range_ends(range: Any) -> tuple[int | None, int | None]:
-    """Return the ends of a ``ValueRanges`` of integers; None where there is none."""
-    low, high = (int(end) if end.is_Integer else None for end in (range.lower, range.upper))
-    return low, None if high is not None and high >= 2**62 else high
+def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
+    """Return the values that a program was traced for, by symbol; None where there is no end.
+
+    torch.export takes the sizes of tensors for at least 2 while it traces, even where the program says that
+    they may be less. Of a loaded program nobody knows whether it did.
+    """
+    shape_env = _shape_env_of(program)
+    traced = shape_env.var_to_range if shape_env is not None and shape_env.var_to_sources else {}
+    sizes = {
+        size.node.expr
+        for node in program.graph.nodes
+        if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor)
+        for size in node.meta["val"].shape
+        if isinstance(size, torch.SymInt)
+    }
+    ranges = {}
+    for symbol, stated in program.range_constraints.items():
+        low, high = (int(end) if end.is_Integer else None for end in (stated.lower, stated.upper))
+        if symbol in traced and traced[symbol].lower.is_Integer:
+            low = max(low or 0, int(traced[symbol].lower)) if low is not None else int(traced[symbol].lower)
+        elif symbol in sizes and not traced:
+            low = max(low or 0, 2)
+        ranges[str(symbol)] = (low, None if high is not None and high >= 2**62 else high)
+    return ranges
+
+
+def guard_code(program: Any) -> list[str]:
+    """Return the guards of a program that was loaded from a file, as Python code; of others `size_guards` tells."""
+    shape_env = _shape_env_of(program)
+    is_loaded = shape_env is not None and not shape_env.var_to_sources
+    return list(getattr(program, "_guards_code", None) or []) if is_loaded else []
 
 
 _RELATIONS = {
@@ -347,6 +374,7 @@ def size_guards(program: Any, symbols: set[Any]) -> list[tuple[str, Any, Any]]:
     Raises:
         ValueError: An assumption is no relation between numbers; says which.
     """
+    from sympy.logic.boolalg import to_nnf  # type: ignore[import-untyped]
     from torch.utils._sympy.value_ranges import bound_sympy
 
     shape_env = _shape_env_of(program)
@@ -356,7 +384,7 @@ def size_guards(program: Any, symbols: set[Any]) -> list[tuple[str, Any, Any]]:
     examples = shape_env.backed_var_to_val if has_backed else shape_env.var_to_val
     found = []
     for guard in shape_env.guards:
-        for expression in _relations(shape_env.replace(guard.expr), examples):
+        for expression in _relations(to_nnf(shape_env.replace(guard.expr), simplify=False), examples):
             if not expression.free_symbols <= symbols:
                 continue
             truth = bound_sympy(expression, program.range_constraints)
@@ -394,15 +422,6 @@ def without_assumptions_of_size() -> Any:
     from torch.fx.experimental import _config
 
     return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-
-
-def assume_at_least_two(program: Any) -> None:
-    """State in the ranges of a program that its open sizes are at least 2, as torch.export took for granted."""
-    from torch.utils._sympy.value_ranges import ValueRanges
-
-    for symbol, values in program.range_constraints.items():
-        if not is_data_dependent(symbol) and values.lower < 2:
-            program.range_constraints[symbol] = ValueRanges(2, values.upper)
 
 
 def dim_names(program: Any) -> dict[str, str]:

@@ -19,6 +19,7 @@ from npu_ir.node import InputKind, Value, outside_names
 from npu_ir.ops.arguments import record_problem
 from npu_ir.ops.calls import bind_node
 from npu_ir.ops.schema import find_op, schema_of
+from npu_ir.region_rules import region_problems
 from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.symbols import Expr, is_whole
 from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
@@ -162,16 +163,6 @@ def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> 
                 yield f"%{value.name} is {value.type}, but nothing before tells what {name} is"
 
 
-def _regions(graph: Graph) -> Iterator[str]:
-    for node in graph.nodes:
-        for argument, region in node.regions.items():
-            where = f"region {argument!r} of node {node.name!r}"
-            if region.owner is not node or region._symbols is not graph._symbols:
-                yield f"the {where} does not know that it belongs there"
-            if region.parameters or region.buffers or region.updates:
-                yield f"the {where} has parameters, buffers or updates: pass in what it reads, return what it makes"
-
-
 def _attrs(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         for name, value in node.attrs.items():
@@ -257,7 +248,9 @@ RULES: tuple[Rule, ...] = (
     Rule("uses", "the recorded uses of a value are exactly the places that read it", _uses),
     Rule("types", "every value has a type, with sizes and strides that are integers or expressions", _types),
     Rule("symbols", "a symbol is declared, and its value is told by a size before it is used", _symbols),
-    Rule("regions", "a region belongs to one node and reads only its own inputs and constants", _regions),
+    Rule(
+        "regions", "a region belongs to one node, and takes and returns what the node says", region_problems
+    ),
     Rule("attrs", "attributes are plain data", _attrs),
     Rule("records", "a node says of each input, or of none, which argument it fills", _records),
     Rule(

@@ -38,7 +38,8 @@ def execute_ir(
     """Return what ``model(*args, **kwargs)`` returns, computed node by node.
 
     Neither the arguments nor the weights are changed. No gradients are recorded, and the caller's
-    autocast, default device and default dtype have no influence.
+    autocast, default device and default dtype have no influence. Tensors with other strides than the
+    graph states are laid out anew first.
 
     Args:
         graph: The program.

@@ -28,6 +28,7 @@ from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_
 from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
+from npu_ir.naming import unique_name
 from npu_ir.node import OpNode, Value
 from npu_ir.ops.schema import op_type_of
 from npu_ir.structure import flatten
@@ -76,12 +77,16 @@ class Converter:
         self._values: dict[Node, Any] = {}  # what a later reader of the node gets
         self._written: dict[Node, None] = {}  # placeholders with another content than at the start
         self._converted: dict[Node, Any] = {}
+        # torch.export calls the constants of every body alike; in a graph all have names of their own.
+        self._constant_names: dict[str, None] = {}
+        self._region_constants: dict[tuple[int, int], Value] = {}
         self._conversions = plugins.registry().table("conversion")
 
     def run(self) -> None:
         """Convert the whole program."""
         signature = ProgramSignature(self, self._program, self._ties)
         arguments = signature.add_arguments()
+        self._constant_names.update(dict.fromkeys(self.graph.constants))
         self._values.update(arguments)
         signature.add_results(self._convert_nodes(self._program.graph_module))
         for node in self._written:
@@ -260,8 +265,12 @@ class Converter:
             raise ConversionError(
                 f"the region reads {node.target!r}, which is no tensor with data", where=place(node)
             )
-        known = self.graph.constants.get(str(node.target))
-        return known or self.graph.add_constant(str(node.target), data)
+        known = self._region_constants.get((id(self.graph), id(found)))
+        if known is None:
+            name = unique_name(self._constant_names, {}, str(node.target))
+            self._constant_names[name] = None
+            known = self._region_constants[id(self.graph), id(found)] = self.graph.add_constant(name, data)
+        return known
 
 
 def _plain(argument: Any) -> Any:

@@ -118,9 +118,7 @@ def _exported(
         with _torch.without_assumptions_of_size():
             return torch.export.export(model, args, kwargs, **settings)
     except Exception:  # noqa: BLE001 - whatever it is, torch.export says it again, or does without
-        program = torch.export.export(model, args, kwargs, **settings)
-        _torch.assume_at_least_two(program)
-        return program
+        return torch.export.export(model, args, kwargs, **settings)
 
 
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir import _torch
+from npu_ir.capture.guard_code import constraint_of
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.graph import Graph
 from npu_ir.symbols import Constraint, Dim, Expr, Range, call, is_symbol_name
@@ -35,7 +36,7 @@ class Sizes:
     def __init__(self, graph: Graph, program: ExportedProgram) -> None:
         self.graph = graph
         self._program = program
-        self._ranges = {str(key): range for key, range in program.range_constraints.items()}
+        self._ranges = _torch.size_ranges(program)
         self._names = _torch.dim_names(program)
         self._symbols: dict[Any, Expr] = {}
         self._counters = {prefix: itertools.count() for prefix in "su"}
@@ -78,15 +79,21 @@ class Sizes:
         found = []
         try:
             for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
-                constraint = Constraint(self._converted(left), relation, self._converted(right))
-                if constraint.symbols and constraint not in found:
-                    found.append(constraint)
+                found.append(Constraint(self._converted(left), relation, self._converted(right)))
+            found += [constraint_of(code, self._input_size) for code in _torch.guard_code(self._program)]
         except (_NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
             raise ConversionError(
                 f"torch.export took a branch by sizes in a way that a graph cannot state: {error}",
                 fix="decide by a comparison of sizes, or by torch.cond",
             ) from error
-        return found
+        return [constraint for constraint in dict.fromkeys(found) if constraint.symbols]
+
+    def _input_size(self, name: str, axis: int) -> Dim:
+        """Return a size of the input whose placeholder is called ``name``."""
+        for node in self._program.graph.nodes:
+            if node.name == name and isinstance(node.meta.get("val"), torch.Tensor):
+                return self.dim(node.meta["val"].shape[axis])
+        raise ValueError(f"there is no input {name!r}")
 
     def _converted(self, expression: Any) -> Any:
         """Return a SymPy expression in our form."""
@@ -122,7 +129,7 @@ class Sizes:
         return self.graph.add_symbol(name, range)
 
     def _range(self, name: str) -> Range:
-        return Range(*_torch.range_ends(self._ranges[name])) if name in self._ranges else Range(None)
+        return Range(*self._ranges.get(name, (None, None)))
 
 
 class _NotExpressibleError(Exception):

@@ -1,0 +1,82 @@
+"""What a loaded program assumed of its sizes: torch.export keeps it as Python code, ``L['x'].size()[0] % 3 == 0``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from npu_ir.symbols import Constraint, call
+
+# What the placeholder of an input is called, and in which dimension: what stands for that size.
+SizeOf = Callable[[str, int], Any]
+
+_RELATIONS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.LtE: "<=",
+    ast.GtE: ">=",
+    ast.Lt: "<",
+    ast.Gt: ">",
+}
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.FloorDiv: "floordiv",
+    ast.Div: "truediv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.BitAnd: "bitand",
+    ast.BitOr: "bitor",
+    ast.BitXor: "bitxor",
+}
+
+
+def constraint_of(code: str, size_of: SizeOf) -> Constraint:
+    """Return a guard as a constraint.
+
+    Raises:
+        ValueError: It is no relation between numbers that an expression can hold.
+    """
+    found = ast.parse(code.strip(), mode="eval").body
+    if not isinstance(found, ast.Compare) or len(found.ops) != 1:
+        raise ValueError(code)
+    left, right = _number(found.left, size_of), _number(found.comparators[0], size_of)
+    return Constraint(left, _RELATIONS[type(found.ops[0])], right)
+
+
+def _number(found: ast.expr, size_of: SizeOf) -> Any:
+    if isinstance(found, ast.Constant) and isinstance(found.value, (int, float)):
+        return found.value
+    if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.USub):
+        return _number(found.operand, size_of) * -1
+    if isinstance(found, ast.BinOp):
+        return _binary(found, size_of)
+    if isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in ("max", "min"):
+        return call(found.func.id, *(_number(part, size_of) for part in found.args))
+    if isinstance(found, ast.Subscript) and ast.unparse(found.value).endswith(".size()"):
+        assert isinstance(found.value, ast.Call)
+        assert isinstance(found.value.func, ast.Attribute)
+        axis = _number(found.slice, size_of)
+        return size_of("_".join(_path(found.value.func.value)), axis)
+    raise ValueError(ast.unparse(found))
+
+
+def _binary(found: ast.BinOp, size_of: SizeOf) -> Any:
+    left, right = _number(found.left, size_of), _number(found.right, size_of)
+    if isinstance(found.op, ast.Add):
+        return left + right
+    if isinstance(found.op, ast.Sub):
+        return left - right
+    if isinstance(found.op, ast.Mult):
+        return left * right
+    if type(found.op) not in _OPERATORS:
+        raise ValueError(ast.unparse(found))
+    return call(_OPERATORS[type(found.op)], left, right)
+
+
+def _path(found: ast.expr) -> list[str]:
+    """Return the steps of ``L['a'][0]``: how the placeholder of that input is called."""
+    if isinstance(found, ast.Subscript) and isinstance(found.slice, ast.Constant):
+        return [*_path(found.value), str(found.slice.value)]
+    if isinstance(found, ast.Name) and found.id == "L":
+        return []
+    raise ValueError(ast.unparse(found))
