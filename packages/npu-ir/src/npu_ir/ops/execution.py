@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -13,18 +13,12 @@ from npu_ir._torch import HigherOrderOperator
 from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.node import OpNode, Value
 from npu_ir.ops.calls import Binding, bind_node
+from npu_ir.ops.region_calls import Region, called_regions
 from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
 from npu_ir.symbols import Dim, Expr
 from npu_ir.types import ScalarType, TensorType, Type, type_of
 
-if TYPE_CHECKING:
-    from npu_ir.graph import Graph
-
-# A region as an operator calls it: with positional arguments, returning what the region returns.
-Region: TypeAlias = "Callable[..., Any]"
-_FLEX = "higher_order.flex_attention"
-_POSITION = TensorType((), torch.int32)
 _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 
@@ -54,10 +48,7 @@ def execute_node(
             arguments = (inputs, node.attrs, regions) if regions else (inputs, node.attrs)
             results: list[Any] = entry.function(*arguments)
         else:
-            called: Iterable[Region] = regions.values()
-            if node.op_type == _FLEX:
-                called = map(_with_short_positions, node.regions.values(), called)
-            results = _aten_fallback(node, [*inputs, *called], device)
+            results = _aten_fallback(node, [*inputs, *called_regions(node, regions)], device)
     except NpuError as error:
         where = (
             f"{error.where}, in a region of {place_of(node)}" if regions and error.where else place_of(node)
@@ -91,16 +82,6 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
         with _torch.below_autograd():
             return _flat(op(*args, **kwargs))
     return _flat(op(*args, **kwargs))
-
-
-def _with_short_positions(graph: Graph, region: Region) -> Region:
-    """Let ``flex_attention`` call a region: traced for 32-bit positions, it gets 64-bit ones on the CPU (torch 2.13)."""
-
-    def fitting(value: Value, item: Any) -> Any:
-        is_position = value.type == _POSITION and isinstance(item, torch.Tensor) and item.dtype is torch.int64
-        return item.to(torch.int32) if is_position else item
-
-    return lambda *args: region(*map(fitting, graph.inputs, args))
 
 
 def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:

@@ -1,0 +1,59 @@
+"""Where PyTorch's control-flow operators call what they run otherwise than torch.export traced it (torch 2.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from npu_ir.node import OpNode, Value
+from npu_ir.types import TensorType
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
+# A region as an operator calls it: with positional arguments, returning what the region returns.
+Region: TypeAlias = "Callable[..., Any]"
+
+_POSITION = TensorType((), torch.int32)
+
+
+def called_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
+    """Return what the operator of ``node`` calls, in the order of its regions."""
+    adapted = _ADAPTED.get(node.op_type)
+    if adapted is None:
+        return list(regions.values())
+    return [adapted(node.regions[argument], region) for argument, region in regions.items()]
+
+
+def _with_short_positions(graph: Graph, region: Region) -> Region:
+    """Let ``flex_attention`` call a region: traced for 32-bit positions, it gets 64-bit ones on the CPU."""
+
+    def fitting(value: Value, item: Any) -> Any:
+        is_position = value.type == _POSITION and isinstance(item, torch.Tensor) and item.dtype is torch.int64
+        return item.to(torch.int32) if is_position else item
+
+    return lambda *args: region(*map(fitting, graph.inputs, args))
+
+
+def _slice_by_slice(graph: Graph, region: Region) -> Region:
+    """Let ``associative_scan`` call a region: traced for two slices of each tensor, it gets rows of them."""
+    count = 2 * len(graph.results[1])
+
+    def run(*args: Any) -> Any:
+        slices, additional = args[:count], args[count:]
+        if slices[0].dim() == graph.inputs[0].tensor_type.rank:
+            return region(*args)
+        rows = [region(*row, *additional) for row in zip(*(item.unbind(0) for item in slices), strict=True)]
+        if not rows:
+            return [item[:0] for item in slices[: count // 2]]
+        return [torch.stack(parts) for parts in zip(*rows, strict=True)]
+
+    return run
+
+
+_ADAPTED: Mapping[str, Callable[[Graph, Region], Region]] = {
+    "higher_order.flex_attention": _with_short_positions,
+    "higher_order.associative_scan": _slice_by_slice,
+}
