@@ -10,8 +10,9 @@ import torch
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphError, ScalarType, TensorType, Value
+from npu_ir.constraints import RELATIONS, Constraint, Range
 from npu_ir.node import InputKind
-from npu_ir.symbols import RELATIONS, Constraint, Expr, Range, call, symbol
+from npu_ir.symbols import Expr, call, symbol
 from tests.npu_ir.random_graphs import any_text, dtypes, literals, op_types, provenances, tensors, trees
 from tests.npu_ir.random_graphs import types as closed_types
 

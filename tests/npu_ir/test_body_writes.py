@@ -162,7 +162,7 @@ def test_a_branch_with_local_writes_needs_no_second_trace() -> None:
     functional = functionalize(program)
 
     assert functional.program is program
-    assert [str(op) for op, _ in functional.replacements.values()] == ["aten.index_put.default"]
+    assert [str(found.op) for found in functional.replacements.values()] == ["aten.index_put.default"]
 
 
 def test_autocast_around_a_branch_holds_in_it() -> None:

@@ -10,9 +10,10 @@ from torch import Tensor, ones
 from torch.export import Dim
 
 from npu_ir import ExecutionError, Graph, Interpreter, execute_ir, extract_ir, parse_ir
+from npu_ir.constraints import Range
 from npu_ir.ops.execution import execute_node
 from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
-from npu_ir.symbols import Range, symbol
+from npu_ir.symbols import symbol
 from npu_ir.text.parser import parse_type
 from tests.npu_ir.corpus.case import Function
 

@@ -23,7 +23,8 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.symbols import Constraint, Range, symbol
+from npu_ir.constraints import Constraint, Range
+from npu_ir.symbols import symbol
 from npu_ir.types import contiguous_strides
 
 F32 = TensorType((2,), torch.float32)

@@ -12,17 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir import GraphError, ParseError
-from npu_ir.symbols import (
-    FUNCTIONS,
-    RELATIONS,
-    Constraint,
-    Expr,
-    Range,
-    call,
-    substituted,
-    symbol,
-    symbols_in,
-)
+from npu_ir.constraints import RELATIONS, Constraint, Range
+from npu_ir.size_functions import FUNCTIONS
+from npu_ir.symbols import Expr, call, substituted, symbol, symbols_in
 from npu_ir.text.parser import parse_dim
 
 A, B, N = symbol("a"), symbol("b"), symbol("n")

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphError, ParseError, ScalarType, TensorType, format_ir, parse_ir
-from npu_ir.symbols import Constraint, Range, symbol
+from npu_ir.constraints import Constraint, Range
+from npu_ir.symbols import symbol
 from npu_ir.text.lexer import KEYWORDS, tokens
 from tests.npu_ir.random_graphs import any_text, graphs
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.capture import Converter, convert_exported_program, extract_ir
+from npu_ir.constraints import Constraint, Range
 from npu_ir.errors import (
     ConversionError,
     ExecutionError,
@@ -23,7 +24,7 @@ from npu_ir.node import Argument, InputKind, OpNode, Provenance, Value
 from npu_ir.ops import list_registered_ops, register_conversion, register_executor
 from npu_ir.serial import load_ir, save_ir
 from npu_ir.structure import Structure
-from npu_ir.symbols import Constraint, Expr, Range
+from npu_ir.symbols import Expr
 from npu_ir.text import format_ir, parse_ir
 from npu_ir.types import ScalarType, TensorType
 from npu_ir.verify import VerificationReport, verify_ir

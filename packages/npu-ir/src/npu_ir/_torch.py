@@ -326,7 +326,8 @@ def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
     """Return the values that a program was traced for, by symbol; None where there is no end.
 
     torch.export takes the sizes of tensors for at least 2 while it traces, even where the program says that
-    they may be less. Of a loaded program nobody knows whether it did.
+    they may be less; `without_assumptions_of_size`, for at least 1 (torch 2.13). Of a loaded program nobody
+    knows how it was traced.
     """
     shape_env = _shape_env_of(program)
     traced = shape_env.var_to_range if shape_env is not None and shape_env.var_to_sources else {}
@@ -344,6 +345,8 @@ def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
             low = max(low or 0, int(traced[symbol].lower)) if low is not None else int(traced[symbol].lower)
         elif symbol in sizes and not traced:
             low = max(low or 0, 2)
+        if any(size.xreplace({symbol: 0}) == 0 for size in sizes):
+            low = max(low or 0, 1)
         ranges[str(symbol)] = (low, None if high is not None and high >= 2**62 else high)
     return ranges
 
@@ -418,7 +421,7 @@ def is_number_of_float(symbol: Any) -> bool:
 
 
 def without_assumptions_of_size() -> Any:
-    """Return a context in which torch.export does not take for granted that open sizes are at least 2."""
+    """Return a context in which torch.export takes for granted that open sizes are at least 1, not 2."""
     from torch.fx.experimental import _config
 
     return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from npu_ir.literals import same_literal
 from npu_ir.node import Argument, InputKind, Value
 from npu_ir.ops.execution import described, is_of_type
 from npu_ir.structure import flatten_like
-from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
+from npu_ir.symbol_values import SymbolValues
 from npu_ir.types import TensorType
 
 _LISTED = 20
@@ -155,19 +155,15 @@ def _require_sizes(
     if not graph.symbols:
         return
     fix = "pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
-    sizes = [size for value, item in bound.items() for size in sizes_of(value.name, value.type, item)]
-    misfit = symbols.fit(sizes)
+    misfit = symbols.fit((value.name, value.type, item) for value, item in bound.items())
     if misfit is not None:
-        raise ExecutionError(f"{spot_text(misfit[0])} {misfit[1]}", where=places[misfit[0][0]], fix=fix)
-    for value, item in bound.items():
-        misfit = symbols.learn_strides(value.name, value.type, item)
-        if misfit is not None:
-            raise ExecutionError(f"{spot_text(misfit[0])} {misfit[1]}", where=places[value.name], fix=fix)
+        raise ExecutionError(str(misfit), where=places[misfit.spot.name], fix=fix)
     for constraint in graph.constraints:
-        if constraint.symbols <= symbols.values.keys() and not constraint.holds(symbols.values):
-            values = ", ".join(f"{name} is {symbols.values[name]}" for name in sorted(constraint.symbols))
+        if not constraint.holds(symbols.values):
             raise ExecutionError(
-                f"the graph was made for sizes with {constraint}, but {values}", where="the inputs", fix=fix
+                f"the graph was made for sizes with {constraint}, but {symbols.told(constraint.symbols)}",
+                where="the inputs",
+                fix=fix,
             )
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from npu_ir.constraints import Range
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.node import Value
 from npu_ir.ops.arguments import record_problem
-from npu_ir.symbols import Range
 from npu_ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -65,6 +65,14 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
                 )
         taken |= parts
     return merged
+
+
+def release_region(region: Graph) -> None:
+    """Make a region a graph that belongs to no node, with symbols of its own."""
+    region._owner = None
+    symbols = dict(region.symbols)
+    for graph in region.graphs():
+        graph._symbols = symbols
 
 
 def _levels_above(graph: Graph) -> int:

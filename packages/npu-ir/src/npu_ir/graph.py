@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from npu_ir.edit_checks import merged_symbols, plain_attrs, require_same_type
+from npu_ir.edit_checks import merged_symbols, plain_attrs, release_region, require_same_type
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal
 from npu_ir.naming import default_output_names, short_name
@@ -169,7 +169,7 @@ class Graph(Signature):
             del self._values[value.name]
         del self._nodes[node.name]
         for region in node.regions.values():
-            region._owner = None
+            release_region(region)
         node._previous._next, node._next._previous = node._next, node._previous
         node._graph = None
 

@@ -20,7 +20,7 @@ from npu_ir.graph import Graph
 from npu_ir.node import OpNode, Value, outside_names
 from npu_ir.ops.execution import execute_node
 from npu_ir.structure import unflatten
-from npu_ir.symbol_values import SymbolValues, spot_text
+from npu_ir.symbol_values import SymbolValues
 from npu_ir.weights import load_weights
 
 Observer = Callable[[OpNode, "list[Any]"], None]
@@ -144,7 +144,7 @@ def _run(
         _release(node, values, remaining)
     misfit = symbols.out_of_range()
     if misfit is not None:
-        raise ExecutionError(f"{spot_text(misfit[0])} {misfit[1]}", where=f"graph {graph.name!r}")
+        raise ExecutionError(str(misfit), where=f"graph {graph.name!r}")
     return [values[leaf] if isinstance(leaf, Value) else leaf for leaf in graph.results[1]]
 
 

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from npu_ir.errors import RegistryError
-from npu_ir.literals import Literal
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from npu_ir.node import Value
 
 # Gets the node's inputs and attrs; returns its outputs, always as a list.
-Executor: TypeAlias = Callable[[Sequence[Any], Mapping[str, Literal]], "list[Any]"]
+# Called with inputs and attrs, and of a node that owns regions with what runs each of them, by argument.
+Executor: TypeAlias = Callable[..., "list[Any]"]
 # Gets the converter and the FX node; inserts nodes and returns the value or values it stands for.
 Conversion: TypeAlias = "Callable[[Converter, torch.fx.Node], Value | Sequence[Value]]"
 

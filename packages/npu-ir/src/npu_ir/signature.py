@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from npu_ir.constraints import RELATIONS, Constraint, Range
 from npu_ir.edit_checks import checked_data, require_same_type
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
@@ -18,7 +19,7 @@ from npu_ir.naming import unique_name
 from npu_ir.node import Argument, InputKind, Value
 from npu_ir.structure import Structure, flatten
 from npu_ir.structure_rules import call_problem, structure_problem
-from npu_ir.symbols import RELATIONS, Constraint, Expr, Range, symbol
+from npu_ir.symbols import Expr, symbol
 from npu_ir.types import TensorType, Type
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from npu_ir.constraints import Constraint
 from npu_ir.copying import clone
 from npu_ir.errors import ExecutionError, GraphError
 from npu_ir.literals import Literal
 from npu_ir.node import OpNode, Value
 from npu_ir.ops.execution import execute_node
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
-from npu_ir.symbols import Constraint, substituted
+from npu_ir.symbols import substituted
 from npu_ir.types import ScalarType
 
 if TYPE_CHECKING:

@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+from npu_ir.constraints import Range
 from npu_ir.errors import GraphError
-from npu_ir.symbols import Dim, Expr, Range, substituted
+from npu_ir.symbols import Dim, Expr
 from npu_ir.types import ScalarType, TensorType, Type
 
-# What has a size (an input or a value), and in which dimension; None for a number.
-Spot: TypeAlias = "tuple[str, int | None]"
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What has a size: a dimension or a stride of a tensor, or a number.
+
+    Attributes:
+        name: Of the value.
+        axis: Which dimension; None for a number.
+        is_stride: The stride in that dimension, not the size.
+    """
+
+    name: str
+    axis: int | None = None
+    is_stride: bool = False
+
+    def __str__(self) -> str:
+        kind = "stride" if self.is_stride else "dimension"
+        return f"%{self.name}" if self.axis is None else f"{kind} {self.axis} of %{self.name}"
+
+
+# A spot, the size it should have, and the one it has.
+_Size: TypeAlias = "tuple[Spot, Dim, int]"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A size that cannot be right: where, and what is wrong with it."""
+
+    spot: Spot
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.spot} {self.problem}"
 
 
 class SymbolValues:
@@ -29,60 +62,64 @@ class SymbolValues:
         self.values: dict[str, int] = dict(around.values) if around else {}
         self._spots: dict[str, Spot] = dict(around._spots) if around else {}
 
-    def fit(
-        self, sizes: Iterable[tuple[Spot, Dim, int]], *, in_range: bool = True
-    ) -> tuple[Spot, str] | None:
-        """Find the values of symbols such that the sizes are what they should be.
+    def fit(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> Misfit | None:
+        """Find the values of symbols such that values are of their types.
+
+        A stride only tells the value of a symbol that nothing else does: tensors may have other strides
+        than their types.
 
         Args:
-            sizes: For each spot the size it should have, and the one it has.
+            items: Name, type and content of values; all of the right kind, dtype and rank.
             in_range: Whether values out of the range of a symbol are wrong at once; else `out_of_range`
                 tells them, after the graph's own assertions.
 
         Returns:
-            The first spot whose size cannot be right, and what is wrong with it; None if all are.
+            The first size that cannot be right; None if all are.
         """
-        pending = sorted(sizes, key=lambda item: not isinstance(item[1], Expr) or item[1].symbol is None)
-        while pending:
-            later = []
+        given = list(items)
+        pending = sorted(
+            _sizes(given), key=lambda item: not isinstance(item[1], Expr) or item[1].symbol is None
+        )
+        strides = list(_strides(given))
+        while True:
+            later: list[_Size] = []
             for spot, wanted, actual in pending:
-                unknown = wanted.symbols - self.values.keys() if isinstance(wanted, Expr) else ()
+                unknown = self._unknown(wanted)
                 if len(unknown) > 1:
                     later.append((spot, wanted, actual))
                     continue
                 problem = self._learn(spot, wanted, actual, unknown, in_range=in_range)
                 if problem is not None:
-                    return spot, problem
-            if len(later) == len(pending):
-                break
-            pending = later
-        return None
-
-    def learn_strides(self, name: str, type: Type, actual: object) -> tuple[Spot, str] | None:
-        """Find the values of symbols that only a stride of a tensor tells; return what is wrong, as `fit` does."""
-        if not isinstance(type, TensorType) or type.strides is None or type.symbols <= self.values.keys():
-            return None
-        for axis, wanted in enumerate(type.strides):
-            known = substituted(wanted, self.values)
-            if isinstance(known, Expr) and len(known.symbols) == 1 and known.solvable(*known.symbols):
-                spot = f"{name}'s stride {axis}", None
-                problem = self._learn(spot, wanted, actual.stride(axis), known.symbols)  # type: ignore[attr-defined]
+                    return Misfit(spot, problem)
+            told = [item for item in strides if len(self._unknown(item[1])) == 1]
+            if len(later) == len(pending) and not told:
+                return None
+            for spot, wanted, actual in told:
+                problem = self._learn(spot, wanted, actual, self._unknown(wanted), in_range=in_range)
                 if problem is not None:
-                    return spot, problem
-        return None
+                    return Misfit(spot, problem)
+            pending = later
 
-    def out_of_range(self) -> tuple[Spot, str] | None:
-        """Return the first symbol whose value is none of its range, as `fit` returns what is wrong."""
+    def out_of_range(self) -> Misfit | None:
+        """Return where the first symbol got its value whose value is none of its range."""
         for name, value in self.values.items():
             if value not in self._ranges[name]:
-                return self._spots[
-                    name
-                ], f"tells that {name} is {value}, the graph was made for {name} in {self._ranges[name]}"
+                made_for = f"the graph was made for {name} in {self._ranges[name]}"
+                return Misfit(self._spots[name], f"tells that {name} is {value}, {made_for}")
         return None
 
+    def told(self, names: Iterable[str]) -> str:
+        """Return the values of symbols and where they come from: ``s0 is 4 by dimension 0 of %x``."""
+        known = sorted(name for name in names if name in self.values)
+        return ", ".join(f"{name} is {self.values[name]} by {self._spots[name]}" for name in known)
+
+    def _unknown(self, wanted: Dim) -> Collection[str]:
+        return wanted.symbols - self.values.keys() if isinstance(wanted, Expr) else ()
+
     def _learn(
-        self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool = True
+        self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool
     ) -> str | None:
+        """Take the value of the symbol that is unknown, if one is; return what is wrong with the size."""
         if not isinstance(wanted, Expr):
             return None if wanted == actual else f"is {actual}, the graph needs {wanted}"
         for name in unknown:
@@ -101,31 +138,21 @@ class SymbolValues:
             return f"is {actual}, but {error.message}"
         if expected == actual:
             return None
-        return (
-            f"is {actual}, the graph needs {wanted}"
-            + (f" = {expected}" if wanted.symbol else f", which is {expected}")
-            + self._known(wanted)
-        )
-
-    def _known(self, wanted: Expr) -> str:
-        found = [
-            f"{name} is {self.values[name]} by {spot_text(self._spots[name])}"
-            for name in sorted(wanted.symbols)
-        ]
-        return f" ({', '.join(found)})"
+        needed = f"{wanted} = {expected}" if wanted.symbol else f"{wanted}, which is {expected}"
+        return f"is {actual}, the graph needs {needed} ({self.told(wanted.symbols)})"
 
 
-def spot_text(spot: Spot) -> str:
-    """Return a spot in words: ``dimension 0 of %x``."""
-    name, axis = spot
-    return f"%{name}" if axis is None else f"dimension {axis} of %{name}"
+def _sizes(items: Iterable[tuple[str, Type, Any]]) -> Iterator[_Size]:
+    for name, wanted, actual in items:
+        if isinstance(wanted, TensorType):
+            for axis, size in enumerate(wanted.shape):
+                yield Spot(name, axis), size, actual.shape[axis]
+        elif isinstance(wanted, ScalarType) and wanted.value is not None:
+            yield Spot(name), wanted.value, actual
 
 
-def sizes_of(name: str, wanted: Type, actual: object) -> list[tuple[Spot, Dim, int]]:
-    """Return for each size of a value what it should be and what it is, as `SymbolValues.fit` takes them."""
-    if isinstance(wanted, TensorType):
-        shape = actual.shape  # type: ignore[attr-defined]
-        return [((name, axis), *pair) for axis, pair in enumerate(zip(wanted.shape, shape, strict=True))]
-    if isinstance(wanted, ScalarType) and wanted.value is not None:
-        return [((name, None), wanted.value, actual)]  # type: ignore[list-item]
-    return []
+def _strides(items: Iterable[tuple[str, Type, Any]]) -> Iterator[_Size]:
+    for name, wanted, actual in items:
+        if isinstance(wanted, TensorType) and wanted.strides is not None:
+            for axis, stride in enumerate(wanted.strides):
+                yield Spot(name, axis, is_stride=True), stride, actual.stride(axis)

@@ -7,54 +7,21 @@ in the argument of a rounding function (``trunc(1.5*s0)``, as in resizing an ima
 
 from __future__ import annotations
 
-import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeAlias
 
 from npu_ir.errors import GraphError
+from npu_ir.size_functions import FUNCTIONS, Whole, value_of
 
 SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# The functions of an expression, as they are written, and what they compute.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "floordiv": operator.floordiv,
-    "truediv": operator.truediv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-    "max": max,
-    "min": min,
-    "trunc": math.trunc,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "round": round,
-    "bitand": operator.and_,
-    "bitor": operator.or_,
-    "bitxor": operator.xor,
-    "lshift": operator.lshift,
-    "rshift": operator.rshift,
-    "sqrt": math.sqrt,
-}
-RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-_INFIX = {"floordiv": "//", "truediv": "/"}
-_SORTED = ("max", "min")  # the order of their arguments does not matter, nor does a repetition
-_ROUNDING = ("trunc", "floor", "ceil", "round")
-_OF_TWO = ("floordiv", "truediv", "mod", "pow", "bitand", "bitor", "bitxor", "lshift", "rshift")
-_OF_ONE_OR_TWO = ("round",)  # the second is the number of digits behind the point
 _MOST_TERMS = 10_000  # a product of more is refused: it could take for ever
 _LARGEST_EXPONENT = 1024
 _LARGEST_EXPANDED = 8
-_MOST_BITS = 4096
 
 
 @dataclass(frozen=True)
@@ -65,8 +32,9 @@ class Call:
     arguments: tuple[Number, ...]
 
     def __str__(self) -> str:
-        if self.function in _INFIX:
-            return _INFIX[self.function].join(map(_operand, self.arguments))
+        infix = FUNCTIONS[self.function].infix
+        if infix is not None:
+            return infix.join(map(_operand, self.arguments))
         return f"{self.function}({', '.join(map(str, self.arguments))})"
 
 
@@ -111,7 +79,7 @@ class Expr:
         """
         try:
             found = _sum(_product(coefficient, monomial, values) for monomial, coefficient in self.terms)
-        except (ArithmeticError, ValueError) as error:
+        except (ArithmeticError, TypeError, ValueError) as error:
             raise GraphError(f"{self} has no value for {_shown(values, self)}: {error}") from error
         return found  # type: ignore[return-value]
 
@@ -210,17 +178,14 @@ def call(function: str, *arguments: Number) -> Any:
         ArithmeticError: The arguments are numbers for which it has no value.
     """
     _require_callable(function, arguments)
-    if function in _SORTED:
+    known = FUNCTIONS[function]
+    if known.is_merged:
         arguments = _merged(function, arguments)
         if len(arguments) == 1:
             return arguments[0]
     if not any(isinstance(argument, Expr) for argument in arguments):
-        _require_small(function, arguments)
-        found = FUNCTIONS[function](*arguments)
-        if isinstance(found, complex):
-            raise GraphError(f"{function}({', '.join(map(str, arguments))}) is no real number")
-        return found
-    if function in _ROUNDING and len(arguments) == 1 and is_whole(arguments[0]):
+        return value_of(function, arguments)
+    if known.rounds and is_whole(arguments[0]):
         return arguments[0]
     if function in ("floordiv", "mod"):
         exact = _divided(arguments[0], arguments[1])
@@ -236,9 +201,11 @@ def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
         raise GraphError(
             f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}"
         )
-    wanted = max(len(arguments), 1) if function in _SORTED else 2 if function in _OF_TWO else 1
-    if len(arguments) != wanted and not (function in _OF_ONE_OR_TWO and len(arguments) == 2):
-        raise GraphError(f"{function} takes {wanted} arguments, got {len(arguments)}")
+    known = FUNCTIONS[function]
+    if not arguments or (known.arity is not None and len(arguments) != known.arity):
+        raise GraphError(f"{function} takes {known.arity or 'some'} arguments, got {len(arguments)}")
+    if known.of_integers and not all(map(is_whole, arguments)):
+        raise GraphError(f"{function} is a function of integers, not of {', '.join(map(str, arguments))}")
     if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
         raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")
 
@@ -253,32 +220,6 @@ def total(numbers: Iterable[Number]) -> Any:
     return _sum(numbers)
 
 
-def bounded(number: Number) -> Number:
-    """Return a number of an expression as it is.
-
-    Raises:
-        GraphError: It has more bits than Python is willing to write.
-    """
-    if isinstance(number, int) and number.bit_length() > _MOST_BITS:
-        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
-    return number
-
-
-def _require_small(function: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse to compute a number without end: a tower of powers in a file would take for ever."""
-    first, *rest = arguments
-    bits = first.bit_length() if isinstance(first, int) else 1
-    grown = (
-        bits * max(int(rest[0]), 1)
-        if function == "pow"
-        else bits + int(rest[0])
-        if function == "lshift"
-        else bits
-    )
-    if grown > _MOST_BITS:
-        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
-
-
 def is_whole(number: object) -> bool:
     """Whether an expression is an integer for all integers: without floats, roots and true divisions."""
     if not isinstance(number, Expr):
@@ -290,9 +231,10 @@ def is_whole(number: object) -> bool:
 
 
 def _is_whole_factor(factor: Factor) -> bool:
-    if isinstance(factor, str) or factor.function in _ROUNDING:
+    if isinstance(factor, str):
         return True
-    return factor.function not in ("truediv", "sqrt", "pow") and all(map(is_whole, factor.arguments))
+    whole = FUNCTIONS[factor.function].whole
+    return whole is Whole.ALWAYS or (whole is Whole.OF_WHOLE and all(map(is_whole, factor.arguments)))
 
 
 def _divided(number: Number, divisor: Number) -> Number | None:
@@ -314,7 +256,7 @@ def _merged(function: str, arguments: tuple[Number, ...]) -> tuple[Number, ...]:
         flat += inner.arguments if inner is not None and inner.function == function else [argument]
     numbers = [item for item in flat if not isinstance(item, Expr)]
     rest = sorted({item for item in flat if isinstance(item, Expr)}, key=str)
-    return (*([FUNCTIONS[function](numbers)] if numbers else []), *rest)
+    return (*([value_of(function, tuple(numbers))] if numbers else []), *rest)
 
 
 def _call_of(number: Number) -> Call | None:
@@ -393,7 +335,7 @@ def _term(monomial: Monomial, coefficient: int | float) -> str:
 
 def _operand_of_product(factor: Factor, power: int, is_part: bool) -> str:
     text = str(factor)
-    if isinstance(factor, Call) and factor.function in _INFIX and (is_part or power > 1):
+    if isinstance(factor, Call) and FUNCTIONS[factor.function].infix and (is_part or power > 1):
         text = f"({text})"
     return f"{text}**{power}" if power > 1 else text
 
@@ -402,45 +344,3 @@ def _operand(number: Number) -> str:
     """Return an operand of a division: in parentheses unless it is a number or a symbol."""
     is_simple = not isinstance(number, Expr) or number.symbol is not None
     return str(number) if is_simple and not str(number).startswith("-") else f"({number})"
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The values a symbol may take, both ends included; None where there is no end."""
-
-    low: int | None = 0
-    high: int | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return self.low is not None and self.high is not None and self.high < self.low
-
-    def __contains__(self, value: int) -> bool:
-        return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
-
-    def __str__(self) -> str:
-        return f"[{'-inf' if self.low is None else self.low}, {'inf' if self.high is None else self.high}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """What must hold between sizes for a graph to be right, such as ``mod(s0, 2) == 0``."""
-
-    left: Number
-    relation: str
-    right: Number
-
-    @property
-    def symbols(self) -> set[str]:
-        return symbols_in((self.left, self.right))
-
-    def holds(self, values: Mapping[str, int]) -> bool:
-        """Whether it holds for these values of all its symbols; not so where a side has no value."""
-        try:
-            sides = substituted(self.left, values), substituted(self.right, values)
-        except GraphError:
-            return False
-        return RELATIONS[self.relation](*sides)
-
-    def __str__(self) -> str:
-        return f"{self.left} {self.relation} {self.right}"

@@ -77,6 +77,7 @@ class Converter:
         self._values: dict[Node, Any] = {}  # what a later reader of the node gets
         self._written: dict[Node, None] = {}  # placeholders with another content than at the start
         self._converted: dict[Node, Any] = {}
+        self._module_names: dict[GraphModule, str] = {}
         # torch.export calls the constants of every body alike; in a graph all have names of their own.
         self._constant_names: dict[str, None] = {}
         self._region_constants: dict[tuple[int, int], Value] = {}
@@ -153,7 +154,7 @@ class Converter:
 
     def region(self, module: GraphModule) -> Graph:
         """Return an FX graph that a control-flow operator calls as a graph, to be a region of a node."""
-        around, self.graph = self.graph, Graph(str(module.meta.get("name", "region")))
+        around, self.graph = self.graph, Graph(self._module_names[module])
         try:
             for node in module.graph.nodes:
                 if node.op == "placeholder":
@@ -258,7 +259,7 @@ class Converter:
         if _torch.is_tree_spec(found):
             return found
         if isinstance(found, GraphModule):
-            found.meta.setdefault("name", str(node.target))
+            self._module_names[found] = str(node.target)
             return found
         data = content(found)
         if data is None:

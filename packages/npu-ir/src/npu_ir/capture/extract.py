@@ -109,7 +109,8 @@ def _exported(
     """Return what torch.export makes, whose open sizes may be 0 or 1 only where it can be sure of them.
 
     By itself it takes sizes for at least 2 while it traces, and says that they may be less: a branch for a
-    batch of one would be lost without a word (torch 2.13).
+    batch of one would be lost without a word (torch 2.13). Where it cannot do without, it runs again as it
+    is, and the ranges of the graph begin at 2.
     """
     settings = {"dynamic_shapes": dynamic_shapes, "strict": False}
     if dynamic_shapes is None:

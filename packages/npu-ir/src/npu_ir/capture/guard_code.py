@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from npu_ir.symbols import Constraint, call
+from npu_ir.constraints import Constraint
+from npu_ir.symbols import call
 
 # What the placeholder of an input is called, and in which dimension: what stands for that size.
 SizeOf = Callable[[str, int], Any]
@@ -28,6 +29,7 @@ _OPERATORS: dict[type[ast.operator], str] = {
     ast.BitOr: "bitor",
     ast.BitXor: "bitxor",
 }
+_FUNCTIONS = ("max", "min", "round")
 
 
 def constraint_of(code: str, size_of: SizeOf) -> Constraint:
@@ -50,7 +52,7 @@ def _number(found: ast.expr, size_of: SizeOf) -> Any:
         return _number(found.operand, size_of) * -1
     if isinstance(found, ast.BinOp):
         return _binary(found, size_of)
-    if isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in ("max", "min"):
+    if isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in _FUNCTIONS:
         return call(found.func.id, *(_number(part, size_of) for part in found.args))
     if isinstance(found, ast.Subscript) and ast.unparse(found.value).endswith(".size()"):
         assert isinstance(found.value, ast.Call)

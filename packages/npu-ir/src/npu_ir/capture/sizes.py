@@ -13,9 +13,10 @@ from torch.export import ExportedProgram
 
 from npu_ir import _torch
 from npu_ir.capture.guard_code import constraint_of
+from npu_ir.constraints import Constraint, Range
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.graph import Graph
-from npu_ir.symbols import Constraint, Dim, Expr, Range, call, is_symbol_name
+from npu_ir.symbols import Dim, Expr, call, is_symbol_name
 from npu_ir.types import ScalarType, TensorType, Type, contiguous_strides, type_of
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -191,7 +192,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "FloorToInt": _function("floor"),
     "CeilToInt": _function("ceil"),
     "RoundToInt": _function("round"),
-    "RoundDecimal": _function("round"),
+    "RoundDecimal": _function("round_to"),
     "BitwiseFn_bitwise_and": _function("bitand"),
     "BitwiseFn_bitwise_or": _function("bitor"),
     "BitwiseFn_bitwise_xor": _function("bitxor"),

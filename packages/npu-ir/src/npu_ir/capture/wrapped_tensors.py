@@ -51,7 +51,12 @@ def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], 
 
 def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
     """Return what stands for an FX node that reads one of the tensors in a parameter."""
-    assert isinstance(wrapped, WrappedTensor), f"{node} reads a part of {wrapped!r}"
+    if not isinstance(wrapped, WrappedTensor):
+        raise ConversionError(
+            f"{node.name} reads a part of a tensor subclass that is no parameter or buffer",
+            where=place(node),
+            fix="make it a parameter or a persistent buffer",
+        )
     return wrapped.parts[str(node.args[1])]
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch.export import Dim
 
+from npu_ir.constraints import Range
 from npu_ir.errors import GraphError, UsageError
-from npu_ir.symbols import Range, symbol
+from npu_ir.symbols import symbol
 
 AUTO = "auto"
 _STEP = re.compile(r"\[([^\]]*)\]")

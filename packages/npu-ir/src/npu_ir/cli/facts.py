@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_ir.cli.quantities import counted, size_text
+from npu_ir.constraints import Range
 from npu_ir.graph import Graph
 from npu_ir.node import Value
 from npu_ir.serial.load import beside, read_document
 from npu_ir.serial.place import Place
-from npu_ir.symbols import Range
 from npu_ir.types import TensorType, dtype_name
 
 _TOP_OPS = 12

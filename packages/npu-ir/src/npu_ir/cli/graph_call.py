@@ -16,7 +16,7 @@ from npu_ir.graph import Graph
 from npu_ir.node import Value
 from npu_ir.ops.execution import is_of_type
 from npu_ir.structure import Structure, flatten, unflatten
-from npu_ir.symbol_values import SymbolValues, sizes_of
+from npu_ir.symbol_values import SymbolValues
 from npu_ir.types import TensorType
 
 
@@ -137,9 +137,7 @@ class _Call:
                     pair for pair in zip(argument.leaves, leaves, strict=True) if isinstance(pair[0], Value)
                 ]
         told = [(value, item) for value, item in told if is_of_type(item, value.type)]
-        self._symbols.fit([size for value, item in told for size in sizes_of(value.name, value.type, item)])
-        for value, item in told:
-            self._symbols.learn_strides(value.name, value.type, item)
+        self._symbols.fit((value.name, value.type, item) for value, item in told)
 
     def _made(self, argument: _Argument) -> Any:
         return unflatten(argument.structure, [self._leaf(leaf) for leaf in argument.leaves])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
+from npu_ir.constraints import Range
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
-from npu_ir.symbols import Range
 
 _TRIED = 4096
 

@@ -20,7 +20,8 @@ from npu_ir.registry import F
 def register_executor(op_type: str) -> Callable[[F], F]:
     """Return a decorator that makes ``function(inputs, attrs) -> list`` run nodes of ``op_type``.
 
-    It wins over the operator of that name, if there is one.
+    It wins over the operator of that name, if there is one. For nodes that own regions it is called as
+    ``function(inputs, attrs, regions)``: a mapping from argument to a function that runs the region.
 
     Raises:
         RegistryError: ``op_type`` already has an executor; names both.

@@ -15,7 +15,7 @@ from npu_ir.node import OpNode, Value
 from npu_ir.ops.calls import Binding, bind_node
 from npu_ir.ops.region_calls import Region, called_regions
 from npu_ir.ops.schema import Op, find_op, schema_of
-from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
+from npu_ir.symbol_values import SymbolValues
 from npu_ir.symbols import Dim, Expr
 from npu_ir.types import ScalarType, TensorType, Type, type_of
 
@@ -143,10 +143,8 @@ def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | Non
         return ""
     if not value.type.symbols:
         return None
-    misfit = symbols.fit(sizes_of(value.name, value.type, result), in_range=False) or symbols.learn_strides(
-        value.name, value.type, result
-    )
-    return None if misfit is None else f": {spot_text(misfit[0])} {misfit[1]}"
+    misfit = symbols.fit([(value.name, value.type, result)], in_range=False)
+    return None if misfit is None else f": {misfit}"
 
 
 def is_of_type(result: Any, wanted: Type) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from npu_ir.constraints import RELATIONS, Constraint, Range
 from npu_ir.edit_checks import MAX_REGION_DEPTH
 from npu_ir.errors import GraphError
 from npu_ir.graph import Graph
@@ -28,7 +29,6 @@ from npu_ir.serial.tensor_file import TensorFile
 from npu_ir.serial.tensor_layout import unstorable_reason
 from npu_ir.serial.trees import read_literal, read_tree, read_value
 from npu_ir.serial.written_types import read_number, read_type
-from npu_ir.symbols import RELATIONS, Constraint, Range
 from npu_ir.types import TensorType, Type
 
 _ARGUMENT = RecordKeys(

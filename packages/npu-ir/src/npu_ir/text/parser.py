@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from npu_ir.constraints import RELATIONS, Constraint, Range
 from npu_ir.edit_checks import MAX_REGION_DEPTH
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
 from npu_ir.node import InputKind, Value
 from npu_ir.ops.arguments import list_operand
-from npu_ir.symbols import RELATIONS, Constraint, Dim, Expr, Range
+from npu_ir.symbols import Dim, Expr
 from npu_ir.text.data import read_data
 from npu_ir.text.lexer import position
 from npu_ir.text.operands import Nested, Operand, ungroup

@@ -13,8 +13,9 @@ import torch
 
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
+from npu_ir.size_functions import FUNCTIONS, bounded
 from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
-from npu_ir.symbols import FUNCTIONS, Dim, Expr, bounded, call, is_symbol_name, symbol, total
+from npu_ir.symbols import Dim, Expr, call, is_symbol_name, symbol, total
 from npu_ir.text.lexer import Token, position, tokens
 from npu_ir.types import (
     SCALAR_KINDS,

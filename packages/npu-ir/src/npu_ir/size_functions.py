@@ -1,0 +1,109 @@
+"""The functions that sizes may be written with, and their values."""
+
+from __future__ import annotations
+
+import enum
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from npu_ir.errors import GraphError
+
+_MOST_BITS = 4096  # Python refuses to write integers of more than 4300 digits
+
+
+class Whole(enum.Enum):
+    """When a function gives an integer."""
+
+    ALWAYS = enum.auto()
+    OF_WHOLE = enum.auto()  # where all its arguments are integers
+    NEVER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFunction:
+    """One function.
+
+    Attributes:
+        evaluate: What computes it.
+        arity: How many arguments it takes; None for one or more.
+        whole: When it gives an integer.
+        infix: How it is written between its arguments; None for ``name(a, b)``.
+        rounds: It gives its only argument where that is an integer.
+        is_merged: The order of its arguments does not matter, nor does a repetition.
+        of_integers: It takes integers only.
+    """
+
+    evaluate: Callable[..., Any]
+    arity: int | None
+    whole: Whole
+    infix: str | None = None
+    rounds: bool = False
+    is_merged: bool = False
+    of_integers: bool = False
+
+
+def _rounding(evaluate: Callable[..., Any]) -> SizeFunction:
+    return SizeFunction(evaluate, 1, Whole.ALWAYS, rounds=True)
+
+
+def _of_bits(evaluate: Callable[..., Any]) -> SizeFunction:
+    return SizeFunction(evaluate, 2, Whole.ALWAYS, of_integers=True)
+
+
+FUNCTIONS: Mapping[str, SizeFunction] = {
+    "floordiv": SizeFunction(operator.floordiv, 2, Whole.OF_WHOLE, infix="//"),
+    "truediv": SizeFunction(operator.truediv, 2, Whole.NEVER, infix="/"),
+    "mod": SizeFunction(operator.mod, 2, Whole.OF_WHOLE),
+    "pow": SizeFunction(operator.pow, 2, Whole.OF_WHOLE),
+    "max": SizeFunction(lambda *items: max(items), None, Whole.OF_WHOLE, is_merged=True),
+    "min": SizeFunction(lambda *items: min(items), None, Whole.OF_WHOLE, is_merged=True),
+    "trunc": _rounding(math.trunc),
+    "floor": _rounding(math.floor),
+    "ceil": _rounding(math.ceil),
+    "round": _rounding(round),
+    "round_to": SizeFunction(round, 2, Whole.NEVER),
+    "bitand": _of_bits(operator.and_),
+    "bitor": _of_bits(operator.or_),
+    "bitxor": _of_bits(operator.xor),
+    "lshift": _of_bits(operator.lshift),
+    "rshift": _of_bits(operator.rshift),
+    "sqrt": SizeFunction(math.sqrt, 1, Whole.NEVER),
+}
+
+
+def value_of(function: str, arguments: tuple[Any, ...]) -> int | float:
+    """Return the value of a function of numbers.
+
+    Raises:
+        GraphError: It would be too large to be written, or is no real number.
+        ArithmeticError: There is none.
+    """
+    first, *rest = arguments
+    bits = first.bit_length() if isinstance(first, int) else 1
+    if function == "pow":
+        bits *= max(int(rest[0]), 1)
+    elif function == "lshift":
+        bits += int(rest[0])
+    if bits > _MOST_BITS:
+        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
+    found = FUNCTIONS[function].evaluate(*arguments)
+    if isinstance(found, complex):
+        raise GraphError(f"{function}({', '.join(map(str, arguments))}) is no real number")
+    value: int | float = bounded(found)
+    return value
+
+
+def bounded(number: Any) -> Any:
+    """Return a number of an expression, or an expression, as it is.
+
+    Raises:
+        GraphError: It has more bits than Python is willing to write, or is infinite.
+    """
+    if isinstance(number, int) and number.bit_length() > _MOST_BITS:
+        raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
+    if isinstance(number, float) and not math.isfinite(number):
+        raise GraphError(f"{number} in an expression is too large a number")
+    return number
