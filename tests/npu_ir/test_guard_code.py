@@ -40,7 +40,7 @@ def size_of(name: str, axis: int) -> Size:
         ("(L['x'].size()[0] ^ 1) == 1", "bitxor(a, 1) == 1"),
         ("max(4, L['x'].size()[0], 6) == 6", "max(6, a) == 6"),
         ("min(4, L['x'].size()[0]) == 4", "min(4, a) == 4"),
-        ("round(L['x'].size()[0] / 3, 1) > 2.2", "round(a/3, 1) > 2.2"),
+        ("round(L['x'].size()[0] / 3, 1) > 2.2", "round_to(a/3, 1) > 2.2"),
     ],
 )
 def test_a_relation_between_numbers_is_a_constraint(code: str, constraint: str) -> None:

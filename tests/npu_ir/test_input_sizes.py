@@ -12,8 +12,7 @@ from torch.export import Dim
 from npu_ir import ExecutionError, Graph, Interpreter, execute_ir, extract_ir, parse_ir
 from npu_ir.constraints import Range
 from npu_ir.ops.execution import execute_node
-from npu_ir.symbol_values import SymbolValues, sizes_of, spot_text
-from npu_ir.symbols import symbol
+from npu_ir.symbol_values import Spot, SymbolValues
 from npu_ir.text.parser import parse_type
 from tests.npu_ir.corpus.case import Function
 
@@ -97,12 +96,12 @@ def test_sizes_that_fit_are_taken(s: int, t: int) -> None:
         ),
         pytest.param(
             given(5),
-            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5\n  at: the inputs" + FIX,
+            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n  at: the inputs" + FIX,
             id="constraint",
         ),
         pytest.param(
             given(4, 9),
-            r"the graph was made for sizes with t <= 2\*s, but s is 4, t is 9\n  at: the inputs",
+            r"the graph was made for sizes with t <= 2\*s, but s is 4 by dimension 0 of %x0, t is 9 by dimension 0 of %x3\n  at: the inputs",
             id="constraint_of_two_symbols",
         ),
         pytest.param(
@@ -232,7 +231,7 @@ def test_a_stride_alone_may_tell_a_symbol() -> None:
 
     assert execute_ir(alone, (ones(3, 6)[:, :4],)).stride() == (6, 1)
     assert execute_ir(graph, (ones(3, 6)[:, :4], ones(6))).shape == (6,)
-    with pytest.raises(ExecutionError, match=r"%x's stride 0 is 10, the graph was made for t in \[4, 9\]"):
+    with pytest.raises(ExecutionError, match=r"stride 0 of %x is 10, the graph was made for t in \[4, 9\]"):
         execute_ir(alone, (ones(3, 10)[:, :4],))
 
 
@@ -288,26 +287,25 @@ def test_a_guard_of_torch_export_is_a_constraint() -> None:
 
 
 def test_a_spot_is_shown_in_words() -> None:
-    assert spot_text(("x", 1)) == "dimension 1 of %x"
-    assert spot_text(("n", None)) == "%n"
+    assert str(Spot("x", 1)) == "dimension 1 of %x"
+    assert str(Spot("x", 1, is_stride=True)) == "stride 1 of %x"
+    assert str(Spot("n")) == "%n"
 
 
 def test_what_is_known_around_a_region_is_known_in_it_and_not_changed_by_it() -> None:
     ranges = {"s": Range(), "t": Range()}
     around = SymbolValues(ranges)
-    around.fit(sizes_of("x", parse_type("f32[s]"), ones(3)))
+    around.fit([("x", parse_type("f32[s]"), ones(3))])
     inside = SymbolValues(ranges, around)
 
-    assert inside.fit([(("y", 0), symbol("t"), 5), (("y", 1), symbol("s"), 3)]) is None
+    assert inside.fit([("y", parse_type("f32[t, s]"), ones(5, 3))]) is None
     assert (around.values, inside.values) == ({"s": 3}, {"s": 3, "t": 5})
-    assert inside.fit([(("z", 0), symbol("s"), 4)]) == (
-        ("z", 0),
-        "is 4, the graph needs s = 3 (s is 3 by dimension 0 of %x)",
-    )
+    misfit = inside.fit([("z", parse_type("f32[s]"), ones(4))])
+    assert str(misfit) == "dimension 0 of %z is 4, the graph needs s = 3 (s is 3 by dimension 0 of %x)"
 
 
 def test_sizes_that_tell_nothing_are_left_open() -> None:
     values = SymbolValues({"s": Range(), "t": Range()})
 
-    assert values.fit([(("x", 0), symbol("s") + symbol("t"), 4)]) is None
+    assert values.fit([("x", parse_type("f32[s+t]"), ones(4))]) is None
     assert values.values == {}

@@ -66,10 +66,10 @@ BRANCHES = [
     pytest.param(lambda n: (n & 1) == 1, 7, ["bitand(s0, 1) == 1"], id="odd"),
     pytest.param(lambda n: (n | 1) == 5, 5, ["bitor(s0, 1) == 5"], id="bits"),
     pytest.param(lambda n: (n ^ 1) > 6, 8, ["bitxor(s0, 1) > 6"], id="flipped bits"),
-    pytest.param(lambda n: round(n / 3, 1) > 2.2, 9, ["round(s0/3, 1) > 2.2"], id="decimals"),
+    pytest.param(lambda n: round(n / 3, 1) > 2.2, 9, ["round_to(s0/3, 1) > 2.2"], id="decimals"),
     pytest.param(lambda n: n / 3 == 3, 6, ["s0/3 != 3.0"], id="a fraction"),
     pytest.param(lambda n: n * n > 30, 6, ["s0**2 > 30"], id="a square"),
-    pytest.param(lambda n: (n > 4) & (n < 9), 6, ["s0 > 4", "s0 < 9"], id="both"),
+    pytest.param(lambda n: (n > 4) & (n < 9), 6, [], id="both, which is a range"),
     pytest.param(lambda n: (n < 4) | (n > 9), 11, ["s0 > 9"], id="the one that held"),
     pytest.param(lambda n: (n < 4) | (n > 9), 6, ["s0 >= 4", "s0 <= 9"], id="neither"),
     pytest.param(
@@ -116,13 +116,12 @@ def test_of_a_choice_between_two_inputs_the_one_that_held_is_required() -> None:
         Function(function), (ones(6, 4), ones(3, 4)), dynamic_shapes={"args": ({0: Dim.AUTO}, {0: Dim.AUTO})}
     )
 
-    assert torch.equal(execute_ir(graph, (ones(7, 4), ones(2, 4))), tensor_of(36))
-    with pytest.raises(ExecutionError, match=r"made for sizes with s0 > 4, but s0 is 3\n  at: the inputs"):
+    assert execute_ir(graph, (ones(7, 4), ones(2, 4))) == 36
+    with pytest.raises(
+        ExecutionError,
+        match=r"made for sizes with s0 > 4, but s0 is 3 by dimension 0 of %args_0\n  at: the inputs",
+    ):
         execute_ir(graph, (ones(3, 4), ones(3, 4)))
-
-
-def tensor_of(number: float) -> Tensor:
-    return torch.tensor(float(number))
 
 
 # After torch.export.save and torch.export.load

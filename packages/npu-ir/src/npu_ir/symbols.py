@@ -203,7 +203,7 @@ def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
         )
     known = FUNCTIONS[function]
     if not arguments or (known.arity is not None and len(arguments) != known.arity):
-        raise GraphError(f"{function} takes {known.arity or 'some'} arguments, got {len(arguments)}")
+        raise GraphError(f"{function} takes {known.arity or 'one or more'} arguments, got {len(arguments)}")
     if known.of_integers and not all(map(is_whole, arguments)):
         raise GraphError(f"{function} is a function of integers, not of {', '.join(map(str, arguments))}")
     if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:

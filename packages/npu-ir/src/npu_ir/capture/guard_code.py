@@ -29,7 +29,7 @@ _OPERATORS: dict[type[ast.operator], str] = {
     ast.BitOr: "bitor",
     ast.BitXor: "bitxor",
 }
-_FUNCTIONS = ("max", "min", "round")
+_FUNCTIONS = {"max": "max", "min": "min", "round": "round_to"}
 
 
 def constraint_of(code: str, size_of: SizeOf) -> Constraint:
@@ -53,7 +53,7 @@ def _number(found: ast.expr, size_of: SizeOf) -> Any:
     if isinstance(found, ast.BinOp):
         return _binary(found, size_of)
     if isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in _FUNCTIONS:
-        return call(found.func.id, *(_number(part, size_of) for part in found.args))
+        return call(_FUNCTIONS[found.func.id], *(_number(part, size_of) for part in found.args))
     if isinstance(found, ast.Subscript) and ast.unparse(found.value).endswith(".size()"):
         assert isinstance(found.value, ast.Call)
         assert isinstance(found.value.func, ast.Attribute)
