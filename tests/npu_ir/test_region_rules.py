@@ -48,7 +48,7 @@ def branching(taken: Graph, other: Graph | None = None) -> Graph:
         {"operands": [None]},
         types=[F32],
         operands=["pred", "operands[0]"],
-        regions={"true_fn": taken, "false_fn": other or region(F32)},
+        regions={"true_fn": taken, "false_fn": region(F32) if other is None else other},
     )
     graph.set_outputs(node.outputs[0])
     return graph

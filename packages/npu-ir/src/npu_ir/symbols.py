@@ -15,7 +15,7 @@ from functools import cached_property, reduce
 from typing import Any, TypeAlias
 
 from npu_ir.errors import GraphError
-from npu_ir.size_functions import FUNCTIONS, Whole, value_of
+from npu_ir.size_functions import FUNCTIONS, Whole, bounded, value_of
 
 SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -295,7 +295,7 @@ def _multiplied(left: Number, right: Number) -> Number:
 
 def _collapsed(total: Mapping[Monomial, int | float]) -> Number:
     """Return a sum in normal form: a coefficient that is whole is an integer."""
-    terms = [(monomial, _exact(coefficient)) for monomial, coefficient in total.items() if coefficient]
+    terms = [(monomial, bounded(_exact(coefficient))) for monomial, coefficient in total.items() if coefficient]
     if not terms:
         return 0
     if len(terms) == 1 and not terms[0][0]:
