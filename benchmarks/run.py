@@ -42,15 +42,18 @@ def seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def capture_costs(name: str, model: torch.nn.Module, args: tuple[Any, ...], repeat: int) -> dict[str, Any]:
+def capture_costs(
+    name: str, model: torch.nn.Module, args: tuple[Any, ...], repeat: int, dynamic_shapes: Any = None
+) -> dict[str, Any]:
     """Measure export, our conversion, the whole of extract_ir, and PyTorch's own functionalization."""
+    sizes = {"dynamic_shapes": dynamic_shapes}
     rows: dict[str, list[float]] = {"export": [], "convert": [], "extract_ir": [], "run_decompositions": []}
-    graph = extract_ir(model, args)  # warms up torch.export and loads plugins
+    graph = extract_ir(model, args, **sizes)  # warms up torch.export and loads plugins
     for _ in range(repeat):
-        program = torch.export.export(model, args)
-        rows["export"].append(seconds(lambda: torch.export.export(model, args)))
+        program = torch.export.export(model, args, **sizes)
+        rows["export"].append(seconds(lambda: torch.export.export(model, args, **sizes)))
         rows["convert"].append(seconds(lambda program=program: convert_exported_program(program)))
-        rows["extract_ir"].append(seconds(lambda: extract_ir(model, args)))
+        rows["extract_ir"].append(seconds(lambda: extract_ir(model, args, **sizes)))
         rows["run_decompositions"].append(seconds(lambda program=program: program.run_decompositions({})))
     median = {key: statistics.median(times) for key, times in rows.items()}
     print(
@@ -153,6 +156,11 @@ def main() -> None:
         "ResNet-50, training": models.resnet50(training=True),
     }
     results["capture"] = [capture_costs(name, *case, options.repeat) for name, case in cases.items()]
+    batch = {0: torch.export.Dim("batch", min=1, max=64)}
+    results["capture"] += [
+        capture_costs(f"{name}, any batch", *cases[name], options.repeat, dynamic_shapes=(batch,))
+        for name in ("GPT, 24 layers", "ResNet-50, eval")
+    ]
     results["interpreter"] = [
         interpreter_cost(name, *case, options.repeat) for name, case in list(cases.items())[:2]
     ]

@@ -31,9 +31,7 @@ S, T = symbol("s"), symbol("t")
 )
 def test_an_expression_nests_fifty_deep_and_no_deeper(opened: str, closed: str) -> None:
     assert "s" in str(parse_dim(opened * 50 + "s" + closed * 50))
-    with pytest.raises(
-        ParseError, match=r"an expression nested deeper than 50\n  at: line 1, column \d+"
-    ):
+    with pytest.raises(ParseError, match=r"an expression nested deeper than 50\n  at: line 1, column \d+"):
         parse_dim(opened * 51 + "s" + closed * 51)
 
 

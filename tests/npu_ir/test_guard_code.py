@@ -11,7 +11,7 @@ from torch import Tensor, ones
 from torch.export import Dim
 
 from npu_ir import ConversionError, _torch, convert_exported_program
-from npu_ir.capture.guard_code import constraint_of
+from npu_ir.capture.guard_code import constraints_of
 from npu_ir.symbols import Dim as Size
 from npu_ir.symbols import symbol
 from tests.npu_ir.corpus.case import Function
@@ -40,18 +40,22 @@ def size_of(name: str, axis: int) -> Size:
         ("(L['x'].size()[0] ^ 1) == 1", "bitxor(a, 1) == 1"),
         ("max(4, L['x'].size()[0], 6) == 6", "max(6, a) == 6"),
         ("min(4, L['x'].size()[0]) == 4", "min(4, a) == 4"),
+        ("L['x'].size()[0] > 4 and L['x'].size()[0] < 9", "a > 4, and a < 9"),
+        ("not L['x'].size()[0] == 3", "a != 3"),
+        ("not (L['x'].size()[0] == 5 or L['x'].size()[0] < 2)", "a != 5, and a >= 2"),
+        ("not (L['x'].size()[0] > 5 or not L['x'].size()[0] != 2)", "a <= 5, and a != 2"),
         ("round(L['x'].size()[0] / 3, 1) > 2.2", "round_to(a/3, 1) > 2.2"),
     ],
 )
 def test_a_relation_between_numbers_is_a_constraint(code: str, constraint: str) -> None:
-    assert str(constraint_of(code, size_of)) == constraint
+    assert [str(found) for found in constraints_of(code, size_of)] == constraint.split(", and ")
 
 
 @pytest.mark.parametrize(
     "code",
     [
         pytest.param("L['x'].size()[0]", id="a number"),
-        pytest.param("not L['x'].size()[0] == 3", id="a negation"),
+        pytest.param("not (L['x'].size()[0] == 3 and L['x'].size()[0] > 2)", id="a negated pair"),
         pytest.param("1 < L['x'].size()[0] < 3", id="two relations in one"),
         pytest.param("L['x'].size()[0] == 3 or L['x'].size()[0] == 4", id="a choice"),
         pytest.param("L['x'].size()[0] == 'three'", id="text"),
@@ -66,7 +70,7 @@ def test_a_relation_between_numbers_is_a_constraint(code: str, constraint: str) 
 )
 def test_other_code_is_no_constraint(code: str) -> None:
     with pytest.raises(ValueError, match=r"^[LGknlm~1]|^'three'"):
-        constraint_of(code, size_of)
+        constraints_of(code, size_of)
 
 
 def test_a_guard_that_no_graph_can_state_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,10 @@ def after_a_save(program: ExportedProgram) -> ExportedProgram:
     return torch.export.load(file)
 
 
+def one_of(n: Any) -> Any:
+    return (n < 4) | (n > 9)
+
+
 BRANCHES = [
     pytest.param(lambda n: n % 3 == 0, 6, ["mod(s0, 3) == 0"], id="multiples"),
     pytest.param(lambda n: n % 3 == 0, 4, ["mod(s0, 3) != 0"], id="others"),
@@ -70,8 +74,8 @@ BRANCHES = [
     pytest.param(lambda n: n / 3 == 3, 6, ["s0/3 != 3.0"], id="a fraction"),
     pytest.param(lambda n: n * n > 30, 6, ["s0**2 > 30"], id="a square"),
     pytest.param(lambda n: (n > 4) & (n < 9), 6, [], id="both, which is a range"),
-    pytest.param(lambda n: (n < 4) | (n > 9), 11, ["s0 > 9"], id="the one that held"),
-    pytest.param(lambda n: (n < 4) | (n > 9), 6, ["s0 >= 4", "s0 <= 9"], id="neither"),
+    pytest.param(one_of, 11, ["s0 > 9"], id="the one that held"),
+    pytest.param(one_of, 6, ["s0 >= 4", "s0 <= 9"], id="neither"),
     pytest.param(
         lambda n: torch.sym_not((n < 2) | (n == 5)), 3, ["s0 >= 2", "s0 != 5"], id="not one of both"
     ),
@@ -127,7 +131,10 @@ def test_of_a_choice_between_two_inputs_the_one_that_held_is_required() -> None:
 # After torch.export.save and torch.export.load
 
 
-@pytest.mark.parametrize(("holds", "rows"), [(case.values[0], case.values[1]) for case in BRANCHES[:8]])
+LOADABLE = [(case.values[0], case.values[1]) for case in BRANCHES if case.id != "the one that held"]
+
+
+@pytest.mark.parametrize(("holds", "rows"), LOADABLE)
 def test_a_program_that_was_saved_and_loaded_runs_where_it_did_before(
     holds: Callable[[Any], Any], rows: int
 ) -> None:
@@ -141,15 +148,12 @@ def test_a_program_that_was_saved_and_loaded_runs_where_it_did_before(
     )
 
 
-@pytest.mark.parametrize(("holds", "rows"), [(case.values[0], case.values[1]) for case in BRANCHES[8:]])
-def test_of_a_loaded_program_a_guard_of_several_relations_is_refused(
-    holds: Callable[[Any], Any], rows: int
-) -> None:
-    loaded = after_a_save(exported(doubled_if(holds), Dim.AUTO, rows))
+def test_of_a_loaded_program_nobody_knows_which_of_two_relations_held() -> None:
+    loaded = after_a_save(exported(doubled_if(one_of), Dim.AUTO, 11))
 
     with pytest.raises(
         ConversionError,
-        match=r"took a branch by sizes in a way that a graph cannot state: .*L\['args'\]\[0\].size\(\)\[0\]"
+        match=r"took a branch by sizes in a way that a graph cannot state: L\['args'\]\[0\].size\(\)\[0\] > 9 or "
         r".*\n  fix: decide by a comparison of sizes, or by torch.cond",
     ):
         convert_exported_program(loaded)

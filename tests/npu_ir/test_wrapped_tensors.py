@@ -24,7 +24,7 @@ from npu_ir import (
 )
 from npu_ir.binding import unwrapped
 from npu_ir.capture.wrapped_tensors import add_parts
-from tests.npu_ir.wrapped_models import Negated, Quantized, Tied, Using, scaled
+from tests.npu_ir.wrapped_models import Negated, Quantized, Scaled, Tied, Using, parameter, scaled
 
 PARTS = ["layer.weight.q", "layer.weight.scale", "layer.weight.note"]
 
@@ -96,11 +96,35 @@ def test_torch_export_does_not_capture_a_wrapper_in_a_wrapper() -> None:
         extract_ir(Using(Negated(scaled()), lambda w, x: x @ w), (randn(3, 4),))
 
 
-def test_wrapped_parameters_of_two_layers_may_be_one() -> None:
+def test_tied_wrapped_parameters_stay_tied() -> None:
     model, x = Tied(), randn(3, 4)
 
     graph = extract_ir(model, (x,))
 
+    assert [*graph.parameters] == [
+        "a.layer.weight.q",
+        "a.layer.weight.scale",
+        "a.layer.weight.note",
+        "a.layer.bias",
+        "b.layer.bias",
+    ]
+    assert graph.parameters["a.layer.weight.q"].argument.aliases == ("b.layer.weight.q",)
+    assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
+    other = {**model.state_dict(), "b.layer.weight": scaled().each(lambda part: part + 1)}
+    with pytest.raises(
+        WeightError, match="b.layer.weight.q and a.layer.weight.q are tied in the model but differ"
+    ):
+        execute_ir(graph, (x,), weights=other)
+
+
+def test_wrapped_parameters_that_share_a_part_are_not_tied() -> None:
+    model, x = Tied(), randn(3, 4)
+    weight = model.a.layer.weight
+    model.b.layer.weight = parameter(Scaled(weight.q, weight.scale * 2, weight.note))
+
+    graph = extract_ir(model, (x,))
+
+    assert len(graph.parameters) == 8
     assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
 
 

@@ -167,7 +167,12 @@ def with_parts(tensor: Any, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Return a number that tensors sharing memory have in common; fake and meta ones too."""
+    """Return a number that tensors sharing memory have in common; fake and meta ones too.
+
+    A wrapper subclass has the memory of the first tensor in it.
+    """
+    while is_wrapper(tensor):
+        tensor = next(iter(wrapped_parts(tensor).values()))
     return int(tensor.untyped_storage()._cdata)
 
 

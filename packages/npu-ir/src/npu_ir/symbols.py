@@ -295,7 +295,9 @@ def _multiplied(left: Number, right: Number) -> Number:
 
 def _collapsed(total: Mapping[Monomial, int | float]) -> Number:
     """Return a sum in normal form: a coefficient that is whole is an integer."""
-    terms = [(monomial, bounded(_exact(coefficient))) for monomial, coefficient in total.items() if coefficient]
+    terms: list[tuple[Monomial, int | float]] = [
+        (monomial, bounded(_exact(coefficient))) for monomial, coefficient in total.items() if coefficient
+    ]
     if not terms:
         return 0
     if len(terms) == 1 and not terms[0][0]:

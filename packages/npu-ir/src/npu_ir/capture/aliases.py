@@ -100,11 +100,22 @@ def idle_dropout_input(node: Node) -> torch.Tensor | None:
 
 def same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two tensors on the same memory are the same elements in the same order, for sure."""
+    if _torch.is_wrapper(left) or _torch.is_wrapper(right):
+        return type(left) is type(right) and _same_parts(left, right)
     return (
         left.dtype == right.dtype
         and _torch.same_sizes(left.shape, right.shape)
         and _torch.same_sizes(left.stride(), right.stride())
         and _torch.same_sizes([left.storage_offset()], [right.storage_offset()])
+    )
+
+
+def _same_parts(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors of one wrapper subclass consist of the same tensors."""
+    pairs = zip(_torch.wrapped_parts(left).items(), _torch.wrapped_parts(right).items(), strict=False)
+    return all(
+        name == other_name and _torch.storage_id(part) == _torch.storage_id(other) and same_view(part, other)
+        for (name, part), (other_name, other) in pairs
     )
 
 

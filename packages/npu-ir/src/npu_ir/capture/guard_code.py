@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from npu_ir.constraints import Constraint
@@ -20,6 +20,7 @@ _RELATIONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<",
     ast.Gt: ">",
 }
+_OPPOSITES = {"==": "!=", "!=": "==", "<=": ">", ">=": "<", "<": ">=", ">": "<="}
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.FloorDiv: "floordiv",
     ast.Div: "truediv",
@@ -32,17 +33,29 @@ _OPERATORS: dict[type[ast.operator], str] = {
 _FUNCTIONS = {"max": "max", "min": "min", "round": "round_to"}
 
 
-def constraint_of(code: str, size_of: SizeOf) -> Constraint:
-    """Return a guard as a constraint.
+def constraints_of(code: str, size_of: SizeOf) -> list[Constraint]:
+    """Return a guard as constraints that hold together.
 
     Raises:
-        ValueError: It is no relation between numbers that an expression can hold.
+        ValueError: It does not consist of relations between numbers that an expression can hold, or leaves a
+            choice between some.
     """
-    found = ast.parse(code.strip(), mode="eval").body
-    if not isinstance(found, ast.Compare) or len(found.ops) != 1:
-        raise ValueError(code)
-    left, right = _number(found.left, size_of), _number(found.comparators[0], size_of)
-    return Constraint(left, _RELATIONS[type(found.ops[0])], right)
+    return list(_constraints(ast.parse(code.strip(), mode="eval").body, size_of, holds=True))
+
+
+def _constraints(found: ast.expr, size_of: SizeOf, *, holds: bool) -> Iterator[Constraint]:
+    """Yield what must be so for a guard to hold, or not to."""
+    if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.Not):
+        yield from _constraints(found.operand, size_of, holds=not holds)
+    elif isinstance(found, ast.BoolOp) and isinstance(found.op, ast.And if holds else ast.Or):
+        for part in found.values:
+            yield from _constraints(part, size_of, holds=holds)
+    elif isinstance(found, ast.Compare) and len(found.ops) == 1:
+        relation = _RELATIONS[type(found.ops[0])]
+        left, right = _number(found.left, size_of), _number(found.comparators[0], size_of)
+        yield Constraint(left, relation if holds else _OPPOSITES[relation], right)
+    else:
+        raise ValueError(ast.unparse(found))
 
 
 def _number(found: ast.expr, size_of: SizeOf) -> Any:

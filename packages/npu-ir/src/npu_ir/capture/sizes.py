@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir import _torch
-from npu_ir.capture.guard_code import constraint_of
+from npu_ir.capture.guard_code import constraints_of
 from npu_ir.constraints import Constraint, Range
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.graph import Graph
@@ -81,7 +81,8 @@ class Sizes:
         try:
             for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
                 found.append(Constraint(self._converted(left), relation, self._converted(right)))
-            found += [constraint_of(code, self._input_size) for code in _torch.guard_code(self._program)]
+            for code in _torch.guard_code(self._program):
+                found += constraints_of(code, self._input_size)
         except (_NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
             raise ConversionError(
                 f"torch.export took a branch by sizes in a way that a graph cannot state: {error}",
