@@ -99,7 +99,7 @@ def _batch_norm(node: Node) -> Replacement | None:
     try:
         with _torch.trial([node.meta["val"]]):
             results = _FUNCTIONAL_BATCH_NORM(*fakes)
-    except RuntimeError:  # what it gives depends on a size that only running the program tells
+    except (IndexError, RuntimeError):  # no input of this shape, or its sizes are known only at run time
         return None
     call = stand_in(node, _FUNCTIONAL_BATCH_NORM, args, results)
     return Replacement(call, _FUNCTIONAL_BATCH_NORM, {mean: 3, variance: 4}, own=0)
