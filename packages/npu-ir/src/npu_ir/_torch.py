@@ -141,7 +141,10 @@ def is_certain(condition: Any) -> bool:
 
 def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
     """Return whether sizes or strides are equal whatever symbolic ones are; assumes nothing of them."""
-    return len(left) == len(right) and all(is_certain(a == b) for a, b in zip(left, right, strict=True))
+    return len(left) == len(right) and all(
+        size_expression(a) == size_expression(b) or is_certain(a == b)
+        for a, b in zip(left, right, strict=True)
+    )
 
 
 def is_wrapper(tensor: Any) -> bool:

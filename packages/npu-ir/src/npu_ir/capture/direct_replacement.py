@@ -6,6 +6,7 @@ What is written may be a parameter, buffer or input itself: its last content bec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -140,6 +141,8 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     if expected is None:
         return False
     args, kwargs = fake_arguments(node.args, node.kwargs)
+    if torch.Tag.pointwise in functional.tags and _are_all_like(expected, (args, kwargs)):
+        return _dtype_of_one_element(functional, args, kwargs) == expected.dtype
     try:
         with _torch.trial([expected]):
             result = functional(*args, **kwargs)
@@ -151,3 +154,31 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
         and _torch.same_sizes(result.shape, expected.shape)
         and _torch.same_sizes(result.stride(), expected.stride())
     )
+
+
+def _are_all_like(tensor: torch.Tensor, arguments: Any) -> bool:
+    """Whether all tensors among the arguments are contiguous and have the sizes of ``tensor``, for sure."""
+    leaves = _torch.tree_leaves(arguments)
+    if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
+        return False
+    step: Any = 1
+    strides = []
+    for size in reversed(tensor.shape):
+        strides.append(step)
+        step = step * size
+    return all(
+        _torch.same_sizes(leaf.shape, tensor.shape) and _torch.same_sizes(leaf.stride(), strides[::-1])
+        for leaf in leaves
+        if isinstance(leaf, torch.Tensor)
+    )
+
+
+def _dtype_of_one_element(op: _torch.OpOverload, args: Any, kwargs: Any) -> torch.dtype | None:
+    """Return the dtype of what a pointwise op gives; trying it on symbolic sizes takes a thousand times longer."""
+
+    def small(leaf: Any) -> Any:
+        is_tensor = isinstance(leaf, torch.Tensor)
+        return torch.empty([1] * leaf.dim(), dtype=leaf.dtype, device="meta") if is_tensor else leaf
+
+    result = op(*_torch.tree_map(small, args), **_torch.tree_map(small, kwargs))
+    return result.dtype if isinstance(result, torch.Tensor) else None

@@ -40,6 +40,7 @@ class Sizes:
         self._ranges = _torch.size_ranges(program)
         self._names = _torch.dim_names(program)
         self._symbols: dict[Any, Expr] = {}
+        self._dims: dict[Any, Dim] = {}  # of SymPy's expressions: most sizes of a program are alike
         self._counters = {prefix: itertools.count() for prefix in "su"}
 
     def type_of(self, value: Any) -> Type:
@@ -68,12 +69,12 @@ class Sizes:
         expression = _torch.size_expression(size)
         if isinstance(expression, int):
             return expression
-        if expression not in self._symbols:
+        if expression not in self._dims:
             try:
-                return self._converted(expression)  # type: ignore[no-any-return]
+                self._dims[expression] = self._converted(expression)
             except (_NotExpressibleError, GraphError, ArithmeticError):
-                self._symbols[expression] = self._declared("u", Range(None))
-        return self._symbols[expression]
+                self._dims[expression] = self._symbols[expression] = self._declared("u", Range(None))
+        return self._dims[expression]
 
     def constraints(self) -> list[Constraint]:
         """Return what the program assumes of sizes of its inputs, beyond ranges and equalities."""
