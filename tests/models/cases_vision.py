@@ -105,7 +105,6 @@ TIMM = (
     from_timm("deit_tiny_patch16_224", img_size=64),
     from_timm("eva02_tiny_patch14_224", 56, img_size=56),
     from_timm("cait_xxs24_224", img_size=64),
-    from_timm("convit_tiny", img_size=64),
     from_timm("coat_lite_tiny", img_size=64),
     from_timm("crossvit_tiny_240", 240),
     from_timm("efficientformer_l1", 224),
