@@ -283,6 +283,33 @@ def test_a_guard_of_torch_export_is_a_constraint() -> None:
         execute_ir(graph, (ones(7, 4),))
 
 
+def test_a_symbol_has_one_value_around_a_region_and_in_it() -> None:
+    graph = parse_ir("""graph g {
+      symbol s in [1, inf]
+      input %p: bool[]
+      input %x: f32[s]
+      input %y: f32[4]
+
+      %cond: f32[4] = higher_order.cond(pred=%p, operands=(%y))
+      region true_fn = graph t {
+        input %a: f32[s]
+
+        return (%a,)
+      }
+      region false_fn = graph f {
+        input %a: f32[4]
+
+        return (%a,)
+      }
+
+      return %cond
+    }""")
+
+    assert execute_ir(graph, (torch.tensor(True), ones(4), ones(4))).shape == (4,)
+    with pytest.raises(ExecutionError, match=r"dimension 0 of %a is 4, the graph needs s = 3 \(s is 3 by"):
+        execute_ir(graph, (torch.tensor(True), ones(3), ones(4)))
+
+
 # Values of symbols by themselves
 
 

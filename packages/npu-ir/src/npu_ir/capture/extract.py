@@ -106,7 +106,7 @@ def export_program(
 def _exported(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
-    """Return what torch.export makes, whose open sizes may be 0 or 1 only where it can be sure of them.
+    """Return what torch.export makes, whose open sizes may be 1 where it can be sure of that; 0 they never are.
 
     By itself it takes sizes for at least 2 while it traces, and says that they may be less: a branch for a
     batch of one would be lost without a word (torch 2.13). Where it cannot do without, it runs again as it

@@ -20,14 +20,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal
 from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg
-
-if TYPE_CHECKING:
-    pass
 
 LIST_SIZES = "_tensor_list_sizes"
 NONE_MASKS = "_tensor_list_none_masks"
