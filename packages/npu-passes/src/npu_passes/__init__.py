@@ -1,0 +1,50 @@
+"""npu-passes: passes over npu-ir graphs."""
+
+from npu_passes.base import Pass
+from npu_passes.bisecting import Culprit, bisect
+from npu_passes.checking import Checked
+from npu_passes.errors import PassError
+from npu_passes.journal import Journal, Refusal, Rewrite
+from npu_passes.manager import PassManager, PassResult, PassStatistics, optimize
+from npu_passes.numerics import EXACT, Numerics, within
+from npu_passes.options import Option, options_of
+from npu_passes.pass_text import format_passes, parse_passes
+from npu_passes.pipeline import Pipeline
+from npu_passes.registry import all_passes, all_pipelines, find_pass, passes_of
+from npu_passes.rewriting import Edit
+from npu_passes.statistics import GraphStatistics, graph_statistics
+from npu_passes.weights import is_weight
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "EXACT",
+    "Checked",
+    "Culprit",
+    "Edit",
+    "GraphStatistics",
+    "Journal",
+    "Numerics",
+    "Option",
+    "Pass",
+    "PassError",
+    "PassManager",
+    "PassResult",
+    "PassStatistics",
+    "Pipeline",
+    "Refusal",
+    "Rewrite",
+    "__version__",
+    "all_passes",
+    "all_pipelines",
+    "bisect",
+    "find_pass",
+    "format_passes",
+    "graph_statistics",
+    "is_weight",
+    "optimize",
+    "options_of",
+    "parse_passes",
+    "passes_of",
+    "within",
+]

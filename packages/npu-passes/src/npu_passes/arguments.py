@@ -1,0 +1,50 @@
+"""The arguments of a node by name, as its op's schema has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from npu_ir import OpNode
+from npu_ir.ops.calls import Slot
+from npu_ir.ops.execution import binding_of
+from npu_ir.ops.schema import OpSchema, find_op, schema_of
+from npu_passes.errors import PassError
+
+
+def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
+    """Return the arguments of a node by schema name: values, plain data, and lists of both.
+
+    Args:
+        node: A node of an op that is known.
+        defaults: Add the arguments that are not given and have a default in the schema.
+
+    Raises:
+        PassError: Nothing is known of the op.
+    """
+    op = find_op(node.op_type)
+    if op is None:
+        raise PassError(f"nothing is known of the arguments of {node.op_type}", where=f"node {node.name!r}")
+    schema = schema_of(op)
+    binding = binding_of(node, op)
+    given = {arg.name: item for arg, item in zip(schema.args, binding.positional, strict=False)}
+    given.update(binding.keyword)
+    found = {name: _filled(item, node) for name, item in given.items()}
+    return {**schema_defaults(schema), **found} if defaults else found
+
+
+def schema_defaults(schema: OpSchema) -> Mapping[str, Any]:
+    """Return the defaults of an op's arguments; an optional tensor's is None."""
+    arguments = getattr(schema.op, "_schema", None)
+    if arguments is None:
+        return {}
+    known = {item.name: item.default_value for item in arguments.arguments if item.has_default_value()}
+    return {arg.name: known.get(arg.name) for arg in schema.args if arg.name in known or not arg.required}
+
+
+def _filled(item: Any, node: OpNode) -> Any:
+    if isinstance(item, Slot):
+        return node.inputs[item.index]
+    if isinstance(item, list):
+        return [_filled(part, node) for part in item]
+    return item

@@ -1,0 +1,134 @@
+"""Checked mode: a graph is run before and after a pass on the same data, and the results are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+
+from npu_ir import Graph, Interpreter, NpuError
+from npu_ir.equality import same_data
+from npu_ir.literals import same_literal
+from npu_ir.random_data import random_call, random_weights
+from npu_passes.errors import PassError
+from npu_passes.numerics import Numerics
+
+# By path, for each call: what the graph returns, and the new content of what it updates.
+Results: TypeAlias = "list[dict[str, Any]]"
+
+_FLOAT32_UNIT = torch.finfo(torch.float32).eps
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a graph is run on in checked mode.
+
+    Attributes:
+        weights: By ``state_dict`` key; random ones if not given.
+        calls: Pairs of positional and keyword arguments; one call on random data if not given.
+        sizes: Values of symbols, for random data.
+        seed: Of the random data, and of ops that draw random numbers.
+    """
+
+    weights: Mapping[str, torch.Tensor] | None = None
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seed: int = 0
+
+
+class Trial:
+    """Runs the states of one graph on the same weights and inputs.
+
+    Args:
+        graph: The graph in its first state.
+        data: What to run it on.
+
+    Raises:
+        PassError: The graph cannot be run on it.
+    """
+
+    def __init__(self, graph: Graph, data: Checked) -> None:
+        self.seed = data.seed
+        try:
+            self.weights = random_weights(graph, data.seed) if data.weights is None else data.weights
+            self.calls = list(data.calls) or [random_call(graph, seed=data.seed, sizes=data.sizes)]
+            self.first = self.results(graph)
+        except NpuError as error:
+            raise PassError(
+                f"the graph cannot be checked, for it fails before any pass: {error.message}",
+                where=error.where,
+                fix="give data that it can be run on: Checked(weights=..., calls=[(args, kwargs)])",
+            ) from error
+
+    def results(self, graph: Graph) -> Results:
+        """Return what ``graph`` returns and updates.
+
+        Raises:
+            NpuError: It cannot be run.
+        """
+        interpreter = Interpreter(graph, self.weights)
+        paths = graph.results[0].leaf_paths("result")
+        found = []
+        for args, kwargs in self.calls:
+            torch.manual_seed(self.seed)
+            leaves, mutations = interpreter.run_flat(args, kwargs)
+            updates = {f"the update of {name}": value for name, value in mutations.items()}
+            found.append({**dict(zip(paths, leaves, strict=True)), **updates})
+        return found
+
+
+def first_difference(actual: Results, expected: Results, numerics: Numerics) -> str | None:
+    """Return where results differ by more than ``numerics`` allows, and by how much; None where they do not."""
+    for now, before in zip(actual, expected, strict=True):
+        if now.keys() != before.keys():
+            return f"the results are {', '.join(now)}, and were {', '.join(before)}"
+        for name, value in now.items():
+            problem = _difference(value, before[name], numerics)
+            if problem is not None:
+                return f"{name} {problem}"
+    return None
+
+
+def _difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
+    if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
+        same = type(actual) is type(expected) and same_literal(actual, expected)
+        return None if same else f"is {_short(actual)}, and was {_short(expected)}"
+    if (actual.dtype, actual.shape, actual.layout) != (expected.dtype, expected.shape, expected.layout):
+        return f"is {_short(actual)}, and was {_short(expected)}"
+    if actual.layout is not torch.strided:
+        actual, expected = actual.to_dense(), expected.to_dense()
+    if same_data(actual, expected) or actual.numel() == 0:
+        return None
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return f"differs in {int((actual != expected).sum())} of {actual.numel()} elements"
+    error = relative_error(actual, expected)
+    allowed = numerics.rtol * max(1.0, torch.finfo(expected.dtype).eps / _FLOAT32_UNIT)
+    if error <= allowed:
+        return None
+    return f"differs by {error:.3g} of its largest magnitude; {allowed:.3g} is allowed"
+
+
+def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference between two tensors, in relation to the largest finite magnitude expected.
+
+    NaN equals NaN and 0.0 equals -0.0; infinities must be the same. Where all that is expected is 0, the
+    difference itself.
+    """
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    got, want = actual.detach().to(wide), expected.detach().to(wide)
+    same = (got == want) | (got.isnan() & want.isnan())
+    if bool(same.all()):
+        return 0.0
+    if not bool((same | (got.isfinite() & want.isfinite())).all()):
+        return float("inf")
+    largest = torch.where(want.isfinite(), want.abs(), 0.0).max()
+    difference = torch.where(same, 0.0, (got - want).abs()).max()
+    return float(difference / (largest if largest > 0 else 1.0))
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {list(value.shape)} and {str(value.dtype).removeprefix('torch.')}"
+    return repr(value)[:80]

@@ -1,0 +1,71 @@
+"""Floating-point operations of a node, by PyTorch's own formulas."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from npu_passes._torch import OpOverload
+
+from npu_ir import OpNode, TensorType
+from npu_ir.ops.execution import binding_of
+from npu_ir.ops.schema import find_op
+
+
+class FlopCounter:
+    """Counts the floating-point operations of nodes; what it has counted once it knows."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int | None] = {}
+
+    def __call__(self, node: OpNode) -> int | None:
+        """Return how many floating-point operations a node takes; a multiplication and an addition are two.
+
+        Matrix products, convolutions and attention count; everything else is 0, as in
+        `torch.utils.flop_counter`, where the formulas are from.
+
+        Returns:
+            The number; None where sizes are open, or PyTorch cannot run the op without data.
+        """
+        if not _may_count(node.op_type):
+            return 0
+        types = tuple(value.type for value in node.inputs)
+        key = node.op_type, types, node.operands, repr(node.attrs)
+        if key not in self._known:
+            self._known[key] = _counted(node)
+        return self._known[key]
+
+
+@functools.cache
+def _may_count(op_type: str) -> bool:
+    """Whether an op may have a formula: those that work element by element, or only look at memory, have none."""
+    op = find_op(op_type)
+    if not isinstance(op, OpOverload):
+        return False
+    is_view = any(item.alias_info is not None for item in op._schema.returns)
+    return torch.Tag.pointwise not in op.tags and not is_view
+
+
+def _counted(node: OpNode) -> int | None:
+    types = [value.type for value in (*node.inputs, *node.outputs)]
+    if any(type.symbols for type in types):
+        return None
+    meta = [
+        torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device="meta")
+        if isinstance(type, TensorType) and type.layout is torch.strided
+        else None
+        for type in (value.type for value in node.inputs)
+    ]
+    op = find_op(node.op_type)
+    if op is None or None in meta:
+        return None
+    args, kwargs = binding_of(node, op).arguments(meta, torch.device("meta"))
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            op(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        return None
+    return int(counter.get_total_flops())

@@ -1,0 +1,235 @@
+"""The pass manager: runs passes in order up to a fixpoint, verifies, measures, and names the one at fault."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_ir import Graph, GraphError, NpuError
+from npu_passes.base import Pass
+from npu_passes.checking import Checked, Results, Trial, first_difference
+from npu_passes.dumping import Dumps
+from npu_passes.errors import PassError
+from npu_passes.flops import FlopCounter
+from npu_passes.journal import Journal, Rewrite, RewriteLimitReachedError
+from npu_passes.pass_text import format_passes, parse_passes
+from npu_passes.pipeline import ordered
+from npu_passes.registry import passes_of
+from npu_passes.running import Rounds
+from npu_passes.statistics import GraphStatistics, graph_statistics
+
+MAX_ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PassStatistics:
+    """What one run of a pass did.
+
+    Attributes:
+        text: The pass with its options.
+        round: In which round it ran, from 1 on.
+        rewrites: How many rewrites it made.
+        seconds: How long it took, without the checks around it.
+        before: The graph in front of it.
+        after: The graph behind it.
+    """
+
+    text: str
+    round: int
+    rewrites: int
+    seconds: float
+    before: GraphStatistics
+    after: GraphStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What came of running passes.
+
+    Attributes:
+        graph: The new graph.
+        before: The graph that was given.
+        after: The new graph.
+        passes: Every run of a pass, in order.
+        rounds: How many rounds there were.
+        converged: Whether the last round changed nothing; if not, the bound on rounds was hit.
+        journal: Rewrites, and refusals with their reasons.
+    """
+
+    graph: Graph
+    before: GraphStatistics
+    after: GraphStatistics
+    passes: tuple[PassStatistics, ...]
+    rounds: int
+    converged: bool
+    journal: Journal
+
+    @property
+    def seconds(self) -> float:
+        return sum(item.seconds for item in self.passes)
+
+
+def optimize(graph: Graph, pipeline: str = "default") -> Graph:
+    """Return ``graph`` with the passes of a named pipeline run over it; ``graph`` itself stays as it is.
+
+    Raises:
+        PassError: There is no such pipeline, or a pass fails or breaks the graph.
+    """
+    return PassManager.of_pipeline(pipeline).run(graph).graph
+
+
+class PassManager:
+    """Runs passes over graphs.
+
+    Args:
+        passes: Passes, classes of passes (with their default options), or text that names some:
+            ``"canonicalize,constant-folding{max_bytes=1024}"``. They run in this order, as far as their
+            ``before`` and ``after`` allow.
+        max_rounds: The passes are repeated until nothing changes, but not more often than this.
+        checked: Run the graph after each pass that changed it, and compare with before.
+        dump_dir: Write the graph as text, in front of all passes and behind each that changed it.
+
+    Raises:
+        PassError: A pass is unknown, or there is no order.
+    """
+
+    def __init__(
+        self,
+        passes: Iterable[Pass | type[Pass] | str],
+        *,
+        max_rounds: int = MAX_ROUNDS,
+        checked: Checked | None = None,
+        dump_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if max_rounds < 1:
+            raise PassError(f"passes run in at least one round, not in {max_rounds}")
+        if isinstance(passes, str):
+            passes = [passes]
+        self.passes = tuple(ordered([item for given in passes for item in _instances(given)]))
+        self.max_rounds = max_rounds
+        self.checked = checked
+        self.dump_dir = None if dump_dir is None else Path(dump_dir)
+
+    @classmethod
+    def of_pipeline(cls, pipeline: str, *, checked: Checked | None = None) -> PassManager:
+        """Return a manager of the passes of a named pipeline.
+
+        Raises:
+            PassError: There is no such pipeline.
+        """
+        return cls(passes_of(pipeline), checked=checked)
+
+    def run(self, graph: Graph) -> PassResult:
+        """Return the graph that the passes make of ``graph``, which stays as it is.
+
+        Raises:
+            GraphError: ``graph`` breaks a rule of the IR before any pass.
+            PassError: A pass fails, breaks a rule, changes what the graph computes (in checked mode), or says
+                wrongly whether it edited the graph. Names the pass, and the rewrite where it can be told.
+        """
+        graph.check()
+        rounds = Rounds(graph.clone(), self.passes, self.max_rounds)
+        count = FlopCounter()
+        before = last = graph_statistics(graph, count)
+        trial = None if self.checked is None else Trial(graph, self.checked)
+        results = None if trial is None else trial.first
+        dumps = None if self.dump_dir is None else Dumps(self.dump_dir, graph)
+        runs: list[PassStatistics] = []
+        for step in rounds.steps():
+            now = last
+            if step.edited:
+                self._verify(graph, rounds, step.item)
+                results = _checked_results(rounds, trial, step.item, results)
+                now = graph_statistics(rounds.graph, count)
+                if dumps is not None:
+                    dumps.write(step.item.name, rounds.graph)
+            runs.append(PassStatistics(str(step.item), step.round, step.rewrites, step.seconds, last, now))
+            last = now
+        return PassResult(
+            rounds.graph, before, last, tuple(runs), rounds.round, rounds.converged, rounds.journal
+        )
+
+    def _verify(self, original: Graph, rounds: Rounds, item: Pass) -> None:
+        """Raise if the graph breaks a rule of the IR now, with the rewrite that broke it."""
+        try:
+            rounds.graph.check()
+        except GraphError as error:
+            rewrite = self._first_breaking(original, len(rounds.journal.rewrites))
+            where = (
+                [f"rewrite {rewrite.rule!r} of {', '.join(rewrite.nodes)}"]
+                if rewrite and rewrite.nodes
+                else []
+            )
+            raise PassError(
+                f"{item} broke the graph: {error.message}",
+                where="; ".join([*where, *([error.where] if error.where else [])]),
+                fix="this is an error of the pass; the graph that was given is unchanged",
+            ) from error
+
+    def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
+        """Return the first rewrite after which the graph breaks a rule; None if it cannot be found again."""
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            state = state_after(original, self.passes, middle, self.max_rounds)
+            low, high = (low, middle) if _is_broken(state.graph) else (middle + 1, high)
+        state = state_after(original, self.passes, low, self.max_rounds)
+        return state.journal.rewrites[-1] if low and _is_broken(state.graph) else None
+
+    def __repr__(self) -> str:
+        return f"<PassManager: {format_passes(self.passes)}>"
+
+
+def state_after(
+    original: Graph, passes: tuple[Pass, ...], rewrites: int, max_rounds: int = MAX_ROUNDS
+) -> Rounds:
+    """Return how far passes have come after so many rewrites; ``original`` stays as it is."""
+    rounds = Rounds(original.clone(), passes, max_rounds, Journal(limit=rewrites))
+    try:
+        for _ in rounds.steps():
+            pass
+    except RewriteLimitReachedError:
+        pass
+    return rounds
+
+
+def _instances(given: Pass | type[Pass] | str) -> list[Pass]:
+    if isinstance(given, str):
+        return parse_passes(given)
+    if isinstance(given, Pass):
+        return [given]
+    if isinstance(given, type) and issubclass(given, Pass):
+        return [given()]
+    raise PassError(
+        f"{given!r} is no pass", fix="give passes, classes derived from Pass, or text that names passes"
+    )
+
+
+def _checked_results(
+    rounds: Rounds, trial: Trial | None, item: Pass, expected: Results | None
+) -> Results | None:
+    """Return the results of the graph as it is now, compared with those in front of the last pass."""
+    if trial is None or expected is None:
+        return None
+    try:
+        results = trial.results(rounds.graph)
+        problem = first_difference(results, expected, item.numerics)
+    except NpuError as error:
+        results, problem = expected, f"it cannot be run any more: {error.message}"
+    if problem is not None:
+        raise PassError(
+            f"{item} changed what graph {rounds.graph.name!r} computes: {problem}",
+            where=f"round {rounds.round}, {item.numerics}",
+            fix="npu_passes.bisect(graph, passes) finds the rewrite",
+        )
+    return results
+
+
+def _is_broken(graph: Graph) -> bool:
+    try:
+        graph.check()
+    except GraphError:
+        return True
+    return False

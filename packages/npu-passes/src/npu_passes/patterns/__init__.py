@@ -1,0 +1,33 @@
+"""Rewrites as patterns: what to look for, and what to put in its place, in the same terms.
+
+```python
+from npu_passes.patterns import PatternPass, Rule, aten, commutative, op, var
+
+x, y = var("x"), var("y")
+
+class FuseAddRelu(PatternPass):
+    \"\"\"Fuse ``relu(x + y)``.\"\"\"
+
+    name = "fuse-add-relu"
+    rules = (
+        Rule("add-relu", aten.relu.default(commutative(aten.add.Tensor(x, y))), op("mylib.add_relu.default")(x, y)),
+    )
+```
+"""
+
+from npu_passes.patterns.matching import Match
+from npu_passes.patterns.pattern_pass import PatternPass, Rule
+from npu_passes.patterns.terms import aten, attr, commutative, op, output, shared, var
+
+__all__ = [
+    "Match",
+    "PatternPass",
+    "Rule",
+    "aten",
+    "attr",
+    "commutative",
+    "op",
+    "output",
+    "shared",
+    "var",
+]

@@ -1,0 +1,84 @@
+"""Named sequences of passes, and the order of passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from npu_passes.errors import PassError
+
+if TYPE_CHECKING:
+    from npu_passes.base import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A named sequence of passes; a plugin offers some in its hook ``npu_pipelines``.
+
+    Passes of any plugin join it that name it in their ``pipelines``.
+
+    Attributes:
+        name: Kebab-case, and unique among all plugins.
+        passes: The passes, as text: ``"canonicalize,constant-folding{max_bytes=1024}"``; "" for none.
+        doc: What it is for, in a sentence.
+    """
+
+    name: str
+    passes: str
+    doc: str = ""
+
+
+MINIMAL = "canonicalize,elim-identity,cse,dead-code"
+DEFAULT = f"{MINIMAL},conv-bn-folding,conv-add-folding,constant-folding"
+PIPELINES = (
+    Pipeline("minimal", MINIMAL, "Exact clean-up: the same ops on the same values, fewer of them."),
+    Pipeline("default", DEFAULT, "Clean-up, folding of norms and biases into convolutions, and constants."),
+    Pipeline(
+        "fuse",
+        f"{DEFAULT},fuse-attention,fuse-add-norm,fuse-linear-activation",
+        "The default, then groups of ops that backends run as one.",
+    ),
+)
+
+
+def ordered(passes: Sequence[Pass]) -> list[Pass]:
+    """Return passes in an order that keeps to all their ``before`` and ``after``; otherwise as given.
+
+    A pass that is there several times keeps its places: constraints hold for each of them.
+
+    Raises:
+        PassError: The constraints contradict each other; names the passes of a cycle.
+    """
+    earlier: dict[int, set[int]] = {index: set() for index in range(len(passes))}
+    for index, item in enumerate(passes):
+        for other_index, other in enumerate(passes):
+            if other.name == item.name:
+                continue
+            if other.name in item.after or item.name in other.before:
+                earlier[index].add(other_index)
+    order: list[int] = []
+    remaining = dict.fromkeys(range(len(passes)))
+    while remaining:
+        free = next((index for index in remaining if not earlier[index] & remaining.keys()), None)
+        if free is None:
+            names = _cycle(earlier, remaining, passes)
+            raise PassError(
+                f"the passes {' -> '.join(names)} each want to come before the next",
+                fix="take one of them out, or change its before= or after=",
+            )
+        del remaining[free]
+        order.append(free)
+    return [passes[index] for index in order]
+
+
+def _cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
+    """Return the names on a cycle of passes, from first to last, each before the next."""
+    among = list(among)
+    seen: list[int] = []
+    at = among[0]
+    while at not in seen:
+        seen.append(at)
+        at = min(earlier[at] & set(among))
+    cycle = seen[seen.index(at) :]
+    return [passes[index].name for index in (at, *reversed(cycle))]

@@ -1,0 +1,19 @@
+"""What npu-passes itself brings, through the same entry point as anyone's plugin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_ir.hookspecs import hookimpl
+from npu_passes.library import PASSES
+from npu_passes.pipeline import PIPELINES
+
+
+@hookimpl
+def npu_passes() -> list[Any]:
+    return list(PASSES)
+
+
+@hookimpl
+def npu_pipelines() -> list[Any]:
+    return list(PIPELINES)

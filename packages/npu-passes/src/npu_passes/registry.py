@@ -1,0 +1,82 @@
+"""Passes and pipelines by name: ours come in through the same entry point as anyone's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from npu_ir import plugins
+from npu_passes.base import Pass
+from npu_passes.errors import PassError
+from npu_passes.pass_text import parse_passes
+from npu_passes.pipeline import Pipeline, ordered
+
+
+def all_passes() -> Mapping[str, type[Pass]]:
+    """Return the passes of all plugins by name."""
+    return MappingProxyType({name: plugins.loaded().passes[name] for name in sorted(plugins.loaded().passes)})
+
+
+def all_pipelines() -> Mapping[str, Pipeline]:
+    """Return the pipelines of all plugins by name."""
+    found = plugins.loaded().pipelines
+    return MappingProxyType({name: found[name] for name in sorted(found)})
+
+
+def origin_of(name: str, kind: str = "passes") -> str:
+    """Return which plugin and distribution a pass or pipeline comes from."""
+    return next(
+        (
+            f"{report.name} ({report.distribution})"
+            for report in plugins.loaded().reports
+            if name in report.offers.get(kind, ())
+        ),
+        "",
+    )
+
+
+def find_pass(name: str) -> type[Pass]:
+    """Return the pass called ``name``.
+
+    Raises:
+        PassError: No plugin offers it, or what is offered under this name is no pass.
+    """
+    found = plugins.loaded().passes
+    if name not in found:
+        raise PassError(f"there is no pass {name!r}", fix=_suggestion(name, found, "npu passes"))
+    if not (isinstance(found[name], type) and issubclass(found[name], Pass)):
+        raise PassError(
+            f"{name!r} is no pass but {found[name]!r}",
+            where=origin_of(name),
+            fix="the hook npu_passes returns classes derived from npu_passes.Pass",
+        )
+    return found[name]  # type: ignore[no-any-return]
+
+
+def passes_of(pipeline: str) -> list[Pass]:
+    """Return the passes of a named pipeline, in order, with those that plugins let join it.
+
+    Passes that join stand behind the pipeline's own, by name, as far as their ``before`` and ``after`` allow:
+    the order of installation has no influence.
+
+    Raises:
+        PassError: There is no such pipeline, it names an unknown pass, or there is no order.
+    """
+    found = plugins.loaded().pipelines
+    if pipeline not in found:
+        raise PassError(f"there is no pipeline {pipeline!r}", fix=_suggestion(pipeline, found, "npu passes"))
+    own = parse_passes(found[pipeline].passes) if found[pipeline].passes.strip() else []
+    present = {item.name for item in own}
+    joining = [
+        find_pass(name)
+        for name, item in all_passes().items()
+        if name not in present and pipeline in getattr(item, "pipelines", ())
+    ]
+    return ordered([*own, *(item() for item in joining)])
+
+
+def _suggestion(name: str, known: Iterable[Any], command: str) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"{command} lists them"

@@ -1,0 +1,149 @@
+"""One rewrite of a graph while it is made: new nodes, replaced values, provenance, and the journal's entry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from npu_ir import Graph, NpuError, OpNode, Provenance, ScalarType, TensorType, Value
+from npu_ir.ops.arguments import flatten_arguments
+from npu_ir.ops.effects import is_pure
+from npu_ir.ops.inference import infer_types
+from npu_ir.ops.schema import find_op, schema_of
+from npu_passes import journal
+from npu_passes.errors import PassError
+from npu_passes.journal import Rewrite, RewriteLimitReachedError
+
+_Type = TensorType | ScalarType
+
+
+class Edit:
+    """A rewrite of some nodes; made by `npu_passes.Pass.rewrite`.
+
+    New nodes stand in front of the last of the nodes, and carry the provenance of all of them.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[OpNode]) -> None:
+        self.graph = graph
+        self.made: list[str] = []
+        self._nodes = tuple(nodes)
+        self._provenance = merged_provenance(nodes)
+
+    def call(
+        self, op_type: str, *args: Any, type: _Type | None = None, name: str | None = None, **kwargs: Any
+    ) -> Value:
+        """Add a node that calls an op with one output, and return that output.
+
+        Args:
+            op_type: The op's full name: ``aten.add.Tensor``.
+            *args: Positional arguments: values of the graph, plain data, lists of them.
+            type: The type of the output; told by the op where it is not given.
+            name: Wanted name of the node and its output.
+            **kwargs: Keyword arguments of the op.
+
+        An op that PyTorch does not know gets values by position and plain data by name, and its type is given.
+
+        Raises:
+            GraphError: The arguments do not fit the op's schema, or its type cannot be told.
+            PassError: There is no such op, or it has another number of outputs.
+        """
+        outputs = self.calls(op_type, *args, types=None if type is None else [type], name=name, **kwargs)
+        if len(outputs) != 1:
+            raise PassError(f"{op_type} has {len(outputs)} outputs", fix="use edit.calls(...)")
+        return outputs[0]
+
+    def calls(
+        self,
+        op_type: str,
+        *args: Any,
+        types: Sequence[_Type] | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[Value, ...]:
+        """Like `call`, of an op with any number of outputs."""
+        op = find_op(op_type)
+        if op is None:
+            return self._insert(op_type, args, kwargs, None, types, name)
+        flat = flatten_arguments(schema_of(op), args, kwargs, lambda item: isinstance(item, Value))
+        if types is None:
+            types = infer_types(
+                op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=self.graph.symbols
+            )
+        return self._insert(op_type, flat.inputs, flat.attrs, flat.operands, types, name)
+
+    def _insert(
+        self,
+        op_type: str,
+        inputs: Sequence[Value],
+        attrs: Mapping[str, Any],
+        operands: Sequence[str] | None,
+        types: Sequence[_Type] | None,
+        name: str | None,
+    ) -> tuple[Value, ...]:
+        if types is None:
+            raise PassError(
+                f"there is no operator {op_type}",
+                fix="import the library that registers it, or state the types that it returns",
+            )
+        node = self.graph.insert(
+            op_type,
+            inputs,
+            attrs,
+            types=list(types),
+            operands=operands,
+            name=name,
+            before=self._nodes[-1],
+            provenance=self._provenance,
+        )
+        self.made.append(node.name)
+        return node.outputs
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Make everything that reads ``old`` read ``new``.
+
+        Raises:
+            GraphError: They differ in shape or dtype.
+        """
+        self.graph.replace_all_uses(old, new)
+
+    def erase(self, node: OpNode) -> None:
+        """Remove a node whose outputs nothing reads."""
+        self.graph.erase(node)
+
+
+def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:
+    """Return where a node comes from that stands for ``nodes``: the last one's place, the names of all."""
+    last = nodes[-1].provenance
+    if len(nodes) == 1:
+        return last
+    names = [name for node in nodes for name in (node.provenance.fused_from or (node.name,))]
+    return Provenance(last.module, last.source, tuple(dict.fromkeys(names)))
+
+
+@contextlib.contextmanager
+def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> Iterator[Edit]:
+    """Make one rewrite of ``nodes``: log it, and in the end erase those of them that nothing reads any more.
+
+    Raises:
+        PassError: What is done inside fails; names pass, rule and nodes.
+    """
+    log = journal.current()
+    log.begin_rewrite()
+    names = tuple(node.name for node in nodes)
+    edit = Edit(graph, nodes)
+    try:
+        yield edit
+        for node in reversed(nodes):
+            if not node.is_erased and is_pure(node) and not any(value.uses for value in node.outputs):
+                graph.erase(node)
+    except RewriteLimitReachedError:
+        raise
+    except Exception as error:
+        message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
+        raise PassError(
+            f"{pass_name}: {rule} failed: {message}",
+            where=f"node{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}",
+            fix=error.fix if isinstance(error, NpuError) else None,
+        ) from error
+    log.rewrites.append(Rewrite(pass_name, rule, names, tuple(edit.made)))

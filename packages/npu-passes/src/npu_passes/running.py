@@ -1,0 +1,136 @@
+"""Running passes over a graph in rounds, up to a fixpoint, with what is found on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from npu_ir import Graph, NpuError
+from npu_passes.base import Pass
+from npu_passes.errors import PassError
+from npu_passes.journal import Journal, Rewrite, RewriteLimitReachedError, writing_to
+
+
+@dataclass(slots=True)
+class Step:
+    """One pass, run once over a graph and its regions.
+
+    Attributes:
+        item: The pass.
+        round: In which round, from 1 on.
+        edited: Whether it changed the graph.
+        seconds: How long it took.
+        rewrites: How many entries the journal has of it.
+    """
+
+    item: Pass
+    round: int
+    edited: bool
+    seconds: float
+    rewrites: int
+
+
+@dataclass(slots=True)
+class Rounds:
+    """The rounds of some passes over a graph, which they edit.
+
+    Attributes:
+        graph: The graph.
+        passes: The passes, in order.
+        max_rounds: After so many rounds it ends, fixpoint or not.
+        journal: What the passes say of themselves.
+        round: The last round.
+        converged: Whether nothing changes any more.
+    """
+
+    graph: Graph
+    passes: Sequence[Pass]
+    max_rounds: int
+    journal: Journal = field(default_factory=Journal)
+    round: int = 0
+    converged: bool = False
+
+    def steps(self) -> Iterator[Step]:
+        """Run the passes; yield after each.
+
+        A pass is left out where nothing has been edited since it ran. Its own edits count, unless it is
+        idempotent.
+
+        Raises:
+            PassError: A pass fails, or does not say truly whether it edited the graph.
+            RewriteLimitReachedError: The journal allows no more rewrites.
+        """
+        seen: dict[int, int] = {}
+        while not self.converged and self.round < self.max_rounds:
+            self.round += 1
+            for index, item in enumerate(self.passes):
+                before = _edits(self.graph)
+                if seen.get(index) == before:
+                    continue
+                yield self._step(item)
+                seen[index] = _edits(self.graph) if item.is_idempotent else before
+            self.converged = all(edits == _edits(self.graph) for edits in seen.values())
+
+    def _step(self, item: Pass) -> Step:
+        if self.journal.limit is not None and len(self.journal.rewrites) >= self.journal.limit:
+            raise RewriteLimitReachedError
+        first = len(self.journal.rewrites)
+        before, start = _edits(self.graph), time.perf_counter()
+        self.journal.forget_refusals(item.name)
+        with writing_to(self.journal):
+            said = run_once(item, self.graph)
+        seconds = time.perf_counter() - start
+        edited = _edits(self.graph) != before
+        if said != edited:
+            raise PassError(
+                f"{item} returned {said}, but it {'edited the graph' if edited else 'changed nothing'}",
+                fix="run(graph) returns True exactly when it edited the graph",
+            )
+        if edited and len(self.journal.rewrites) == first:
+            self.journal.rewrites.append(Rewrite(item.name, "run", ()))
+        return Step(item, self.round, edited, seconds, len(self.journal.rewrites) - first)
+
+
+def run_once(item: Pass, graph: Graph) -> bool:
+    """Run a pass over a graph and its regions; return whether it says that it edited one.
+
+    Raises:
+        PassError: It fails, or the graph is not as it requires or ensures.
+    """
+    said = False
+    for part in list(graph.graphs()):
+        if part is not graph and (part.owner is None or part.owner.is_erased):
+            continue  # the node that owned the region is gone
+        _require(item, item.requires(part), part, "requires")
+        try:
+            answer = item.run(part)
+        except (PassError, RewriteLimitReachedError):
+            raise
+        except Exception as error:
+            message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
+            raise PassError(
+                f"{item} failed: {message}",
+                where=(error.where if isinstance(error, NpuError) else None) or f"graph {part.name!r}",
+                fix=error.fix if isinstance(error, NpuError) else None,
+            ) from error
+        if not isinstance(answer, bool):
+            raise PassError(
+                f"{item} returned {answer!r}", fix="run(graph) returns True exactly when it edited the graph"
+            )
+        _require(item, item.ensures(part), part, "ensures")
+        said |= answer
+    return said
+
+
+def _require(item: Pass, problem: str | None, graph: Graph, verb: str) -> None:
+    if problem is not None:
+        raise PassError(
+            f"{item} {verb} what does not hold: {problem}",
+            where=f"graph {graph.name!r}",
+            fix="run another pass before it" if verb == "requires" else "this is an error of the pass",
+        )
+
+
+def _edits(graph: Graph) -> int:
+    return sum(part.edits for part in graph.graphs())
