@@ -27,7 +27,12 @@ def npu_register_ops(registry: OpRegistry) -> None:
 
 @hookspec
 def npu_passes() -> list[Any]:  # type: ignore[empty-body]
-    """Return the graph passes this plugin offers, each with a unique ``name``."""
+    """Return the passes this plugin offers: classes derived from ``npu_passes.Pass``, each with a unique ``name``."""
+
+
+@hookspec
+def npu_pipelines() -> list[Any]:  # type: ignore[empty-body]
+    """Return the named pipelines this plugin offers: ``npu_passes.Pipeline``, each with a unique ``name``."""
 
 
 @hookspec

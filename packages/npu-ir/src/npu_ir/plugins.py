@@ -58,6 +58,7 @@ class Plugins:
     registry: OpRegistry
     reports: list[PluginReport]
     passes: dict[str, Any]
+    pipelines: dict[str, Any]
     backends: dict[str, Any]
 
 
@@ -99,7 +100,7 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
     """Load plugins from entry points, in the order of their names; warns for each that is refused."""
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
-    plugins = Plugins(manager, OpRegistry(), [], {}, {})
+    plugins = Plugins(manager, OpRegistry(), [], {}, {}, {})
     for point in sorted(points, key=lambda point: (point.name, point.value)):
         report = PluginReport(point.name, _distribution(point))
         plugins.reports.append(report)
@@ -164,14 +165,17 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
 
     ask("npu_register_ops", registry=ops)
     passes = _named(ask("npu_passes"), "passes", plugins.reports, origin)
+    pipelines = _named(ask("npu_pipelines"), "pipelines", plugins.reports, origin)
     backends = _named(ask("npu_backends"), "backends", plugins.reports, origin)
     plugins.registry.merge(ops)
     plugins.passes.update(passes)
+    plugins.pipelines.update(pipelines)
     plugins.backends.update(backends)
     offers: dict[str, Any] = {
         "conversion": ops.table("conversion"),
         "execution": ops.table("execution"),
         "passes": passes,
+        "pipelines": pipelines,
         "backends": backends,
     }
     report.offers = {kind: sorted(names) for kind, names in offers.items() if names}

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from npu_passes._torch import OpOverload
-
 from npu_ir import OpNode, TensorType
 from npu_ir.ops.execution import binding_of
 from npu_ir.ops.schema import find_op
+from npu_passes._torch import OpOverload
 
 
 class FlopCounter:
