@@ -1,4 +1,4 @@
-"""What an installed npu-ir carries, and what it costs to import."""
+"""What the installed packages carry, and what they cost to import."""
 
 from __future__ import annotations
 
@@ -11,17 +11,27 @@ from pathlib import Path
 import pytest
 
 import npu_ir
+import npu_passes
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
 
 
-def test_the_version_stands_in_one_place() -> None:
-    assert metadata.version("npu-ir") == npu_ir.__version__
+def test_all_packages_have_one_version() -> None:
+    versions = {metadata.version("npu-ir"), metadata.version("npu-passes")}
+
+    assert versions == {npu_ir.__version__} == {npu_passes.__version__}
 
 
-def test_the_types_are_published() -> None:
-    assert resources.files("npu_ir").joinpath("py.typed").is_file()
+def test_a_package_asks_for_the_others_in_its_own_version() -> None:
+    needed = metadata.requires("npu-passes") or []
+
+    assert f"npu-ir=={npu_passes.__version__}" in needed
+
+
+@pytest.mark.parametrize("package", ["npu_ir", "npu_passes"])
+def test_the_types_are_published(package: str) -> None:
+    assert resources.files(package).joinpath("py.typed").is_file()
 
 
 def test_the_command_is_installed() -> None:
@@ -31,19 +41,21 @@ def test_the_command_is_installed() -> None:
     assert callable(command.load())
 
 
-def test_the_builtin_plugin_is_an_ordinary_entry_point() -> None:
-    (plugin,) = metadata.entry_points(group="npu", name="npu-ir")
+@pytest.mark.parametrize(("name", "module"), [("npu-ir", "npu_ir.builtin"), ("npu-passes", "npu_passes.plugin")])
+def test_what_we_bring_ourselves_is_an_ordinary_entry_point(name: str, module: str) -> None:
+    (plugin,) = metadata.entry_points(group="npu", name=name)
 
-    assert plugin.value == "npu_ir.builtin"
+    assert plugin.value == module
 
 
-def test_importing_npu_ir_after_torch_loads_little_else() -> None:
-    script = "import sys, torch; before = set(sys.modules); import npu_ir; print(*set(sys.modules) - before)"
+@pytest.mark.parametrize("package", ["npu_ir", "npu_passes"])
+def test_importing_a_package_after_torch_loads_little_else(package: str) -> None:
+    script = f"import sys, torch; before = set(sys.modules); import {package}; print(*set(sys.modules) - before)"
 
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     packages = {name.partition(".")[0] for name in loaded.stdout.split()} - set(sys.stdlib_module_names)
-    assert packages <= {"npu_ir", "pluggy", "torch", "safetensors"}
+    assert packages <= {"npu_ir", "npu_passes", "pluggy", "torch", "safetensors"}
     assert "torch._dynamo" not in loaded.stdout
     assert "torch._inductor" not in loaded.stdout
 

@@ -1,4 +1,4 @@
-"""Private torch APIs change without notice, so one file of npu_ir holds them all."""
+"""Private torch APIs change without notice, so one file of each package holds them all."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import npu_ir
+import npu_passes
 
-PACKAGE = Path(npu_ir.__file__).parent
-BOUNDARY = PACKAGE / "_torch.py"
+PACKAGES = [Path(package.__file__ or "").parent for package in (npu_ir, npu_passes)]
 
 
 def private_torch_names(source: str) -> Iterator[str]:
@@ -40,14 +40,16 @@ def is_private_torch(name: str) -> bool:
     return parts[:2] == ["fx", "experimental"] or any(re.match("_(?!_)", part) for part in parts)
 
 
-def test_only_the_torch_module_touches_private_torch_names() -> None:
+@pytest.mark.parametrize("package", [pytest.param(path, id=path.name) for path in PACKAGES])
+def test_only_the_torch_module_touches_private_torch_names(package: Path) -> None:
     found = {
-        str(path.relative_to(PACKAGE)): sorted(set(names))
-        for path in PACKAGE.rglob("*.py")
-        if path != BOUNDARY and (names := list(private_torch_names(path.read_text(encoding="utf-8"))))
+        str(path.relative_to(package)): sorted(set(names))
+        for path in package.rglob("*.py")
+        if path != package / "_torch.py"
+        and (names := list(private_torch_names(path.read_text(encoding="utf-8"))))
     }
 
-    assert found == {}, "add a function to npu_ir/_torch.py for each of these"
+    assert found == {}, "add a function to the package's _torch.py for each of these"
 
 
 @pytest.mark.parametrize(

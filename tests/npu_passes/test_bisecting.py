@@ -1,0 +1,112 @@
+"""Bisecting: the pass, and the one rewrite, that changed what a graph computes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_ir import Graph, execute_ir, load_ir, parse_ir
+from npu_passes import Checked, PassError, bisect
+from tests.npu_passes.sample_passes import DropAlias, Nudge, ReluToClamp, ReluToGelu
+
+ROWS = "\n".join(f"  %r{index}: f32[4] = aten.relu.default(self=%a)" for index in range(20))
+SUMS = "\n".join(
+    f"  %s{index}: f32[4] = aten.add.Tensor(self=%{'a' if index == 0 else f's{index - 1}'}, other=%r{index})"
+    for index in range(20)
+)
+WIDE = f"""graph wide {{
+  input %x: f32[4]
+  call (%x)
+
+  %a: f32[4] = aten.alias.default(self=%x)
+{ROWS}
+{SUMS}
+
+  return %s19
+}}
+"""
+
+
+@pytest.fixture
+def wide() -> Graph:
+    return parse_ir(WIDE)
+
+
+def test_the_one_wrong_rewrite_of_many_is_found(wide: Graph) -> None:
+    culprit = bisect(wide, [DropAlias, ReluToClamp(wrong="r13")])
+
+    assert culprit is not None
+    assert culprit.pass_text == "relu-to-clamp{wrong=r13}"
+    assert culprit.rewrite.nodes == ("r13",)
+    assert culprit.number == 15
+    assert "result differs by" in culprit.difference
+    assert str(culprit).startswith("relu-to-clamp{wrong=r13}: rewrite 15, 'to-clamp' of r13: result differs")
+
+
+def test_the_graphs_around_the_rewrite_differ_in_it_alone(wide: Graph) -> None:
+    culprit = bisect(wide, [ReluToClamp(wrong="r13")])
+
+    assert culprit is not None
+    before, after = (list(graph.nodes_of("aten.relu.default")) for graph in (culprit.before, culprit.after))
+    assert {node.name for node in before} - {node.name for node in after} == {"r13"}
+
+
+def test_nothing_is_found_where_nothing_is_wrong(wide: Graph) -> None:
+    assert bisect(wide, [DropAlias, ReluToClamp]) is None
+
+
+def test_a_tolerance_holds_for_all_passes_together(wide: Graph) -> None:
+    assert bisect(wide, [Nudge]) is None
+
+    culprit = bisect(wide, [Nudge], rtol=1e-7)
+
+    assert culprit is not None
+    assert culprit.rewrite.rule == "run"
+
+
+def test_a_reproduction_is_written_that_runs_on_its_own(wide: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "repro"
+
+    culprit = bisect(wide, [ReluToGelu], repro_dir=folder)
+
+    assert culprit is not None
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "after.json",
+        "before.json",
+        "calls.pt",
+        "repro.py",
+        "weights.pt",
+    ]
+    assert load_ir(folder / "after.json") == culprit.after
+    finished = subprocess.run(
+        [sys.executable, str(folder / "repro.py")], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.startswith("largest difference 0.")
+
+
+def test_a_folder_that_cannot_be_written_is_refused(wide: Graph, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(PassError, match="the reproduction cannot be written"):
+        bisect(wide, [ReluToGelu], repro_dir=tmp_path / "file" / "repro")
+
+
+def test_a_graph_that_cannot_be_run_cannot_be_bisected(wide: Graph) -> None:
+    with pytest.raises(PassError, match="fails before any pass"):
+        bisect(wide, [ReluToGelu], data=Checked(calls=[((), {})]))
+
+
+def test_the_graph_that_is_bisected_stays(wide: Graph) -> None:
+    bisect(wide, [ReluToGelu])
+
+    assert wide == parse_ir(WIDE)
+    assert execute_ir(wide, (_ones(),)).shape == (4,)
+
+
+def _ones() -> object:
+    import torch
+
+    return torch.ones(4)

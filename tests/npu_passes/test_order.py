@@ -1,0 +1,125 @@
+"""The order of passes and pipelines: given, constrained, never that of installation."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import pytest
+
+from npu_ir import Graph, plugins
+from npu_passes import Pass, PassError, PassManager, Pipeline, all_pipelines, passes_of
+from tests.npu_passes.conftest import Install, point
+
+
+def make(name: str, **fields: object) -> type[Pass]:
+    def run(self: Pass, graph: Graph) -> bool:
+        return False
+
+    return type(name.title().replace("-", ""), (Pass,), {"name": name, "run": run, "__doc__": "Do.", **fields})
+
+
+def names(manager: PassManager) -> list[str]:
+    return [item.name for item in manager.passes]
+
+
+def test_passes_run_in_the_order_given() -> None:
+    manager = PassManager([make("c"), make("a"), make("b")])
+
+    assert names(manager) == ["c", "a", "b"]
+
+
+def test_before_and_after_move_passes_no_further_than_they_must() -> None:
+    first, second, third = make("a", after=("c",)), make("b"), make("c", before=("b",))
+
+    assert names(PassManager([first, second, third])) == ["c", "a", "b"]
+
+
+def test_constraints_on_passes_that_are_not_there_do_not_count() -> None:
+    assert names(PassManager([make("a", after=("zzz",)), make("b", before=("yyy",))])) == ["a", "b"]
+
+
+def test_a_pass_may_be_there_twice() -> None:
+    twice = make("a")
+
+    assert names(PassManager([twice, make("b"), twice])) == ["a", "b", "a"]
+
+
+def test_constraints_that_contradict_each_other_are_refused_with_the_cycle() -> None:
+    passes = [make("a", after=("c",)), make("b", after=("a",)), make("c", after=("b",)), make("d")]
+
+    with pytest.raises(PassError, match="the passes a -> b -> c -> a each want to come before the next"):
+        PassManager(passes)
+
+
+def test_what_is_no_pass_is_refused() -> None:
+    with pytest.raises(PassError, match="3 is no pass"):
+        PassManager([3])  # type: ignore[list-item]
+
+
+def test_less_than_one_round_is_refused() -> None:
+    with pytest.raises(PassError, match="at least one round, not in 0"):
+        PassManager([], max_rounds=0)
+
+
+def test_text_alone_is_taken_for_a_list_of_passes(install: Install) -> None:
+    install(point("plugin", [make("a"), make("b")]))
+
+    assert names(PassManager("b,a")) == ["b", "a"]
+
+
+def test_a_pass_joins_the_pipelines_that_it_names(install: Install) -> None:
+    own, joins = make("own"), make("joins", pipelines=("mine",), before=("own",))
+    install(point("one", [own], [Pipeline("mine", "own")]), point("two", [joins]))
+
+    assert [item.name for item in passes_of("mine")] == ["joins", "own"]
+
+
+def test_the_order_of_a_pipeline_is_not_that_of_installation(install: Install) -> None:
+    points = [point(name, [make(f"pass-{name}", pipelines=("empty",))]) for name in "zya"]
+    points.append(point("pipes", (), [Pipeline("empty", "")]))
+
+    orders = set()
+    for order in itertools.permutations(points):
+        install(*order)
+        orders.add(tuple(item.name for item in passes_of("empty")))
+
+    assert orders == {("pass-a", "pass-y", "pass-z")}
+
+
+def test_a_pipeline_that_is_not_there_is_refused() -> None:
+    with pytest.raises(PassError, match="(?s)there is no pipeline 'defalt'.*did you mean 'default'"):
+        passes_of("defalt")
+
+
+def test_two_pipelines_of_one_name_are_refused_with_both_distributions(install: Install) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        install(point("one", (), [Pipeline("mine", "")]), point("two", (), [Pipeline("mine", "")]))
+
+    assert "two (two-dist 1.0) offers pipelines called 'mine', and so does one (one-dist 1.0)" in str(
+        caught[0].message
+    )
+    assert "mine" in all_pipelines()
+
+
+def test_two_passes_of_one_name_are_refused_with_both_distributions(install: Install) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        install(point("mine", [make("dead-code")]))
+
+    (message,) = [str(item.message) for item in caught]
+    assert "npu-passes (npu-passes" in message
+    assert "mine (mine-dist 1.0)" in message
+
+
+def test_our_passes_come_through_the_entry_point_of_plugins() -> None:
+    (report,) = [item for item in plugins.loaded().reports if item.name == "npu-passes"]
+
+    assert {"canonicalize", "conv-bn-folding", "dead-code"} <= set(report.offers["passes"])
+    assert {"minimal", "default"} <= set(report.offers["pipelines"])
+
+
+@pytest.mark.parametrize("pipeline", ["minimal", "default", "fuse"])
+def test_every_pass_of_our_pipelines_is_there(pipeline: str) -> None:
+    assert len(passes_of(pipeline)) >= 4

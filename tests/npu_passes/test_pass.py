@@ -1,0 +1,129 @@
+"""What a pass is: a class with a name, and options that are its fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from npu_ir import Graph
+from npu_passes import EXACT, Numerics, Option, Pass, PassError, options_of, within
+from tests.npu_passes.sample_passes import DropAlias, Optional
+
+
+def test_options_are_fields_with_defaults_and_documentation() -> None:
+    options = options_of(Optional)
+
+    assert options == (
+        Option("flag", "bool", True, "A switch that is explained on two lines."),
+        Option("count", "int", 3, "A number."),
+        Option("rate", "float", 0.5, "Another one."),
+        Option("label", "str", "plain", "A word."),
+        Option("items", "list", ("a", "b"), "Words."),
+    )
+
+
+def test_passes_are_equal_when_their_options_are() -> None:
+    assert Optional(count=4) == Optional(count=4)
+    assert Optional(count=4) != Optional()
+    assert hash(Optional(count=4)) == hash(Optional(count=4))
+    assert repr(Optional()) == "Optional(flag=True, count=3, rate=0.5, label='plain', items=('a', 'b'))"
+
+
+def test_a_pass_cannot_be_changed() -> None:
+    item = Optional()
+
+    with pytest.raises(AttributeError, match="cannot assign to field 'count'"):
+        item.count = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param({"flag": 1}, "the option 'flag' of optional is a bool, not 1", id="int for bool"),
+        pytest.param({"count": True}, "the option 'count' of optional is a int, not True", id="bool for int"),
+        pytest.param({"rate": "1"}, "the option 'rate' of optional is a float, not '1'", id="str for float"),
+        pytest.param({"items": ["a"]}, "the option 'items' of optional is a list, not", id="list"),
+        pytest.param({"items": (1,)}, "the option 'items' of optional is a list, not", id="numbers in it"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        Optional(**given)
+
+
+def test_an_integer_is_a_float() -> None:
+    assert Optional(rate=1).rate == 1
+
+
+def test_an_option_without_default_is_refused() -> None:
+    class Needy(Pass):
+        """Want something."""
+
+        name = "needy"
+        what: int
+
+    with pytest.raises(PassError, match="the option 'what' of Needy is int without a default"):
+        options_of(Needy)
+
+
+def test_an_option_that_no_command_line_can_write_is_refused() -> None:
+    class Odd(Pass):
+        """Want something odd."""
+
+        name = "odd"
+        what: complex = 1j
+
+    with pytest.raises(PassError, match="options have a default, and one of the types bool, int, float, str"):
+        Odd()
+
+
+@pytest.mark.parametrize("name", ["Upper-Case", "with space", "", "-x", "a--b", 3])
+def test_a_name_that_is_not_kebab_case_is_refused(name: Any) -> None:
+    with pytest.raises(PassError, match="a pass is not called"):
+        type("Named", (Pass,), {"name": name, "__doc__": "Do nothing."})
+
+
+def test_a_pass_without_a_name_cannot_be_made() -> None:
+    class Nameless(Pass):
+        """Do nothing."""
+
+    with pytest.raises(PassError, match="Nameless has no name"):
+        Nameless()
+
+
+def test_constraints_are_tuples() -> None:
+    with pytest.raises(PassError, match="before is a tuple of names, not 'cse'"):
+        type("Early", (Pass,), {"name": "early", "before": "cse"})
+
+
+def test_a_pass_runs_without_a_manager() -> None:
+    graph = Graph()
+    x = graph.add_input("x", _f32(2))
+    alias = graph.insert("aten.alias.default", [x], types=x.type)
+    graph.set_outputs(alias.outputs[0])
+
+    assert DropAlias().run(graph) is True
+    assert DropAlias().run(graph) is False
+    assert graph.outputs == (x,)
+
+
+def test_numerics_are_exact_or_within_a_tolerance() -> None:
+    assert str(EXACT) == "exact"
+    assert str(within(1e-5)) == "within 1e-05"
+    assert EXACT.is_exact
+    assert not within(1e-5).is_exact
+
+
+@pytest.mark.parametrize("rtol", [-1.0, float("nan"), float("inf")])
+def test_a_tolerance_that_is_none_is_refused(rtol: float) -> None:
+    with pytest.raises(PassError, match="a tolerance is finite and not negative"):
+        Numerics(rtol)
+
+
+def _f32(*shape: int) -> Any:
+    import torch
+
+    from npu_ir import TensorType
+
+    return TensorType(shape, torch.float32)

@@ -1,0 +1,36 @@
+"""Small models of every kind through every pipeline, in checked mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from npu_passes import optimize
+from tests.pass_models.cases import CASES, Case
+from tests.pass_models.measuring import PIPELINES, measure
+
+EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+
+
+@EACH
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_pipeline_keeps_what_a_model_computes(case: Case, pipeline: str) -> None:
+    outcome = measure(case, pipeline, whole=False)
+
+    assert outcome.result.converged
+    assert outcome.error <= 1e-4
+    assert outcome.result.after.nodes <= outcome.result.before.nodes
+
+
+@EACH
+def test_every_norm_behind_a_convolution_is_folded(case: Case) -> None:
+    outcome = measure(case, "default", whole=False)
+
+    assert outcome.norms[1] == 0
+    assert bool(outcome.norms[0]) is bool(case.norms)
+
+
+@EACH
+def test_a_second_run_of_the_default_pipeline_changes_nothing(case: Case) -> None:
+    graph = measure(case, "default", whole=False).result.graph
+
+    assert optimize(graph) == graph
