@@ -120,6 +120,7 @@ def graphs(draw: st.DrawFn, *, max_nodes: int = 5) -> Graph:
     """Graphs of every kind of part, most of them nonsense."""
     graph = Graph(draw(any_text))
     _add_arguments(draw, graph)
+    _add_prologue(draw, graph)
     for _ in range(draw(st.integers(0, max_nodes))):
         _add_node(draw, graph)
     if graph.inputs and draw(st.booleans()):
@@ -148,6 +149,22 @@ def _add_arguments(draw: st.DrawFn, graph: Graph) -> None:
         graph.add_constant(f"{draw(any_text)}{index}", draw(tensors()), name=draw(any_text))
 
 
+def _add_prologue(draw: st.DrawFn, graph: Graph) -> None:
+    known = [value for value in graph.arguments if value not in graph.inputs]
+    for _ in range(draw(st.integers(0, 2))):
+        inputs = [draw(st.sampled_from(known))] if known else []
+        output_types = draw(st.lists(types, min_size=1, max_size=2))
+        node = graph.insert(
+            "<built-in function getitem>",
+            inputs,
+            draw(st.dictionaries(any_text, literals, max_size=2)),
+            types=output_types,
+            name=draw(any_text),
+        )
+        graph.move_to_prologue(node)
+        known += node.outputs
+
+
 def _add_node(draw: st.DrawFn, graph: Graph) -> None:
     inputs = draw(st.lists(st.sampled_from(graph.values), max_size=3)) if graph.values else []
     operands = draw(st.none() | st.lists(any_text, min_size=len(inputs), max_size=len(inputs)))
@@ -170,7 +187,9 @@ def _add_update(draw: st.DrawFn, graph: Graph) -> None:
     targets = [
         value
         for value in graph.arguments
-        if isinstance(value.type, TensorType) and value not in graph.constants.values()
+        if isinstance(value.type, TensorType)
+        and value not in graph.constants.values()
+        and not any(node.in_prologue for node in value.users)
     ]
     if targets and draw(st.booleans()):
         target: Value = draw(st.sampled_from(targets))

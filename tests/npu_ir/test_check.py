@@ -38,6 +38,11 @@ def sample() -> Graph:
     )
     graph.insert("custom", [x], types=F32)
     graph.insert("loop", [x], types=F32, operands=["carried"], regions={"body": body()}, name="loop")
+    half = graph.insert(
+        "aten.mul.Tensor", [weight], {"other": 0.5}, types=F32, operands=["self"], name="half"
+    )
+    graph.move_to_prologue(half)
+    graph.move_to_prologue(graph.insert("aten.relu.default", half.outputs, types=F32, name="third"))
     graph.set_update(state, add.outputs[0])
     graph.set_outputs([cat.outputs[0], 1])
     return graph
@@ -65,7 +70,7 @@ def with_argument(name: str, **changes: object) -> Callable[[Graph], None]:
 
 def swap_add_and_cat(graph: Graph) -> None:
     add, cat = graph.node("add"), graph.node("cat")
-    graph._root._next, cat._previous = cat, graph._root
+    add._previous._next, cat._previous = cat, add._previous
     add._next, cat._next._previous = cat._next, add
     cat._next, add._previous = add, cat
 
@@ -155,6 +160,16 @@ BROKEN = {
         (in_region(lambda g: g.add_parameter("w", F32)), "the region 'body' of node 'loop' has parameters, buffers or updates: pass in"),
         (in_region(lambda g: g.add_buffer("w", F32)), "the region 'body' of node 'loop' has parameters, buffers or updates"),
         (in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))), "the region 'body' of node 'loop' has parameters, buffers or updates"),
+    ],
+    "prologue": [
+        (lambda g: setattr(g.node("half"), "op_type", "custom"), "node 'half' is in the prologue, but custom is not known to compute the same each time, and nothing else"),
+        (lambda g: setattr(g.node("half"), "_in_prologue", False), "node 'third' is in the prologue, but stands behind 'half' of the body"),
+        (lambda g: setattr(g.node("half"), "_in_prologue", False), "node 'third' is in the prologue, but %half is computed by node 'half' of the body"),
+        (lambda g: setattr(g.node("half"), "_inputs", (g.value("x"),)), "node 'half' is in the prologue, but %x is an input of the call"),
+        (lambda g: g._updates.__setitem__(g.value("w"), g.value("add")), "node 'half' is in the prologue, but %w is updated by the graph"),
+        (set_type("half", TensorType((symbol("s0"),), torch.float32)), "node 'half' is in the prologue, but %half is f32[s0], of a size that is not fixed"),
+        (lambda g: setattr(g, "_last_prologue", g._root), "the graph does not know which node of the prologue is its last"),
+        (in_region(lambda g: setattr(g.node("relu"), "_in_prologue", True)), "node 'relu' is in the prologue, but graph 'body' is a region: a program has a prologue"),
     ],
     "attrs": [
         (set_attr("custom", "a", {1: "b"}), "attribute 'a' of node 'custom': {1: 'b'} of type dict is not plain data"),

@@ -15,9 +15,10 @@ from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, parse_input, parse_inputs
 from npu_ir.cli.model_call import model_arguments
-from npu_ir.cli.tensors import empty_tensor, random_tensor, random_weights
+from npu_ir.cli.tensors import empty_tensor
 from npu_ir.cli.values_text import value_line
 from npu_ir.errors import UsageError
+from npu_ir.random_data import random_tensor, random_weights
 from npu_ir.structure import unflatten
 from npu_ir.types import memory_format_strides, parse_dtype
 

@@ -70,7 +70,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(node.name)
         return execute_node(node, *given)
 
-    monkeypatch.setattr("npu_ir.interpreter.execute_node", watched)
+    monkeypatch.setattr("npu_ir.running.execute_node", watched)
     return names
 
 

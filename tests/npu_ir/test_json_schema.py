@@ -33,8 +33,12 @@ graph Everything {
   input %sparse: f32[s0, 3]@sparse_coo
   input %n: int(d)
   input %flag: bool
+  param %w: f32[3]
   call (%x, %t, %sparse, %n, %flag)
 
+  prologue {
+    %half: f32[3] = aten.mul.Tensor(self=%w) {other=0.5}
+  }
   %k: int(u0) = aten.sym_size.int(self=%x) {dim=1}
   %y: f32[s0, 4] = higher_order.cond(pred=%flag, operands=(%t))
   region true_fn = graph yes {
@@ -82,7 +86,8 @@ def test_a_document_with_symbols_and_regions_fits_the_schema(document: Any) -> N
         ["f32", ["s0", 3], "sparse_coo"],
         {"int": "d"},
     ]
-    inner = document["nodes"][1]["regions"]["true_fn"]["nodes"][0]
+    assert document["prologue"] == 1
+    inner = document["nodes"][2]["regions"]["true_fn"]["nodes"][0]
     assert inner["attrs"] == {"options": {"dict": [["unroll", 2], ["dtype", {"dtype": "f32"}]]}}
     assert inner["regions"]["body"]["name"] == "body"
 
@@ -111,14 +116,18 @@ def put(*path: str | int, to: Any) -> Callable[[Any], None]:
         pytest.param(put("arguments", 2, "type", 2, to=7), id="a layout that is a number"),
         pytest.param(put("arguments", 3, "type", to={"float": "d"}), id="a float that is known"),
         pytest.param(put("arguments", 3, "type", to={"int": None}), id="an integer that is nothing"),
-        pytest.param(put("nodes", 1, "regions", "true_fn", "updates", to=[]), id="a region with updates"),
+        pytest.param(put("prologue", to=-1), id="a negative number of nodes"),
+        pytest.param(put("prologue", to="1"), id="a number of nodes as a string"),
+        pytest.param(put("prologue", to=None), id="no number of nodes"),
+        pytest.param(put("nodes", 2, "regions", "true_fn", "prologue", to=1), id="a region with a prologue"),
+        pytest.param(put("nodes", 2, "regions", "true_fn", "updates", to=[]), id="a region with updates"),
         pytest.param(
-            put("nodes", 1, "regions", "true_fn", "arguments", 0, "kind", to="param"),
+            put("nodes", 2, "regions", "true_fn", "arguments", 0, "kind", to="param"),
             id="a region with a parameter",
         ),
-        pytest.param(put("nodes", 1, "regions", "true_fn", to=[]), id="a region that is a list"),
+        pytest.param(put("nodes", 2, "regions", "true_fn", to=[]), id="a region that is a list"),
         pytest.param(
-            put("nodes", 1, "regions", "true_fn", "nodes", 0, "attrs", "options", "dict", 0, to=[1, 2]),
+            put("nodes", 2, "regions", "true_fn", "nodes", 0, "attrs", "options", "dict", 0, to=[1, 2]),
             id="a key that is no string",
         ),
     ],

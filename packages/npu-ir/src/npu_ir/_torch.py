@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -227,6 +228,19 @@ def higher_order_op(name: str) -> HigherOrderOperator | None:
 
     found = torch._ops._higher_order_ops.get(name)
     return found if isinstance(found, HigherOrderOperator) else None
+
+
+def has_side_effects(op: Any) -> bool:
+    """Return whether PyTorch knows that ``op`` does more than compute its results."""
+    from torch._higher_order_ops import effects
+    from torch.fx.node import _side_effectful_functions
+
+    if op in _side_effectful_functions:
+        return True
+    if hasattr(effects, "_get_effect"):
+        return effects._get_effect(op) is not None
+    until_2_9: Any = effects
+    return until_2_9.get_effect_key(op, (), {}) is not None
 
 
 def below_autograd() -> Any:
@@ -457,3 +471,93 @@ def _shape_env_of(program: Any) -> Any:
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value.node.shape_env
     return None
+
+
+class FakeWorld:
+    """Where ops run on tensors without data, of sizes that may be open: every assumption of a size is noted.
+
+    Sizes are those of the graph, so a symbol may be 0 or 1 where its range says so.
+    """
+
+    def __init__(self) -> None:
+        from torch._subclasses import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self._env = ShapeEnv()
+        self._names: dict[Any, Any] = {}
+        self.mode = FakeTensorMode(shape_env=self._env)
+
+    def open_size(self, name: str, low: int | None, high: int | None, example: int) -> Any:
+        """Return a new SymInt; PyTorch follows ``example`` where it must take a branch."""
+        import sympy  # type: ignore[import-untyped]
+        from torch._dynamo.source import ConstantSource
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
+        from torch.utils._sympy.value_ranges import ValueRanges
+
+        ends = -sympy.oo if low is None else low, sympy.oo if high is None else high
+        symbol = self._env.create_symbol(
+            example,
+            ConstantSource(name),
+            DimDynamic.DYNAMIC,
+            StrictMinMaxConstraint(warn_only=False, vr=ValueRanges(*ends)),
+            positive=True if low is not None and low > 0 else None,
+            do_not_specialize_zero_one=True,
+        )
+        self._names[symbol] = sympy.Symbol(name)
+        return self._env.create_symintnode(symbol, hint=example)
+
+    def unknown(self, kind: str) -> Any:
+        """Return a symbolic ``int``, ``float`` or ``bool`` of which nothing is known."""
+        create: dict[str, Callable[[], Any]] = {
+            "int": self._env.create_unbacked_symint,
+            "float": self._env.create_unbacked_symfloat,
+            "bool": self._env.create_unbacked_symbool,
+        }
+        return create[kind]()
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Run ops on the FakeTensors of this world, and make new ones."""
+        with (
+            self.mode,
+            without_assumptions_of_size(),
+            self._env.ignore_fresh_unbacked_symbols(),
+            _without_log_of_failures(),
+        ):
+            yield
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What ops assumed of open sizes that does not follow from their ranges."""
+        return [str(relation.xreplace(self._names)) for relation in self._assumed]
+
+    @property
+    def assumes_bounds_only(self) -> bool:
+        """Whether all assumptions are that a size is below or above something, or not 0 or 1."""
+        return all(map(_is_bound, self._assumed))
+
+    @property
+    def _assumed(self) -> list[Any]:
+        return [guard.expr for guard in self._env.guards]
+
+
+@contextlib.contextmanager
+def _without_log_of_failures() -> Iterator[None]:
+    """Keep PyTorch from writing a traceback to stderr when an op refuses its arguments: the exception tells."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def refuse(_record: logging.LogRecord) -> bool:
+        return False
+
+    log.addFilter(refuse)
+    try:
+        yield
+    finally:
+        log.removeFilter(refuse)
+
+
+def _is_bound(relation: Any) -> bool:
+    kind = type(relation).__name__
+    if kind == "Unequality":
+        return any(side in (0, 1) for side in relation.args) and "Mod" not in str(relation)
+    return kind in _RELATIONS and kind != "Equality"

@@ -57,7 +57,7 @@ def bind_weights(
             f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_LISTED] + more),
             fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants=",
         )
-    return {value: _with_strides(tensor, value.type) for value, tensor in bound.items()}
+    return {value: with_strides(tensor, value.type) for value, tensor in bound.items()}
 
 
 def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -144,7 +144,7 @@ def bind_inputs(
     _require_sizes(graph, bound, places, symbols)
     _require_separate_memory(graph, bound)
     return {
-        value: _with_strides(tensor, value.type.substitute(symbols.values)) for value, tensor in bound.items()
+        value: with_strides(tensor, value.type.substitute(symbols.values)) for value, tensor in bound.items()
     }
 
 
@@ -216,7 +216,7 @@ def _same_number(left: Any, right: Any) -> bool:
     return not isinstance(left, torch.Tensor) and same_literal(left, right)
 
 
-def _with_strides(tensor: Any, type: Any) -> Any:
+def with_strides(tensor: Any, type: Any) -> Any:
     """Return ``tensor`` laid out as the graph states: a copy where it is laid out otherwise.
 
     Where the graph states that elements share memory, which others need not do, it stays as it is.

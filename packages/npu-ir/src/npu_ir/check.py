@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir._torch import OpOverload
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
-from npu_ir.ops.arguments import record_problem
-from npu_ir.ops.calls import bind_node
-from npu_ir.ops.schema import find_op, schema_of
+from npu_ir.ops.arguments import RECORD_ATTRS, record_problem
+from npu_ir.prologue_rules import prologue_problems
 from npu_ir.region_rules import region_problems
+from npu_ir.schema_rules import schema_problems
 from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.symbols import Expr, is_whole
 from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
@@ -42,13 +41,14 @@ class Rule:
 
 
 def _names(graph: Graph) -> Iterator[str]:
-    for value in graph.values:
+    values, nodes = graph.values, graph.nodes
+    for value in values:
         if graph._values.get(value.name) is not value:
             yield f"%{value.name} is not the value its graph knows by that name"
-    for node in graph.nodes:
+    for node in nodes:
         if graph._nodes.get(node.name) is not node:
             yield f"node {node.name!r} is not the node its graph knows by that name"
-    if len(graph._values) != len(graph.values) or len(graph._nodes) != len(graph.nodes):
+    if len(graph._values) != len(values) or len(graph._nodes) != len(nodes):
         yield "the graph knows names of values or nodes that are not in it"
 
 
@@ -75,31 +75,51 @@ def _order(graph: Graph) -> Iterator[str]:
 
 
 def _uses(graph: Graph) -> Iterator[str]:
-    expected: dict[Value, set[Use]] = {value: set() for value in graph.values}
-    for node in graph.nodes:
-        for index, value in enumerate(node.inputs):
-            expected.setdefault(value, set()).add((node, index))
-    for index, leaf in enumerate(graph.results[1]):
-        if isinstance(leaf, Value):
-            expected.setdefault(leaf, set()).add((None, index))
-    for target, value in graph.updates.items():
-        expected.setdefault(value, set()).add((None, target))
-    for value, uses in expected.items():
-        if set(value.uses) != uses:
+    counts = dict.fromkeys(graph.values, 0)
+    unrecorded: dict[Value, None] = {}
+    for value, use in _reads(graph):
+        counts[value] = counts.get(value, 0) + 1
+        if use not in value._uses:
+            unrecorded[value] = None
+    for value, count in counts.items():
+        if len(value._uses) != count or value in unrecorded:
             yield f"the recorded uses of %{value.name} are not the places that read it"
 
 
+def _reads(graph: Graph) -> Iterator[tuple[Value, Use]]:
+    """Yield every place that reads a value, once."""
+    for node in graph._iterate():
+        for position, value in enumerate(node.inputs):
+            yield value, (node, position)
+    for index, leaf in enumerate(graph.results[1]):
+        if isinstance(leaf, Value):
+            yield leaf, (None, index)
+    for target, value in graph.updates.items():
+        yield value, (None, target)
+
+
 def _types(graph: Graph) -> Iterator[str]:
+    for value in graph.arguments:
+        is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
+        if is_weight and isinstance(value.type, TensorType) and value.type.symbols:
+            yield f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
+    right: set[int] = set()  # many values share one object, which is looked at once
     for value in graph.values:
-        if isinstance(value.type, TensorType):
-            yield from (f"%{value.name}: {problem}" for problem in _tensor_type_problems(value.type))
-            is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
-            if is_weight and value.type.symbols:
-                yield f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
-        elif not isinstance(value.type, ScalarType) or value.type.kind not in SCALAR_KINDS:
-            yield f"%{value.name} has no type of the IR: {value.type!r}"
-        elif value.type.value is not None and not _is_known_integer(value.type):
-            yield f"%{value.name} is {value.type}: only an int can be known, by an integer or expression"
+        if id(value.type) in right:
+            continue
+        problems = list(_type_problems(value.type))
+        yield from (f"%{value.name}{problem}" for problem in problems)
+        if not problems:
+            right.add(id(value.type))
+
+
+def _type_problems(type: Any) -> Iterator[str]:
+    if isinstance(type, TensorType):
+        yield from (f": {problem}" for problem in _tensor_type_problems(type))
+    elif not isinstance(type, ScalarType) or type.kind not in SCALAR_KINDS:
+        yield f" has no type of the IR: {type!r}"
+    elif type.value is not None and not _is_known_integer(type):
+        yield f" is {type}: only an int can be known, by an integer or expression"
 
 
 def _is_known_integer(type: ScalarType) -> bool:
@@ -130,9 +150,10 @@ def _symbols(graph: Graph) -> Iterator[str]:
         if graph.owner is not None or not constraint.symbols <= known:
             yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
     yield from _unknown_symbols(graph, graph.arguments, known)
-    for node in graph.nodes:
-        _learn(known, node.outputs)
-        yield from _unknown_symbols(graph, node.outputs, known)
+    for node in graph._iterate():
+        if any(value.type.symbols for value in node.outputs):
+            _learn(known, node.outputs)
+            yield from _unknown_symbols(graph, node.outputs, known)
 
 
 def _learn(known: set[str], values: Sequence[Value]) -> None:
@@ -176,28 +197,12 @@ def _attrs(graph: Graph) -> Iterator[str]:
 
 
 def _records(graph: Graph) -> Iterator[str]:
-    for node in graph.nodes:
-        problem = record_problem(node.attrs)
+    for node in graph._iterate():
+        problem = record_problem(node.attrs) if any(key in node.attrs for key in RECORD_ATTRS) else None
         if problem is not None:
             yield f"node {node.name!r}: {problem}"
         if node.operands is not None and len(node.operands) != len(node.inputs):
             yield f"node {node.name!r} has {len(node.inputs)} inputs but {len(node.operands)} operand names"
-
-
-def _schemas(graph: Graph) -> Iterator[str]:
-    for node in graph.nodes:
-        op = find_op(node.op_type)
-        if op is None:
-            continue
-        schema = schema_of(op)
-        if node.regions and isinstance(op, OpOverload):
-            yield f"node {node.name!r}: {node.op_type} takes no regions"
-        if schema.writes and not schema.runs_on_copies:
-            yield f"node {node.name!r}: {node.op_type} changes a tensor in place"
-        try:
-            bind_node(schema, node)
-        except GraphError as error:
-            yield f"node {node.name!r}: {error.message}"
 
 
 def _signature(graph: Graph) -> Iterator[str]:
@@ -251,12 +256,17 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "regions", "a region belongs to one node, and takes and returns what the node says", region_problems
     ),
+    Rule(
+        "prologue",
+        "leading nodes of a program may be its prologue: pure, of fixed sizes, on values known when weights are bound",
+        prologue_problems,
+    ),
     Rule("attrs", "attributes are plain data", _attrs),
     Rule("records", "a node says of each input, or of none, which argument it fills", _records),
     Rule(
         "schemas",
         "the inputs and attributes of a known op fit its schema; no op changes a tensor in place",
-        _schemas,
+        schema_problems,
     ),
     Rule("signature", "call, results and updates name values of the right kind, number and type", _signature),
     Rule("data", "constants have data of their type; the names of weights and constants are unique", _data),

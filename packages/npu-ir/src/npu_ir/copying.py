@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from npu_ir.collection import no_collection
 from npu_ir.errors import GraphError
+from npu_ir.literals import to_literal
 from npu_ir.node import InputKind, OpNode, Value
+from npu_ir.prologue_rules import dependence
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
@@ -18,8 +21,9 @@ def clone(graph: Graph, name: str) -> Graph:
     copy._symbols = dict(graph.symbols)
     copy._constraints = list(graph.constraints)
     values = {value: copy_argument(copy, value) for value in graph.arguments}
-    for node in graph.nodes:
-        copy_node(copy, node, values)
+    with no_collection():
+        for node in graph._iterate():
+            copy_node(copy, node, values)
 
     def moved(leaf: Any) -> Any:
         return values[leaf] if isinstance(leaf, Value) else leaf
@@ -44,6 +48,8 @@ def copy_argument(graph: Graph, value: Value) -> Value:
 def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
     """Append a copy of ``node``, reading what ``values`` maps its inputs to; extends ``values``.
 
+    A node of the prologue is in that of ``graph``, too, where all it reads is known when weights are bound.
+
     Raises:
         GraphError: ``values`` lacks an input: the node that produces it comes later.
     """
@@ -52,7 +58,25 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
             raise GraphError(
                 f"node {node.name!r} reads %{value.name} before it is produced", fix="sort the graph first"
             )
-    copied = graph.insert(
+    copied = _with_regions(graph, node, values) if node.regions else _plain(graph, node, values)
+    values.update(zip(node.outputs, copied.outputs, strict=True))
+    if node.in_prologue and all(dependence(graph, value) is None for value in copied.inputs):
+        graph._put_in_prologue(copied)
+    return copied
+
+
+def _plain(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
+    """Append a copy of a node without regions: it was checked when it was inserted."""
+    attrs = {name: to_literal(attr) for name, attr in node.attrs.items()}
+    inputs = tuple([values[value] for value in node.inputs])
+    name = graph._unique(graph._nodes, node.name)
+    copied = OpNode(name, node.op_type, inputs, node.operands, attrs, node.provenance)
+    graph._take_in(copied, graph._root, [(value.name, value.type) for value in node.outputs])
+    return copied
+
+
+def _with_regions(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
+    return graph.insert(
         node.op_type,
         [values[value] for value in node.inputs],
         node.attrs,
@@ -63,12 +87,12 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
         output_names=[value.name for value in node.outputs],
         provenance=node.provenance,
     )
-    values.update(zip(node.outputs, copied.outputs, strict=True))
-    return copied
 
 
 def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
     """Return ``nodes`` of ``graph`` as a graph of their own, in the order of ``graph``.
+
+    A node of the prologue stays one unless it reads another that is not among them.
 
     Raises:
         GraphError: A node is not in ``graph``, or stands before one that it needs.

@@ -47,8 +47,8 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
     """Return the symbols that ``graph`` gains with these regions.
 
     Raises:
-        GraphError: A region belongs to another node, is given twice or has the graph in it, or means something else by
-            a symbol.
+        GraphError: A region belongs to another node, is given twice or has the graph in it, has a prologue, or
+            means something else by a symbol.
     """
     merged = dict(graph.symbols)
     taken = {id(graph)}
@@ -58,6 +58,11 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
         parts = set(map(id, region.graphs()))
         if region.owner is not None or parts & taken:
             raise GraphError(f"the region {argument!r} belongs to another node", fix="pass a clone of it")
+        if region.prologue:
+            raise GraphError(
+                f"the region {argument!r} has a prologue: only a program is bound to weights",
+                fix="make regions of graphs before nodes move to the prologue",
+            )
         for name, range in region.symbols.items():
             if merged.setdefault(name, range) != range:
                 raise GraphError(

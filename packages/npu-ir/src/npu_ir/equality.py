@@ -71,7 +71,8 @@ def _same_argument(left: Argument | None, right: Argument | None) -> bool:
 
 def _same_node(left: OpNode, right: OpNode) -> bool:
     return (
-        (left.name, left.op_type, left.operands) == (right.name, right.op_type, right.operands)
+        (left.name, left.op_type, left.operands, left.in_prologue)
+        == (right.name, right.op_type, right.operands, right.in_prologue)
         and [value.name for value in left.inputs] == [value.name for value in right.inputs]
         and _same_attrs(left.attrs, right.attrs)
         and _all(_same_value, left.outputs, right.outputs)

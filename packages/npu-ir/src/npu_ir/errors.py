@@ -68,7 +68,7 @@ class VerificationError(NpuError):
 
 
 class UsageError(NpuError):
-    """A command line asks for something that cannot be done as it is written."""
+    """A command line, or a request for random data, asks for what cannot be done as it is written."""
 
 
 class FactoryError(NpuError):

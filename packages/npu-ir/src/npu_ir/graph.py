@@ -6,6 +6,8 @@ graph as it was. Edits cost O(1) or O(number of uses); whole-graph methods are l
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from npu_ir.edit_checks import merged_symbols, plain_attrs, release_region, require_same_type
@@ -14,6 +16,7 @@ from npu_ir.literals import Literal
 from npu_ir.naming import default_output_names, short_name
 from npu_ir.node import NO_PROVENANCE, OpNode, Provenance, Value
 from npu_ir.ops.arguments import with_literal
+from npu_ir.prologue_rules import dependence, obstacle
 from npu_ir.signature import Signature
 from npu_ir.types import ScalarType, TensorType, Type
 
@@ -29,6 +32,7 @@ class Graph(Signature):
         super().__init__(name)
         self._nodes: dict[str, OpNode] = {}
         self._root = OpNode("", "", (), None, {}, NO_PROVENANCE)
+        self._last_prologue = self._root
         self._owner: OpNode | None = None
 
     # What is in it
@@ -38,14 +42,24 @@ class Graph(Signature):
         """The nodes in order: a snapshot, safe to iterate over while editing."""
         return tuple(self._iterate())
 
+    @property
+    def prologue(self) -> tuple[OpNode, ...]:
+        """The leading nodes that are evaluated once, when weights are bound."""
+        return tuple(itertools.takewhile(lambda node: node.in_prologue, self._iterate()))
+
+    @property
+    def body(self) -> tuple[OpNode, ...]:
+        """The nodes behind the prologue: those that run at each call."""
+        return tuple(self._iterate(self._last_prologue))
+
     def nodes_of(self, *op_types: str) -> Iterator[OpNode]:
         """Yield the nodes of these op types in order; nodes erased meanwhile are left out."""
         for node in [node for node in self._iterate() if node.op_type in op_types]:
             if not node.is_erased:
                 yield node
 
-    def _iterate(self) -> Iterator[OpNode]:
-        node = self._root._next
+    def _iterate(self, behind: OpNode | None = None) -> Iterator[OpNode]:
+        node = (behind or self._root)._next
         while node is not self._root:
             yield node
             node = node._next
@@ -97,7 +111,7 @@ class Graph(Signature):
         after: OpNode | None = None,
         provenance: Provenance = NO_PROVENANCE,
     ) -> OpNode:
-        """Add a node: at the end, or right before or after another one.
+        """Add a node to the body: at the end, or right before or after another one.
 
         Args:
             op_type: The op's full name.
@@ -109,13 +123,14 @@ class Graph(Signature):
                 declared here, too.
             name: Wanted name of the node; made unique.
             output_names: Wanted names of the outputs; made unique.
-            before: Insert in front of this node.
-            after: Insert behind this node.
+            before: Insert in front of this node, which is in the body.
+            after: Insert behind this node; behind one of the prologue means at the start of the body.
             provenance: Where the node comes from.
 
         Raises:
             GraphError: An input is of another graph, an attr is not plain data, a region belongs to
-                another node, both ``before`` and ``after`` are given, or the records do not fit in number.
+                another node or has a prologue, both ``before`` and ``after`` are given, ``before`` is in the
+                prologue, or the records do not fit in number.
         """
         output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
         for value in inputs:
@@ -143,16 +158,26 @@ class Graph(Signature):
             region._owner = node
             for graph in region.graphs():
                 graph._symbols = self._symbols
-        self._link(node, next_node)
-        self._nodes[node.name] = node
-        for index, value in enumerate(node.inputs):
-            value._uses[node, index] = None
         wanted = default_output_names(node.name, len(output_types)) if output_names is None else output_names
-        node.outputs = tuple(
-            self._new_value(wanted[index], type, producer=node, index=index)
-            for index, type in enumerate(output_types)
-        )
+        self._take_in(node, next_node, zip(wanted, output_types, strict=True))
         return node
+
+    def move_to_prologue(self, node: OpNode) -> None:
+        """Make ``node`` the last of the prologue: evaluated once, when weights are bound, not at each call.
+
+        Raises:
+            GraphError: The node is not in this graph; the graph is a region; an input is no parameter,
+                buffer, constant or output of the prologue, or is updated by the graph; the op is not pure
+                (`npu_ir.ops.effects`); or the size of an output is not fixed.
+        """
+        self._require_my_node(node)
+        if node.in_prologue:
+            return
+        reason = obstacle(self, node)
+        if reason is not None:
+            raise GraphError(f"node {node.name!r} cannot move to the prologue: {reason}")
+        self._put_in_prologue(node)
+        self._edits += 1
 
     def erase(self, node: OpNode) -> None:
         """Remove a node whose outputs nothing reads.
@@ -170,20 +195,24 @@ class Graph(Signature):
         del self._nodes[node.name]
         for region in node.regions.values():
             release_region(region)
-        node._previous._next, node._next._previous = node._next, node._previous
+        self._unlink(node)
         node._graph = None
+        self._edits += 1
 
     def replace_all_uses(self, old: Value, new: Value) -> None:
         """Make everything that reads ``old`` read ``new``: nodes, results and updates.
 
         Raises:
-            GraphError: One of them is not in this graph, or they differ in shape or dtype.
+            GraphError: One of them is not in this graph, or they differ in shape or dtype; or the prologue
+                reads ``old``, and ``new`` is not known when weights are bound.
         """
         self._require_mine(old)
         self._require_mine(new)
         require_same_type(old, new)
-        if old is new:
+        if old is new or not old._uses:
             return
+        for node in old.users:
+            self._require_readable(node, new)
         nodes: dict[OpNode, None] = {}
         for user, slot in old.uses:
             new._uses[user, slot] = None
@@ -198,21 +227,25 @@ class Graph(Signature):
             structure, leaves = self._results
             self._results = structure, tuple(new if leaf is old else leaf for leaf in leaves)
         old._uses.clear()
+        self._edits += 1
 
     def set_input(self, node: OpNode, index: int, value: Value) -> None:
         """Make ``node`` read ``value`` as its input number ``index``.
 
         Raises:
-            GraphError: Node or value is not in this graph, or there is no such input.
+            GraphError: Node or value is not in this graph, or there is no such input; or the node is in the
+                prologue, and ``value`` is not known when weights are bound.
         """
         self._require_my_node(node)
         self._require_mine(value)
         if not 0 <= index < len(node.inputs):
             raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, no input {index}")
+        self._require_readable(node, value)
         del node.inputs[index]._uses[node, index]
         node._inputs = (*node.inputs[:index], value, *node.inputs[index + 1 :])
         node._binding = None
         value._uses[node, index] = None
+        self._edits += 1
 
     def set_literal(self, node: OpNode, index: int, literal: Literal) -> None:
         """Make ``node`` get plain data in place of its input number ``index``, which becomes an attribute.
@@ -237,6 +270,7 @@ class Graph(Signature):
         node._binding = None
         for position, value in enumerate(node.inputs):
             value._uses[node, position] = None
+        self._edits += 1
 
     def set_attrs(self, node: OpNode, attrs: Mapping[str, Literal]) -> None:
         """Replace all attributes of ``node``.
@@ -247,11 +281,13 @@ class Graph(Signature):
         self._require_my_node(node)
         node._attrs = plain_attrs(node.op_type, attrs)
         node._binding = None
+        self._edits += 1
 
     def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
         """Replace what is known of where ``node`` came from."""
         self._require_my_node(node)
         node.provenance = provenance
+        self._edits += 1
 
     def rename(self, value: Value, name: str) -> None:
         """Give ``value`` the name ``name``, made unique if another value has it."""
@@ -259,11 +295,12 @@ class Graph(Signature):
         del self._values[value.name]
         value._name = self._unique(self._values, name)
         self._values[value.name] = value
+        self._edits += 1
 
     # Whole graph
 
     def sort(self) -> None:
-        """Put every node behind the producers of its inputs; otherwise the order stays.
+        """Put every node behind the producers of its inputs; otherwise the order stays, the prologue first.
 
         Raises:
             GraphError: The nodes depend on each other in a cycle; nothing was moved.
@@ -271,9 +308,14 @@ class Graph(Signature):
         from npu_ir.order import topological_order
 
         order = topological_order(self)
-        self._root._next = self._root._previous = self._root
+        if all(map(operator.is_, order, self._iterate())):
+            return
+        self._root._next = self._root._previous = self._last_prologue = self._root
         for node in order:
             self._link(node, self._root)
+            if node.in_prologue:
+                self._last_prologue = node
+        self._edits += 1
 
     def specialize(self, sizes: Mapping[str, int]) -> Graph:
         """Return the graph for fixed values of symbols: with all of them given, a static graph.
@@ -347,13 +389,56 @@ class Graph(Signature):
         if anchor is None:
             return self._root
         self._require_my_node(anchor)
+        if anchor.in_prologue and before is not None:
+            raise GraphError(
+                f"node {anchor.name!r} is in the prologue: a node is inserted into the body",
+                fix="insert it there, then move_to_prologue(node)",
+            )
+        if anchor.in_prologue:
+            return self._last_prologue._next
         return anchor if before is not None else anchor._next
+
+    def _take_in(self, node: OpNode, next_node: OpNode, outputs: Iterable[tuple[str, Type]]) -> None:
+        """Make a new node part of the graph, in front of ``next_node``, with outputs of these names and types."""
+        self._link(node, next_node)
+        self._nodes[node.name] = node
+        for index, value in enumerate(node.inputs):
+            value._uses[node, index] = None
+        node.outputs = tuple(
+            [
+                self._new_value(name, type, producer=node, index=index)
+                for index, (name, type) in enumerate(outputs)
+            ]
+        )
+        self._edits += 1
 
     def _link(self, node: OpNode, next_node: OpNode) -> None:
         node._graph = self
         node._previous, node._next = next_node._previous, next_node
         node._previous._next = node
         next_node._previous = node
+
+    def _unlink(self, node: OpNode) -> None:
+        node._previous._next, node._next._previous = node._next, node._previous
+        if node is self._last_prologue:
+            self._last_prologue = node._previous
+        node._in_prologue = False
+
+    def _put_in_prologue(self, node: OpNode) -> None:
+        """Link ``node`` behind the last node of the prologue, whatever it reads."""
+        self._unlink(node)
+        self._link(node, self._last_prologue._next)
+        node._in_prologue = True
+        self._last_prologue = node
+
+    def _require_readable(self, node: OpNode, value: Value) -> None:
+        """Refuse that a node of the prologue reads what is not known when weights are bound."""
+        reason = dependence(self, value) if node.in_prologue else None
+        if reason is not None:
+            raise GraphError(
+                f"node {node.name!r} of the prologue cannot read %{value.name}: {reason}",
+                fix="put a node into the body instead, and replace_all_uses of this one's outputs",
+            )
 
     def _require_my_node(self, node: OpNode) -> None:
         if node._graph is not self:

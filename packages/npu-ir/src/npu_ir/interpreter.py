@@ -5,25 +5,23 @@ Everything else that runs a graph is measured against this.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from npu_ir.binding import bind_inputs, bind_weights
-from npu_ir.default_dtype import float32_by_default
-from npu_ir.errors import ExecutionError
 from npu_ir.graph import Graph
-from npu_ir.node import OpNode, Value, outside_names
-from npu_ir.ops.execution import execute_node
+from npu_ir.isolation import no_outside_influence
+from npu_ir.node import outside_names
+from npu_ir.prologue import Prologue
+from npu_ir.running import Observer, results_of, run_nodes
 from npu_ir.structure import unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_ir.weights import load_weights
 
-Observer = Callable[[OpNode, "list[Any]"], None]
+_CPU = torch.device("cpu")
 
 
 def execute_ir(
@@ -64,16 +62,21 @@ def execute_ir(
 
 
 class Interpreter:
-    """A graph with its weights bound, ready to be run.
+    """A graph with its weights bound, ready to be run; its prologue has been evaluated.
+
+    Weights that nothing but the prologue reads are not kept. Changing weights later has no influence on
+    what the prologue made of them.
 
     Args:
         graph: The program; it must not be edited while this exists.
         weights: As for `execute_ir`.
         constants: As for `execute_ir`.
+        observe: Called after each node of the prologue, with the node and its outputs.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
         WeightError: As for `execute_ir`.
+        ExecutionError: A node of the prologue fails.
     """
 
     def __init__(
@@ -81,12 +84,17 @@ class Interpreter:
         graph: Graph,
         weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
         constants: Mapping[str, torch.Tensor] | None = None,
+        *,
+        observe: Observer | None = None,
     ) -> None:
         graph.check()
         self.graph = graph
         if isinstance(weights, (str, os.PathLike)):
             weights = load_weights(weights, graph)
-        self._weights = bind_weights(graph, weights, constants)
+        bound = bind_weights(graph, weights, constants)
+        self._device = _first_device(bound.values())
+        self._prologue = Prologue(graph, bound, self._device or _CPU, observe)
+        self._body = graph.body
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns on these arguments."""
@@ -104,76 +112,24 @@ class Interpreter:
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            observe: Called after each node, with the node and its outputs; not inside of regions.
+            observe: Called after each node of the body, with the node and its outputs; not inside of regions.
         """
         symbols = SymbolValues(self.graph.symbols)
-        values = {**self._weights, **bind_inputs(self.graph, args, kwargs or {}, symbols)}
-        device = next(
-            (tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)),
-            torch.device("cpu"),
-        )
-        with _no_outside_influence(device):
-            leaves = _run(self.graph, values, device, symbols, observe)
+        inputs = bind_inputs(self.graph, args, kwargs or {}, symbols)
+        device = self._device or _first_device(inputs.values()) or _CPU
+        values = {**self._prologue.values_on(device), **inputs}
+        with no_outside_influence(device):
+            run_nodes(self._body, values, device, symbols, observe)
+            leaves = results_of(self.graph, values, symbols)
+            contents = [values[value] for value in self.graph.updates.values()]
+            given = self._prologue.apart([*leaves, *contents])
         mutations = {
-            name: values[value]
-            for target, value in self.graph.updates.items()
+            name: content
+            for target, content in zip(self.graph.updates, given[len(leaves) :], strict=True)
             for name in outside_names(target)
         }
-        return leaves, mutations
+        return given[: len(leaves)], mutations
 
 
-def _run(
-    graph: Graph,
-    values: dict[Value, Any],
-    device: torch.device,
-    symbols: SymbolValues,
-    observe: Observer | None = None,
-) -> list[Any]:
-    """Run the nodes of a graph in order; return its results, flat."""
-    remaining = {value: len(value.uses) for value in graph.values}
-    for node in graph.nodes:
-        regions = {
-            argument: functools.partial(_run_region, region, device, symbols)
-            for argument, region in node.regions.items()
-        }
-        inputs = [values[value] for value in node.inputs]
-        outputs = execute_node(node, inputs, device, symbols, regions)
-        values.update(zip(node.outputs, outputs, strict=True))
-        if observe is not None:
-            observe(node, outputs)
-        _release(node, values, remaining)
-    misfit = symbols.out_of_range()
-    if misfit is not None:
-        raise ExecutionError(str(misfit), where=f"graph {graph.name!r}")
-    return [values[leaf] if isinstance(leaf, Value) else leaf for leaf in graph.results[1]]
-
-
-def _run_region(region: Graph, device: torch.device, around: SymbolValues, *args: Any) -> Any:
-    """Return what a region returns; its symbols are its own, but for those known around it."""
-    symbols = SymbolValues(region.symbols, around)
-    values = {**bind_weights(region, None), **bind_inputs(region, args, {}, symbols)}
-    return unflatten(region.results[0], _run(region, values, device, symbols))
-
-
-def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]) -> None:
-    """Forget the values that nothing reads any more."""
-    for value in node.inputs:
-        remaining[value] -= 1
-    for value in {*node.inputs, *node.outputs}:
-        if remaining[value] == 0:
-            del values[value]
-
-
-@contextlib.contextmanager
-def _no_outside_influence(device: torch.device) -> Iterator[None]:
-    """Shut out what would change the meaning of an op: autograd, autocast, the default device and dtype."""
-    accelerated = device.type not in ("cpu", "meta")
-    autocast = torch.autocast(device.type, enabled=False) if accelerated else contextlib.nullcontext()
-    with (
-        torch.no_grad(),
-        torch.device("cpu"),
-        torch.autocast("cpu", enabled=False),
-        autocast,
-        float32_by_default(),
-    ):
-        yield
+def _first_device(values: Iterable[Any]) -> torch.device | None:
+    return next((tensor.device for tensor in values if isinstance(tensor, torch.Tensor)), None)

@@ -131,6 +131,11 @@ class Value:
         return tuple(self._uses)
 
     @property
+    def use_count(self) -> int:
+        """How many places read this value, results of the graph included."""
+        return len(self._uses)
+
+    @property
     def users(self) -> tuple[OpNode, ...]:
         """The nodes that read this value; a node that reads it twice is there twice."""
         return tuple(node for node, _ in self._uses if node is not None)
@@ -159,6 +164,7 @@ class OpNode:
         "_attrs",
         "_binding",
         "_graph",
+        "_in_prologue",
         "_inputs",
         "_name",
         "_next",
@@ -192,6 +198,7 @@ class OpNode:
         self._previous: OpNode = self
         self._next: OpNode = self
         self._binding: Any = None
+        self._in_prologue = False
 
     @property
     def name(self) -> str:
@@ -220,6 +227,11 @@ class OpNode:
     def graph(self) -> Graph | None:
         """The graph it is in; None once it is erased."""
         return self._graph
+
+    @property
+    def in_prologue(self) -> bool:
+        """Whether it is evaluated once, when weights are bound, and not at each call."""
+        return self._in_prologue
 
     @property
     def is_erased(self) -> bool:

@@ -28,6 +28,7 @@ class Signature:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._edits = 0
         self._next_id = 0
         self._counters: dict[str, int] = {}
         self._values: dict[str, Value] = {}
@@ -37,6 +38,11 @@ class Signature:
         self._updates: dict[Value, Value] = {}
         self._symbols: dict[str, Range] = {}
         self._constraints: list[Constraint] = []
+
+    @property
+    def edits(self) -> int:
+        """How often this graph was edited so far; edits inside of a region count for the region."""
+        return self._edits
 
     @property
     def arguments(self) -> tuple[Value, ...]:
@@ -131,6 +137,7 @@ class Signature:
         if range.is_empty:
             raise GraphError(f"no value is in the range {range} of symbol {name!r}")
         self._symbols[name] = range
+        self._edits += 1
         return size
 
     def add_constraint(self, constraint: Constraint) -> None:
@@ -151,6 +158,7 @@ class Signature:
                 f"the constraint {constraint} has {f'an unknown symbol {unknown[0]!r}' if unknown else 'no symbol'}"
             )
         self._constraints.append(constraint)
+        self._edits += 1
 
     # What comes from outside
 
@@ -209,6 +217,7 @@ class Signature:
             raise GraphError(f"graph {self.name!r} already has {argument.kind.value} {argument.target!r}")
         value = self._new_value(name, type, argument=argument)
         group[argument.target] = value
+        self._edits += 1
         return value
 
     def erase_argument(self, value: Value) -> None:
@@ -230,6 +239,7 @@ class Signature:
             )
         del self._arguments[value.argument.kind][value.argument.target]
         del self._values[value.name]
+        self._edits += 1
 
     def fix_input(self, value: Value, literal: Literal) -> None:
         """Make an input that nothing reads a constant of the call: the graph is then made for ``literal``.
@@ -246,6 +256,7 @@ class Signature:
         del self._arguments[InputKind.INPUT][value.argument.target]
         del self._values[value.name]
         self._call = structure, fixed
+        self._edits += 1
 
     # How it is called and what it gives back
 
@@ -270,6 +281,7 @@ class Signature:
         if set(passed) != set(self.inputs):
             raise GraphError("the call must use every input of the graph, and no other value")
         self._call = structure, checked
+        self._edits += 1
 
     def set_outputs(self, tree: Any) -> None:
         """State what the graph returns: a value or literal, or nested containers of them.
@@ -290,13 +302,14 @@ class Signature:
         for index, leaf in enumerate(checked):
             if isinstance(leaf, Value):
                 leaf._uses[None, index] = None
+        self._edits += 1
 
     def set_update(self, target: Value, value: Value | None) -> None:
         """State that running the graph gives ``target`` the content of ``value``; None: leaves it.
 
         Raises:
             GraphError: ``target`` does not come from outside, is a constant or no tensor, or the types
-                differ.
+                differ; or the prologue reads ``target``.
         """
         self._require_mine(target)
         is_constant = target.argument is None or target.argument.kind is InputKind.CONSTANT
@@ -307,12 +320,19 @@ class Signature:
         if value is not None:
             self._require_mine(value)
             require_same_type(target, value)
+            reader = next((node for node in target.users if node.in_prologue), None)
+            if reader is not None:
+                raise GraphError(
+                    f"%{target.name} cannot be updated: node {reader.name!r} of the prologue reads it",
+                    fix="what the graph updates is not known when weights are bound: leave its readers in the body",
+                )
         old = self._updates.pop(target, None)
         if old is not None:
             del old._uses[None, target]
         if value is not None:
             self._updates[target] = value
             value._uses[None, target] = None
+        self._edits += 1
 
     def _leaves(self, structure: Structure, leaves: Sequence[Any]) -> tuple[Any, ...]:
         problem = structure_problem(structure)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,10 +13,9 @@ from npu_ir.capture.guard_code import constraints_of
 from npu_ir.constraints import Constraint, Range
 from npu_ir.errors import ConversionError, GraphError
 from npu_ir.graph import Graph
-from npu_ir.symbols import Dim, Expr, call, is_symbol_name
-from npu_ir.types import ScalarType, TensorType, Type, contiguous_strides, type_of
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+from npu_ir.symbols import Dim, Expr, is_symbol_name
+from npu_ir.torch_sizes import NotExpressibleError, from_sympy, traced_type
+from npu_ir.types import Type
 
 
 class Sizes:
@@ -49,20 +45,7 @@ class Sizes:
         Raises:
             ParseError: It is none of these.
         """
-        if isinstance(value, torch.Tensor):
-            return self._tensor_type(value)
-        if not isinstance(value, _SYMBOLIC):
-            return type_of(value)
-        if isinstance(value, torch.SymInt):
-            return ScalarType("int", self.dim(value))
-        return ScalarType("float" if isinstance(value, torch.SymFloat) else "bool")
-
-    def _tensor_type(self, tensor: torch.Tensor) -> TensorType:
-        shape = tuple(map(self.dim, tensor.shape))
-        if tensor.layout is not torch.strided:
-            return TensorType(shape, tensor.dtype, layout=tensor.layout)
-        strides = tuple(self.dim(_torch.stride_of_filled(stride)) for stride in tensor.stride())
-        return TensorType(shape, tensor.dtype, None if _is_contiguous(shape, strides) else strides)
+        return traced_type(value, self.dim)
 
     def dim(self, size: Any) -> Dim:
         """Return a size of PyTorch's as one of the graph."""
@@ -72,7 +55,7 @@ class Sizes:
         if expression not in self._dims:
             try:
                 self._dims[expression] = self._converted(expression)
-            except (_NotExpressibleError, GraphError, ArithmeticError):
+            except (NotExpressibleError, GraphError, ArithmeticError):
                 self._dims[expression] = self._symbols[expression] = self._declared("u", Range(None))
         return self._dims[expression]
 
@@ -84,7 +67,7 @@ class Sizes:
                 found.append(Constraint(self._converted(left), relation, self._converted(right)))
             for code in _torch.guard_code(self._program):
                 found += constraints_of(code, self._input_size)
-        except (_NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
+        except (NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
             raise ConversionError(
                 f"torch.export took a branch by sizes in a way that a graph cannot state: {error}",
                 fix="decide by a comparison of sizes, or by torch.cond",
@@ -99,24 +82,11 @@ class Sizes:
         raise ValueError(f"there is no input {name!r}")
 
     def _converted(self, expression: Any) -> Any:
-        """Return a SymPy expression in our form."""
-        kind = type(expression).__name__
-        if kind == "Symbol":
-            return self._symbol(expression)
-        if expression.is_Integer:
-            return int(expression)
-        if expression.is_Float:
-            return float(expression)
-        if expression.is_Rational:
-            return call("truediv", int(expression.p), int(expression.q))
-        convert = _FUNCTIONS.get(kind)
-        if convert is None:
-            raise _NotExpressibleError(kind)
-        return convert(*map(self._converted, _whole_factors(expression)))
+        return from_sympy(expression, self._symbol)
 
     def _symbol(self, found: Any) -> Expr:
         if _torch.is_number_of_float(found):
-            raise _NotExpressibleError(f"{found} is a float")
+            raise NotExpressibleError(f"{found} is a float")
         if found not in self._symbols:
             prefix = "u" if _torch.is_data_dependent(found) else "s"
             self._symbols[found] = self._declared(
@@ -133,74 +103,3 @@ class Sizes:
 
     def _range(self, name: str) -> Range:
         return Range(*self._ranges.get(name, (None, None)))
-
-
-class _NotExpressibleError(Exception):
-    """A function of SymPy's that our expressions lack."""
-
-
-def _is_contiguous(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
-    pairs = zip(shape, strides, contiguous_strides(shape), strict=True)
-    return 0 in shape or all(size == 1 or actual == wanted for size, actual, wanted in pairs)
-
-
-def _whole_factors(expression: Any) -> list[Any]:
-    """Return the arguments of a SymPy expression; of a product with a fraction: numerator and denominator."""
-    if (
-        type(expression).__name__ == "Mul"
-        and expression.args[0].is_Rational
-        and not expression.args[0].is_Integer
-    ):
-        numerator, denominator = expression.as_numer_denom()
-        raise _NotExpressibleError(f"{numerator}/{denominator}")
-    return list(expression.args)
-
-
-def _sum(*parts: Any) -> Any:
-    return functools.reduce(operator.add, parts)
-
-
-def _product(*parts: Any) -> Any:
-    return functools.reduce(operator.mul, parts)
-
-
-def _same(part: Any) -> Any:
-    return part
-
-
-def _function(name: str) -> Callable[..., Any]:
-    return functools.partial(call, name)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Add": _sum,
-    "Mul": _product,
-    "Pow": _function("pow"),
-    "PowByNatural": _function("pow"),
-    "FloatPow": _function("pow"),
-    "FloorDiv": _function("floordiv"),
-    "CleanDiv": _function("floordiv"),
-    "CeilDiv": lambda number, divisor: call("floordiv", number + divisor - 1, divisor),
-    "IntTrueDiv": _function("truediv"),
-    "FloatTrueDiv": _function("truediv"),
-    "Mod": _function("mod"),
-    "PythonMod": _function("mod"),
-    "ModularIndexing": lambda number, divisor, modulus: call(
-        "mod", call("floordiv", number, divisor), modulus
-    ),
-    "Max": _function("max"),
-    "Min": _function("min"),
-    "TruncToInt": _function("trunc"),
-    "FloorToInt": _function("floor"),
-    "CeilToInt": _function("ceil"),
-    "RoundToInt": _function("round"),
-    "RoundDecimal": _function("round_to"),
-    "BitwiseFn_bitwise_and": _function("bitand"),
-    "BitwiseFn_bitwise_or": _function("bitor"),
-    "BitwiseFn_bitwise_xor": _function("bitxor"),
-    "LShift": _function("lshift"),
-    "RShift": _function("rshift"),
-    "ToFloat": _same,
-    "Identity": _same,
-    "OpaqueUnaryFn_sqrt": _function("sqrt"),
-}

@@ -39,6 +39,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
         "nodes": len(nodes),
         "regions": sum(len(node.regions) for node in nodes),
         "nodes_in_regions": len(nodes) - len(graph),
+        "nodes_in_prologue": len(graph.prologue),
         "ops": dict(Counter(node.op_type for node in nodes).most_common()),
     }
 
@@ -87,9 +88,12 @@ def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def _nodes_line(facts: Mapping[str, Any]) -> str:
     line = f"{counted(facts['nodes'], 'node')} of {counted(len(facts['ops']), 'op')}"
-    if not facts["regions"]:
-        return line
-    return f"{line}, {facts['nodes_in_regions']:,} of them in {counted(facts['regions'], 'region')}"
+    places = []
+    if facts["nodes_in_prologue"]:
+        places.append(f"{facts['nodes_in_prologue']:,} of them in the prologue")
+    if facts["regions"]:
+        places.append(f"{facts['nodes_in_regions']:,} of them in {counted(facts['regions'], 'region')}")
+    return ", ".join([line, *places])
 
 
 def ops_text(ops: Mapping[str, int]) -> str:

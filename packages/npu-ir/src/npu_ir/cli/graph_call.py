@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from npu_ir.cli.graph_sizes import chosen_sizes
 from npu_ir.cli.input_text import Input
 from npu_ir.cli.model_call import Fill, realize
 from npu_ir.cli.quantities import counted
@@ -15,6 +14,8 @@ from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
 from npu_ir.node import Value
 from npu_ir.ops.execution import is_of_type
+from npu_ir.random_data import made_up
+from npu_ir.size_choice import chosen_sizes
 from npu_ir.structure import Structure, flatten, unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_ir.types import TensorType
@@ -150,10 +151,6 @@ class _Call:
         return self._tensors[leaf]
 
     def _invent(self, value: Value) -> Any:
-        known = value.type.substitute(self._symbols.values)
-        if isinstance(known, TensorType):
+        if isinstance(value.type, TensorType):
             self._invented.append(value)
-            return self._fill(known)
-        if known.value is None:
-            raise UsageError(f"input {value!r} is not given", fix=f"--input {value.name}=VALUE")
-        return known.value
+        return made_up(value, self._symbols.values, self._fill)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from npu_ir.cli.quantities import counted
-from npu_ir.cli.tensors import needed_weights, random_weights
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
+from npu_ir.random_data import needed_weights, random_weights
 from npu_ir.serial.load import read_document
 from npu_ir.weights import load_weights
 

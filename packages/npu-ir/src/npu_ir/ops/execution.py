@@ -14,11 +14,14 @@ from npu_ir.errors import ExecutionError, NpuError
 from npu_ir.node import OpNode, Value
 from npu_ir.ops.calls import Binding, bind_node
 from npu_ir.ops.region_calls import Region, called_regions
-from npu_ir.ops.schema import Op, find_op, schema_of
+from npu_ir.ops.schema import Op, OpSchema, find_op, schema_of
 from npu_ir.symbol_values import SymbolValues
 from npu_ir.symbols import Dim, Expr
 from npu_ir.types import ScalarType, TensorType, Type, type_of
 
+FUNCTIONAL_FIX = (
+    "use the op that returns a new tensor, and state updates of inputs and buffers with set_update"
+)
 _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 
@@ -74,7 +77,18 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
             f"there is no operator {node.op_type}",
             fix=f"import the library that registers it, or register_executor({node.op_type!r})",
         )
-    binding = binding_of(node, op)
+    return run_op(op, binding_of(node, op), inputs, device)
+
+
+def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+    """Return what an op returns on inputs, flat; of one that writes, what it wrote too, and the inputs stay.
+
+    Args:
+        op: Of a node.
+        binding: How the node calls it.
+        inputs: Tensors, fake ones too, and numbers.
+        device: Where tensors are made that the graph makes on ``meta``.
+    """
     if binding.written:
         return _run_on_copies(op, binding, inputs, device)
     args, kwargs = binding.arguments(inputs, device)
@@ -96,14 +110,19 @@ def binding_of(node: OpNode, op: Op) -> Binding:
     """Return how ``node`` calls ``op``: computed at the first call, kept until the node is edited."""
     if node._binding is None:
         schema = schema_of(op)
-        if schema.writes and not schema.runs_on_copies:
-            raise ExecutionError(
-                f"{node.op_type} changes a tensor in place: a graph is functional",
-                fix="use the op that returns a new tensor, and state updates of inputs and buffers with set_update",
-            )
+        problem = write_problem(node.op_type, schema)
+        if problem is not None:
+            raise ExecutionError(problem, fix=FUNCTIONAL_FIX)
         node._binding = bind_node(schema, node)
     binding: Binding = node._binding
     return binding
+
+
+def write_problem(op_type: str, schema: OpSchema) -> str | None:
+    """Return why an op cannot be in a graph: it writes and returns what it wrote; None for most ops."""
+    if schema.writes and not schema.runs_on_copies:
+        return f"{op_type} changes a tensor in place: a graph is functional"
+    return None
 
 
 def place_of(node: OpNode) -> str:

@@ -63,6 +63,8 @@ def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
         yield from _entry("symbols", {name: [range.low, range.high] for name, range in graph.symbols.items()})
     if graph.constraints:
         yield from _rows("constraints", map(_constraint, graph.constraints))
+    if graph.prologue:
+        yield from _entry("prologue", len(graph.prologue))
     yield from _rows("arguments", _arguments(graph, beside))
     yield from _entry("call", _tree(graph._call))
     yield from _rows("nodes", (_node(node, beside) for node in graph.nodes))

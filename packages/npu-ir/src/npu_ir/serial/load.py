@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from npu_ir.collection import no_collection
 from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph import Graph
 from npu_ir.serial.document import FORMAT, VERSION
@@ -35,7 +34,7 @@ _KEYS = RecordKeys(
             "results",
         }
     ),
-    frozenset({"symbols", "constraints"}),
+    frozenset({"symbols", "constraints", "prologue"}),
 )
 
 
@@ -51,7 +50,7 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
     path = Path(path)
     place = Place(str(path))
     try:
-        with _no_collection():
+        with no_collection():
             return _read_graph(read_document(path), place, path.parent)
     except GraphError as error:
         raise SerializationError(
@@ -59,18 +58,6 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
         ) from error
     except RecursionError as error:
         raise place.error("nested too deeply") from error
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause the garbage collector: it halves the speed by looking through objects that all stay."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def read_document(path: Path) -> dict[str, Any]:

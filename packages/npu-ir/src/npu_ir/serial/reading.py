@@ -75,6 +75,8 @@ class GraphReader:
             self._argument(row, self._place.at("arguments", index))
         for index, row in enumerate(read_items(data["nodes"], self._place, "nodes")):
             self._node(row, self._place.at("nodes", index))
+        if "prologue" in data:
+            self._prologue(data["prologue"], self._place.at("prologue"))
         if data["call"] is not None:
             self._call(data["call"], self._place.at("call"))
         leaves: list[Any] = []
@@ -164,6 +166,16 @@ class GraphReader:
             raise place.at("name").error(f"{shown(name)} is the name of another node")
         for index, value in enumerate(node.outputs):
             self._values[self._new_name(names[index], place, "outputs", index, 0)] = value
+
+    def _prologue(self, data: Any, place: Place) -> None:
+        nodes = self._graph.nodes
+        if type(data) is not int or not 0 <= data <= len(nodes):
+            raise place.error(f"expected a number of nodes, at most {len(nodes)}, found {shown(data)}")
+        for index, node in enumerate(nodes[:data]):
+            try:
+                self._graph.move_to_prologue(node)
+            except GraphError as error:
+                raise self._place.at("nodes", index).error(error.message) from error
 
     def _regions(self, data: Any, place: Place) -> dict[str, Graph]:
         regions = {}

@@ -27,6 +27,7 @@ KEYWORDS = frozenset(
         "return",
         "symbol",
         "require",
+        "prologue",
         "region",
     }
 )

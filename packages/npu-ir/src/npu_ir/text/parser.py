@@ -12,7 +12,7 @@ from npu_ir.edit_checks import MAX_REGION_DEPTH
 from npu_ir.errors import GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
-from npu_ir.node import InputKind, Value
+from npu_ir.node import InputKind, OpNode, Value
 from npu_ir.ops.arguments import list_operand
 from npu_ir.symbols import Dim, Expr
 from npu_ir.text.data import read_data
@@ -111,6 +111,9 @@ class _GraphParser(Reader):
         self.statement = self.token
         if self.accept("call"):
             self._call()
+        self.statement = self.token
+        if self.accept("prologue"):
+            self._prologue()
         while not self.at("update") and not self.at("return"):
             self.statement = self.token
             self._node()
@@ -233,7 +236,14 @@ class _GraphParser(Reader):
 
     # Nodes
 
-    def _node(self) -> None:
+    def _prologue(self) -> None:
+        """Read the nodes in braces that are evaluated when weights are bound."""
+        self.expect("{")
+        while not self.accept("}"):
+            self.statement = self.token
+            self._graph.move_to_prologue(self._node())
+
+    def _node(self) -> OpNode:
         outputs = self._outputs() if self.token.kind == "value" else []
         op_type = self.word()
         self.expect("(")
@@ -257,6 +267,7 @@ class _GraphParser(Reader):
         self._require_name(name, node.name)
         for wanted, value in zip(output_names, node.outputs, strict=True):
             self._require_name(wanted, value.name)
+        return node
 
     def _regions(self) -> dict[str, Graph]:
         """Read the graphs that belong to the node just read."""

@@ -7,21 +7,25 @@ graph Net {
   const %c0: f32[2] = [0.5, 1.0]
   call (%x, scale=2.0)
 
-  %linear: f32[8, 10] = aten.linear.default(input=%x, weight=%fc.weight)
+  prologue {
+    %half: f32[10, 64] = aten.mul.Tensor(self=%fc.weight) {other=0.5}
+  }
+  %linear: f32[8, 10] = aten.linear.default(input=%x, weight=%half)
   %max.values: f32[8], %max.indices: i64[8] = aten.max.dim(self=%linear) {dim=1}
 
   return {"logits": %linear, "best": %max.indices}
 }
 ```
 
-Symbols and constraints come first (``symbol s0 in [2, 64]``, ``require mod(s0, 2) == 0``); a node's regions
-follow it, each a graph in braces (``region true_fn = graph true_graph_0 {``).
+Symbols and constraints come first (``symbol s0 in [2, 64]``, ``require mod(s0, 2) == 0``); the nodes of the
+prologue stand in braces in front of the others; a node's regions follow it, each a graph in braces
+(``region true_fn = graph true_graph_0 {``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.literals import format_literal
@@ -57,17 +61,30 @@ def _lines(graph: Graph, provenance: bool, *, is_inner: bool = False) -> Iterato
         structure, leaves = graph.call
         yield f"  call {_call(structure, list(leaves))}"
     yield ""
-    for node in graph.nodes:
-        yield f"  {_node(node)}{_comment(node) if provenance else ''}"
-        for argument, region in node.regions.items():
-            first, *rest = _lines(region, provenance, is_inner=True)
-            yield f"  region {quote_operand(argument)} = {first}"
-            yield from (f"  {line}" if line else line for line in rest)
+    if graph.prologue:
+        yield "  prologue {"
+        yield from _indented(_node_lines(graph.prologue, provenance), 2)
+        yield "  }"
+    yield from _indented(_node_lines(graph.body, provenance), 1)
     yield ""
     yield from (f"  update {_ref(target)} = {_ref(value)}" for target, value in graph.updates.items())
     structure, leaves = graph.results
     yield f"  return {_tree(structure, iter(leaves))}"
     yield "}"
+
+
+def _node_lines(nodes: Iterable[OpNode], provenance: bool) -> Iterator[str]:
+    """Yield each node, and behind it the regions it owns."""
+    for node in nodes:
+        yield f"{_node(node)}{_comment(node) if provenance else ''}"
+        for argument, region in node.regions.items():
+            first, *rest = _lines(region, provenance, is_inner=True)
+            yield f"region {quote_operand(argument)} = {first}"
+            yield from rest
+
+
+def _indented(lines: Iterable[str], levels: int) -> Iterator[str]:
+    return (f"{'  ' * levels}{line}" if line else line for line in lines)
 
 
 def _ref(value: Value) -> str:

@@ -163,6 +163,7 @@ class _Run:
         needed = {
             key: tensor.detach() for key, tensor in self._tensors.items() if key in known or key in weights
         }
+        self._weights = needed
         self._interpreter = Interpreter(graph, needed)
 
     def compare(self, rtol: float | None, atol: float | None) -> tuple[list[Comparison], list[Comparison]]:
@@ -236,5 +237,6 @@ class _Run:
                 else:
                     found.append(Divergence(node.name, place_of(node), comparison, agreed))
 
-        self._interpreter.run_flat(*copied((self._args, self._kwargs)), observe=observe)
+        interpreter = Interpreter(self._graph, self._weights, observe=observe)
+        interpreter.run_flat(*copied((self._args, self._kwargs)), observe=observe)
         return found[0] if found else None

@@ -116,6 +116,7 @@ def _summary(graph: Graph, outline: Outline, selection: Selection) -> str:
     in_regions = sum(len(part) for part in graph.graphs()) - len(graph)
     parts = [
         count_caption(len(graph), "node"),
+        f"{len(graph.prologue)} of them in the prologue" if graph.prologue else "",
         f"{in_regions} more in regions" if in_regions else "",
         parameters_caption(graph.parameters.values()),
     ]

@@ -14,11 +14,11 @@ from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
 from npu_ir.cli.result_files import require_supported, save_results
 from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.tensors import random_tensor
 from npu_ir.cli.values_text import value_line
 from npu_ir.cli.weight_choice import choose_weights
 from npu_ir.graph import Graph
 from npu_ir.interpreter import Interpreter
+from npu_ir.random_data import random_tensor
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\

@@ -12,7 +12,7 @@ from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.options import add_factory, add_file, add_inputs, add_random_data, add_sizes
 from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.tensors import random_tensor
+from npu_ir.random_data import random_tensor
 from npu_ir.serial import load_ir
 from npu_ir.verify import verify_ir
 from npu_ir.weights import load_weights

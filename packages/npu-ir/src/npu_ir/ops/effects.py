@@ -1,0 +1,93 @@
+"""What running a node does besides computing its outputs: nothing, drawing random numbers, or more."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+from npu_ir._torch import HigherOrderOperator, OpOverload
+from npu_ir.node import OpNode
+from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
+from npu_ir.ops.schema import Op, find_op, schema_of
+
+_GETITEM = str(_torch.GETITEM)
+# Every process must take part in what they do.
+_COMMUNICATION = ("_c10d_functional", "c10d_functional", "_dtensor", "symm_mem")
+# An argument that keeps an assertion in its place among others.
+_TOKEN = "dep_token"
+# With one of these arguments off, an op that may draw random numbers does not.
+_SWITCHES = ("train", "training", "p", "dropout", "dropout_p")
+
+
+def is_pure(node: OpNode) -> bool:
+    """Return whether ``node`` does nothing but compute its outputs, the same each time for the same inputs.
+
+    It may then be dropped where nothing reads them, run once for many calls, or run at another time. An op
+    that is not registered with PyTorch is not known to be pure, even where it has an executor.
+    """
+    if not node.outputs:
+        return False
+    if node.op_type in SCALAR_FUNCTIONS or node.op_type == _GETITEM:
+        return True
+    op = find_op(node.op_type)
+    if op is None or _has_effects(op):
+        return False
+    if isinstance(op, HigherOrderOperator):
+        return bool(node.regions) and all(map(is_pure, _inner_nodes(node)))
+    return not _draws(node, op)
+
+
+def is_random(node: OpNode) -> bool:
+    """Return whether ``node``, or a node in its regions, draws random numbers.
+
+    An op with dropout does not where it is off: in evaluation mode, or with a probability of 0.
+    """
+    return _draws(node, find_op(node.op_type)) or any(map(is_random, _inner_nodes(node)))
+
+
+def is_view(node: OpNode) -> bool:
+    """Return whether an output of ``node`` may share memory with an input, as the op's schema says.
+
+    An op that changes its inputs in place is no view.
+    """
+    op = find_op(node.op_type)
+    if not isinstance(op, OpOverload):
+        return False
+    shared = [item.alias_info for item in op._schema.returns if item.alias_info is not None]
+    return bool(shared) and not schema_of(op).writes
+
+
+def _inner_nodes(node: OpNode) -> Iterator[OpNode]:
+    for region in node.regions.values():
+        yield from region.nodes
+
+
+@functools.cache
+def _has_effects(op: Op) -> bool:
+    """Whether an op does more than compute its results and draw random numbers."""
+    schema = schema_of(op)
+    is_collective = isinstance(op, OpOverload) and op.namespace in _COMMUNICATION
+    return schema.writes or _TOKEN in schema.by_name or is_collective or _torch.has_side_effects(op)
+
+
+@functools.cache
+def _may_draw(op: OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in op.tags
+
+
+def _draws(node: OpNode, op: Any) -> bool:
+    if not isinstance(op, OpOverload) or not _may_draw(op):
+        return False
+    return not any(_is_off(node, argument) for argument in op._schema.arguments)
+
+
+def _is_off(node: OpNode, argument: Any) -> bool:
+    """Whether an argument is a switch, and off: what only the run tells may be on."""
+    if argument.name not in _SWITCHES or argument.name in (node.operands or ()):
+        return False
+    given = node.attrs.get(argument.name, argument.default_value if argument.has_default_value() else None)
+    return isinstance(given, (bool, int, float)) and given == 0

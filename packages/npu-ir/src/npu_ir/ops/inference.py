@@ -1,0 +1,167 @@
+"""What an op returns, without running it on data: it runs on tensors that have a type and nothing else."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from npu_ir import _torch
+from npu_ir.constraints import Range
+from npu_ir.errors import GraphError, NpuError
+from npu_ir.literals import Literal
+from npu_ir.node import Value
+from npu_ir.ops.calls import Binding, bind_arguments
+from npu_ir.ops.execution import FUNCTIONAL_FIX, run_op, write_problem
+from npu_ir.ops.schema import Op, find_op, schema_of
+from npu_ir.ops.stand_ins import CPU, LARGE, StandIns, nearest
+from npu_ir.symbols import Dim
+from npu_ir.torch_sizes import NotExpressibleError
+from npu_ir.types import ScalarType, TensorType, Type
+
+_STATE_TYPES = "state them: types="
+_OFFSET = "aten.sym_storage_offset.default"  # no type tells what it returns
+
+
+def infer_types(
+    op_type: str,
+    inputs: Sequence[Value],
+    attrs: Mapping[str, Literal],
+    *,
+    operands: Sequence[str] | None,
+    symbols: Mapping[str, Range],
+) -> list[Type]:
+    """Return the types of what ``op_type`` returns on these inputs, in the order of a node's outputs.
+
+    Args:
+        op_type: An operator or a function of numbers, without regions.
+        inputs: As of the node.
+        attrs: As of the node.
+        operands: As of the node; None where it does not record them.
+        symbols: Of the graph: the values that open sizes may have.
+
+    Raises:
+        GraphError: There is no such operator, or it takes something else; it writes into its arguments; or the
+            types depend on data, or on open sizes in a way that their ranges leave undecided.
+    """
+    op = find_op(op_type)
+    if op is None:
+        raise GraphError(
+            f"there is no operator {op_type} that tells the types of its results", fix=_STATE_TYPES
+        )
+    return list(_inferred(TypedCall.of(op_type, op, inputs, attrs, operands, symbols)))
+
+
+@dataclass(frozen=True, slots=True)
+class TypedCall:
+    """A call of an op on values of known types: all that the types of its results depend on; a key for caches."""
+
+    op_type: str
+    op: Op
+    types: tuple[Type, ...]
+    operands: tuple[str, ...] | None
+    ranges: tuple[tuple[str, Range], ...]
+    attrs_text: str
+    attrs: Mapping[str, Literal] = field(compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        op_type: str,
+        op: Op,
+        inputs: Sequence[Value],
+        attrs: Mapping[str, Literal],
+        operands: Sequence[str] | None,
+        symbols: Mapping[str, Range],
+    ) -> TypedCall:
+        """Return the call of ``op`` on the types of these inputs; the rest is as for `infer_types`."""
+        types = tuple(value.type for value in inputs)
+        names = sorted({name for type in types for name in type.symbols})
+        ranges = tuple((name, symbols[name]) for name in names)
+        return cls(
+            op_type, op, types, None if operands is None else tuple(operands), ranges, repr(attrs), attrs
+        )
+
+    @property
+    def described(self) -> str:
+        """The inputs, for messages."""
+        return ", ".join(map(str, self.types)) or "no inputs"
+
+    @property
+    def binding(self) -> Binding:
+        """How the op is called on the inputs.
+
+        Raises:
+            GraphError: As for `npu_ir.ops.calls.bind_arguments`.
+        """
+        return bind_arguments(schema_of(self.op), len(self.types), self.operands, self.attrs)
+
+
+@functools.lru_cache(maxsize=4096)
+def _inferred(call: TypedCall) -> tuple[Type, ...]:
+    problem = write_problem(call.op_type, schema_of(call.op))
+    if problem is not None:
+        raise GraphError(problem, fix=FUNCTIONAL_FIX)
+    binding = call.binding
+    stand_ins = StandIns(dict(call.ranges))
+    types = _attempt(call, binding, stand_ins)
+    problem = _problem_of_sizes(call, stand_ins, types) if call.ranges else None
+    if problem is not None:
+        raise GraphError(
+            f"what {call.op_type} returns on {call.described} cannot be told for all sizes: {problem}",
+            fix=f"if the graph's constraints tell, {_STATE_TYPES}",
+        )
+    return types
+
+
+def _attempt(call: TypedCall, binding: Binding, stand_ins: StandIns) -> tuple[Type, ...]:
+    """Return the types of results as PyTorch tells them for the examples of open sizes."""
+    try:
+        with stand_ins.running():
+            inputs = [stand_ins.stand_in(type) for type in call.types]
+            results = run_op(call.op, binding, inputs, CPU)
+            types = tuple(map(stand_ins.type_of, _without_nothing(call.op, results)))
+            return (ScalarType("int"),) if call.op_type == _OFFSET else types
+    except NpuError:
+        raise
+    except Exception as error:
+        kind = "" if isinstance(error, NotExpressibleError) else f"{type(error).__name__}: "
+        reason = str(error).strip().partition("\n")[0]
+        raise GraphError(
+            f"what {call.op_type} returns on {call.described} cannot be told: {kind}{reason}",
+            fix=f"if the call is right, {_STATE_TYPES}",
+        ) from error
+
+
+def _problem_of_sizes(call: TypedCall, stand_ins: StandIns, types: Sequence[Type]) -> str | None:
+    """Return for which sizes the types are not right; None if they are for all that the op accepts.
+
+    PyTorch takes open sizes for other than 0 and 1, and follows the example where an op branches by sizes, mostly to
+    choose an implementation. So the types are compared with those at the ends of the ranges.
+    """
+    if not stand_ins.assumes_bounds_only:
+        return f"only where {stand_ins.assumptions}"
+    for wanted in (0, 1, LARGE):
+        values: dict[str, Dim] = {name: nearest(known, wanted) for name, known in call.ranges}
+        try:
+            inputs = tuple(type.substitute(values) for type in call.types)
+            found = _inferred(replace(call, types=inputs, ranges=()))
+            expected = [type.substitute(values) for type in types]
+        except GraphError:
+            continue  # the op does not accept such sizes
+        if len(found) != len(types) or not all(map(_is_same, found, expected)):
+            return f"{', '.join(map(str, found))} where {', '.join(f'{name} = {values[name]}' for name in values)}"
+    return None
+
+
+def _is_same(found: Type, expected: Type) -> bool:
+    if isinstance(found, TensorType):
+        return found.same_shape_and_dtype(expected)
+    return replace(found, value=None) == expected or found == expected
+
+
+def _without_nothing(op: Op, results: list[Any]) -> list[Any]:
+    """Return the results of an op; none where it returns None for having none."""
+    has_none = isinstance(op, _torch.OpOverload) and not op._schema.returns
+    return [] if has_none and results == [None] else results

@@ -1,0 +1,375 @@
+"""The prologue when a graph is run: evaluated once, with the same values, and out of the reach of callers."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from npu_ir import (
+    ExecutionError,
+    Graph,
+    GraphError,
+    Interpreter,
+    OpNode,
+    WeightError,
+    execute_ir,
+    extract_ir,
+    load_ir,
+    parse_ir,
+    save_ir,
+    verify_ir,
+)
+from npu_ir.ops.execution import execute_node
+
+TEXT = """
+graph G {
+  input %x: f32[2, 4]
+  param %w: f32[4, 4]
+  param %bias: f32[4]
+  buffer %count: i64[]
+
+  prologue {
+    %half: f32[4, 4] = aten.mul.Tensor(self=%w) {other=0.5}
+    %t: f32[4, 4]@[1, 4] = aten.t.default(self=%half)
+  }
+  %mm: f32[2, 4] = aten.mm.default(self=%x, mat2=%t)
+  %y: f32[2, 4] = aten.add.Tensor(self=%mm, other=%bias)
+  %next: i64[] = aten.add.Tensor(self=%count) {other=1}
+
+  update %count = %next
+  return %y
+}
+"""
+SHARED = """
+graph G {
+  input %x: f32[2]
+  param %w: f32[2, 3]
+
+  prologue {
+    %t: f32[3, 2]@[1, 3] = aten.t.default(self=%w)
+    %half: f32[2, 3] = aten.mul.Tensor(self=%w) {other=0.5}
+    %half_t: f32[3, 2]@[1, 3] = aten.t.default(self=%half)
+  }
+  %row: f32[3] = aten.select.int(self=%half) {dim=0, index=1}
+  %twice: f32[2] = aten.mul.Tensor(self=%x) {other=2}
+
+  return {"t": %t, "half": %half, "half_t": %half_t, "row": %row, "twice": %twice}
+}
+"""
+
+
+def weights() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"w": (4, 4), "bias": (4,)}
+    random = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return {**random, "count": torch.tensor(7)}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the nodes that were run."""
+    names: list[str] = []
+
+    def watched(node: OpNode, *args: Any, **kwargs: Any) -> list[Any]:
+        names.append(node.name)
+        return execute_node(node, *args, **kwargs)
+
+    monkeypatch.setattr("npu_ir.running.execute_node", watched)
+    return names
+
+
+def test_the_prologue_runs_once_and_the_body_at_each_call(ran: list[str]) -> None:
+    interpreter = Interpreter(parse_ir(TEXT), weights())
+    assert ran == ["half", "t"]
+
+    interpreter.run(torch.ones(2, 4))
+    interpreter.run(torch.ones(2, 4))
+
+    assert ran == ["half", "t"] + 2 * ["mm", "y", "next"]
+
+
+def test_a_graph_computes_the_same_with_and_without_a_prologue() -> None:
+    graph, given, x = parse_ir(TEXT), weights(), torch.randn(2, 4)
+    plain = parse_ir(TEXT.replace("  prologue {\n", "").replace("%half)\n  }", "%half)"))
+    assert (len(graph.prologue), len(plain.prologue)) == (2, 0)
+
+    actual, mutations = execute_ir(graph, (x,), weights=given, return_mutations=True)
+
+    expected, changed = execute_ir(plain, (x,), weights=given, return_mutations=True)
+    assert torch.equal(actual, expected)
+    assert torch.equal(actual, torch.mm(x, (given["w"] * 0.5).t()) + given["bias"])
+    assert mutations.keys() == changed.keys() == {"count"}
+    assert torch.equal(mutations["count"], torch.tensor(8))
+
+
+def test_weights_that_only_the_prologue_reads_are_let_go() -> None:
+    given = weights()
+    interpreter = Interpreter(parse_ir(TEXT), given)
+    alive = {name: weakref.ref(tensor) for name, tensor in given.items()}
+
+    del given
+
+    assert [name for name, tensor in alive.items() if tensor() is not None] == ["bias", "count"]
+    assert interpreter.run(torch.zeros(2, 4)).shape == (2, 4)
+
+
+def test_weights_that_nothing_reads_are_let_go() -> None:
+    unread = torch.ones(2)
+    alive = weakref.ref(unread)
+
+    interpreter = Interpreter(
+        parse_ir("graph G {\n  param %unread: f32[2]\n  return ()\n}"), {"unread": unread}
+    )
+    del unread
+
+    assert alive() is None
+    assert interpreter.run() == ()
+
+
+def test_values_that_only_the_prologue_reads_are_let_go() -> None:
+    made: dict[str, weakref.ref[torch.Tensor]] = {}
+
+    interpreter = Interpreter(
+        parse_ir(
+            TEXT.replace("aten.t.default", "aten.t_copy.default").replace("f32[4, 4]@[1, 4]", "f32[4, 4]")
+        ),
+        weights(),
+        observe=lambda node, outputs: made.update({node.name: weakref.ref(outputs[0])}),
+    )
+
+    assert {name: tensor() is None for name, tensor in made.items()} == {"half": True, "t": False}
+    assert interpreter.run(torch.zeros(2, 4)).shape == (2, 4)
+
+
+def test_weights_that_change_later_do_not_change_the_prologue() -> None:
+    given, x = weights(), torch.ones(2, 4)
+    interpreter = Interpreter(parse_ir(TEXT), given)
+    before = interpreter.run(x)
+
+    given["w"].zero_()
+
+    assert torch.equal(interpreter.run(x), before)
+
+
+def test_changing_a_result_changes_no_later_one() -> None:
+    w = torch.arange(6.0).reshape(2, 3)
+    interpreter = Interpreter(parse_ir(SHARED), {"w": w.clone()})
+    first = interpreter.run(torch.ones(2))
+
+    for name in ("half", "row"):
+        first[name].fill_(-1)
+
+    second = interpreter.run(torch.ones(2))
+    assert torch.equal(second["half"], w * 0.5)
+    assert torch.equal(second["half_t"], (w * 0.5).t())
+    assert torch.equal(second["row"], w[1] * 0.5)
+
+
+def test_results_share_memory_as_they_do_without_a_prologue() -> None:
+    given = {"w": torch.arange(6.0).reshape(2, 3)}
+
+    results = Interpreter(parse_ir(SHARED), given).run(torch.ones(2))
+
+    memory = {name: tensor.untyped_storage().data_ptr() for name, tensor in results.items()}
+    assert memory["half"] == memory["half_t"] == memory["row"]
+    assert memory["t"] == given["w"].untyped_storage().data_ptr()
+    assert len(set(memory.values())) == 3
+    assert (results["half_t"].stride(), results["row"].storage_offset()) == ((1, 3), 3)
+
+
+def test_new_content_from_the_prologue_is_a_tensor_of_its_own() -> None:
+    graph = parse_ir(
+        """
+        graph G {
+          buffer %state: f32[2]
+          param %w: f32[2]
+
+          prologue {
+            %half: f32[2] = aten.mul.Tensor(self=%w) {other=0.5}
+          }
+
+          update %state = %half
+          return ()
+        }
+        """
+    )
+    interpreter = Interpreter(graph, {"w": torch.ones(2), "state": torch.zeros(2)})
+
+    interpreter.run_flat()[1]["state"].zero_()
+
+    assert torch.equal(interpreter.run_flat()[1]["state"], torch.full((2,), 0.5))
+
+
+def test_autograd_and_defaults_do_not_reach_the_prologue() -> None:
+    graph = parse_ir(
+        """
+        graph G {
+          param %w: f32[2]
+
+          prologue {
+            %one: f32[] = aten.scalar_tensor.default() {s=1.0}
+            %sum: f32[2] = aten.add.Tensor(self=%w, other=%one)
+          }
+
+          return %sum
+        }
+        """
+    )
+    given = {"w": torch.nn.Parameter(torch.ones(2))}
+    torch.set_default_dtype(torch.float64)
+    try:
+        result = execute_ir(graph, weights=given)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert (result.dtype, result.requires_grad) == (torch.float32, False)
+
+
+def test_without_weights_the_prologue_follows_the_inputs_to_their_device() -> None:
+    graph = parse_ir(
+        """
+        graph G {
+          input %x: f32[2]
+
+          prologue {
+            %two: f32[2] = aten.full.default() {size=[2], fill_value=2.0, device=device("meta")}
+          }
+          %y: f32[2] = aten.mul.Tensor(self=%x, other=%two)
+
+          return (%y, %two)
+        }
+        """
+    )
+    interpreter = Interpreter(graph)
+
+    devices = [
+        {result.device.type for result in interpreter.run(torch.ones(2, device=device))}
+        for device in ("cpu", "meta", "cpu")
+    ]
+
+    assert devices == [{"cpu"}, {"meta"}, {"cpu"}]
+    assert torch.equal(interpreter.run(torch.ones(2))[0], torch.full((2,), 2.0))
+
+
+def test_a_node_of_the_prologue_that_fails_is_named_when_weights_are_bound() -> None:
+    graph = parse_ir(
+        TEXT.replace("aten.mul.Tensor(self=%w) {other=0.5}", "aten.mm.default(self=%w, mat2=%bias)")
+    )
+
+    with pytest.raises(ExecutionError, match="aten.mm.default failed: RuntimeError: .*\n  at: node 'half'"):
+        Interpreter(graph, weights())
+
+
+def test_weights_are_checked_before_the_prologue_runs(ran: list[str]) -> None:
+    with pytest.raises(WeightError, match=r"missing: w, f32\[4, 4\]"):
+        Interpreter(parse_ir(TEXT), {name: item for name, item in weights().items() if name != "w"})
+
+    assert ran == []
+
+
+def test_a_prologue_that_breaks_the_rules_is_not_run(ran: list[str]) -> None:
+    graph = parse_ir(TEXT)
+    graph._updates[graph.value("w")] = graph.value("half")
+
+    with pytest.raises(GraphError, match="rule '(uses|prologue)'"):
+        Interpreter(graph, weights())
+
+    assert ran == []
+
+
+def test_nodes_of_the_prologue_are_observed_apart_from_those_of_the_body() -> None:
+    bound: list[str] = []
+    called: list[str] = []
+
+    interpreter = Interpreter(parse_ir(TEXT), weights(), observe=lambda node, _: bound.append(node.name))
+    interpreter.run_flat((torch.ones(2, 4),), observe=lambda node, _: called.append(node.name))
+
+    assert (bound, called) == (["half", "t"], ["mm", "y", "next"])
+
+
+def test_a_condition_in_the_prologue_is_run_once(ran: list[str]) -> None:
+    graph = parse_ir(
+        """
+        graph G {
+          param %choose: bool[]
+          param %w: f32[2]
+
+          prologue {
+            %cond: f32[2] = higher_order.cond(pred=%choose, operands=(%w))
+            region true_fn = graph yes {
+              input %a: f32[2]
+
+              %sin: f32[2] = aten.sin.default(self=%a)
+
+              return (%sin,)
+            }
+            region false_fn = graph no {
+              input %a: f32[2]
+
+              %cos: f32[2] = aten.cos.default(self=%a)
+
+              return (%cos,)
+            }
+          }
+
+          return %cond
+        }
+        """
+    )
+    w = torch.ones(2)
+
+    interpreter = Interpreter(graph, {"choose": torch.tensor(False), "w": w})
+
+    assert torch.equal(interpreter.run(), w.cos())
+    assert torch.equal(interpreter.run(), w.cos())
+    assert ran.count("cond") == 1
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ (self.weight * 2)
+
+
+def with_prologue(model: torch.nn.Module, x: torch.Tensor) -> Graph:
+    graph = extract_ir(model, (x,))
+    graph.move_to_prologue(graph.node("mul"))
+    return graph
+
+
+def test_a_graph_with_a_prologue_is_verified() -> None:
+    model, x = Scaled(), torch.randn(2, 3)
+
+    report = verify_ir(with_prologue(model, x), model, (x,))
+
+    assert report.ok
+
+
+def test_the_node_of_the_prologue_that_differs_is_found() -> None:
+    model, x = Scaled(), torch.randn(2, 3)
+    graph = with_prologue(model, x)
+    graph.set_attrs(graph.node("mul"), {"other": 3})
+
+    report = verify_ir(graph, model, (x,))
+
+    assert not report.ok
+    assert report.first_divergence is not None
+    assert report.first_divergence.node == "mul"
+
+
+def test_saved_and_loaded_a_graph_gives_the_same_to_the_bit(tmp_path: Path) -> None:
+    graph, given, x = parse_ir(TEXT), weights(), torch.randn(2, 4)
+    save_ir(graph, tmp_path / "graph.json")
+
+    loaded = load_ir(tmp_path / "graph.json")
+
+    assert loaded == graph
+    assert [node.name for node in loaded.prologue] == ["half", "t"]
+    assert torch.equal(execute_ir(loaded, (x,), weights=given), execute_ir(graph, (x,), weights=given))
