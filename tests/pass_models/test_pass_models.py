@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from npu_passes import optimize
 from tests.pass_models.cases import CASES, Case
-from tests.pass_models.measuring import PIPELINES, measure
+from tests.pass_models.measuring import PIPELINES, Outcome, measure
+
+
+@functools.cache
+def measured(case: Case, pipeline: str) -> Outcome:
+    """Return what a pipeline makes of the small model."""
+    return measure(case, pipeline, whole=False)
+
 
 EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 
@@ -14,7 +23,7 @@ EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for cas
 @EACH
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_a_pipeline_keeps_what_a_model_computes(case: Case, pipeline: str) -> None:
-    outcome = measure(case, pipeline, whole=False)
+    outcome = measured(case, pipeline)
 
     assert outcome.result.converged
     assert outcome.error <= 1e-4
@@ -23,7 +32,7 @@ def test_a_pipeline_keeps_what_a_model_computes(case: Case, pipeline: str) -> No
 
 @EACH
 def test_every_norm_behind_a_convolution_is_folded(case: Case) -> None:
-    outcome = measure(case, "default", whole=False)
+    outcome = measured(case, "default")
 
     assert outcome.norms[1] == 0
     assert bool(outcome.norms[0]) is bool(case.norms)
@@ -31,6 +40,6 @@ def test_every_norm_behind_a_convolution_is_folded(case: Case) -> None:
 
 @EACH
 def test_a_second_run_of_the_default_pipeline_changes_nothing(case: Case) -> None:
-    graph = measure(case, "default", whole=False).result.graph
+    graph = measured(case, "default").result.graph
 
     assert optimize(graph) == graph

@@ -34,6 +34,7 @@ class Graph(Signature):
         self._root = OpNode("", "", (), None, {}, NO_PROVENANCE)
         self._last_prologue = self._root
         self._owner: OpNode | None = None
+        self._region_owners = 0
 
     # What is in it
 
@@ -70,6 +71,8 @@ class Graph(Signature):
     def graphs(self) -> Iterator[Graph]:
         """Yield this graph, and every region in it, each before the regions of its own nodes."""
         yield self
+        if self._region_owners == 0:
+            return  # the usual case, which must not cost a walk
         for node in self._iterate():
             for region in node.regions.values():
                 yield from region.graphs()
@@ -195,6 +198,7 @@ class Graph(Signature):
         del self._nodes[node.name]
         for region in node.regions.values():
             release_region(region)
+        self._region_owners -= bool(node.regions)
         self._unlink(node)
         node._graph = None
         self._edits += 1
@@ -402,6 +406,7 @@ class Graph(Signature):
         """Make a new node part of the graph, in front of ``next_node``, with outputs of these names and types."""
         self._link(node, next_node)
         self._nodes[node.name] = node
+        self._region_owners += bool(node.regions)
         for index, value in enumerate(node.inputs):
             value._uses[node, index] = None
         node.outputs = tuple(

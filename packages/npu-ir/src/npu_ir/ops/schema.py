@@ -165,8 +165,8 @@ def op_type_of(op: Op) -> str:
 
 def resolve(op_type: str) -> OpOverload | None:
     """Return the operator called ``namespace.name.overload``, or None if none is registered."""
-    parts = op_type.split(".")
-    if len(parts) != 3 or not all(part.isidentifier() for part in parts):
+    parts = _names_in(op_type)
+    if parts is None:
         return None
     namespace, name, overload = parts
     try:
@@ -174,6 +174,13 @@ def resolve(op_type: str) -> OpOverload | None:
     except (AttributeError, RuntimeError):
         return None
     return found if isinstance(found, OpOverload) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_in(op_type: str) -> tuple[str, str, str] | None:
+    """Return namespace, name and overload of an operator's name; None if it has another form."""
+    parts = tuple(op_type.split("."))
+    return parts if len(parts) == 3 and all(part.isidentifier() for part in parts) else None
 
 
 def find_op(op_type: str) -> Op | None:
