@@ -1,5 +1,6 @@
 """npu-passes: passes over npu-ir graphs."""
 
+from npu_passes.baking import bake
 from npu_passes.base import Pass
 from npu_passes.bisecting import Culprit, bisect
 from npu_passes.checking import Checked
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "all_passes",
     "all_pipelines",
+    "bake",
     "bisect",
     "find_pass",
     "format_passes",

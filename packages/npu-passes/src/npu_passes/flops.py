@@ -29,8 +29,8 @@ class FlopCounter:
         Returns:
             The number; None where sizes are open, or PyTorch cannot run the op without data.
         """
-        if not _may_count(node.op_type):
-            return 0
+        if not node.inputs or not _may_count(node.op_type):
+            return 0  # an op without inputs would make what it makes, of any size
         types = tuple(value.type for value in node.inputs)
         key = node.op_type, types, node.operands, repr(node.attrs)
         if key not in self._known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_passes.errors import PassError
@@ -26,7 +26,7 @@ _WORDS = {"true": True, "false": False}
 def format_pass(item: Pass) -> str:
     """Return the text form of a pass, with the options that differ from their defaults."""
     given = [
-        f"{option.name}={_format(getattr(item, option.name))}"
+        f"{option.name}={format_value(getattr(item, option.name))}"
         for option in options_of(type(item))
         if getattr(item, option.name) != option.default
     ]
@@ -38,20 +38,25 @@ def format_passes(passes: Sequence[Pass]) -> str:
     return ",".join(map(format_pass, passes))
 
 
-def parse_passes(text: str) -> list[Pass]:
+def parse_passes(text: str, known: Mapping[str, type[Pass]] | None = None) -> list[Pass]:
     """Return the passes that ``text`` names: ``name,name{option=value,option=[a,b]}``.
+
+    Args:
+        text: One pass or several.
+        known: Passes by name; those of all plugins if not given.
 
     Raises:
         PassError: The text has another form, or a pass or an option is unknown or of another type.
     """
-    return _Parser(text).passes()
+    return _Parser(text, known).passes()
 
 
-def _format(value: Any) -> str:
+def format_value(value: Any) -> str:
+    """Return the value of an option as text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return f"[{','.join(map(_format, value))}]"
+        return f"[{','.join(map(format_value, value))}]"
     if isinstance(value, str):
         return value if _BARE.fullmatch(value) and value not in _WORDS else json.dumps(value)
     return repr(value)
@@ -60,8 +65,9 @@ def _format(value: Any) -> str:
 class _Parser:
     """Reads one text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, known: Mapping[str, type[Pass]] | None = None) -> None:
         self._text = text
+        self._known = known
         self._tokens = list(self._split())
         self._next = 0
 
@@ -86,7 +92,8 @@ class _Parser:
     def _pass(self) -> Pass:
         from npu_passes.registry import find_pass
 
-        pass_type = find_pass(self._word("the name of a pass"))
+        name = self._word("the name of a pass")
+        pass_type = find_pass(name) if self._known is None else self._known[name]
         options = {option.name: option for option in options_of(pass_type)}
         given: dict[str, Any] = {}
         if self._peek() == "{":

@@ -17,3 +17,16 @@ def npu_passes() -> list[Any]:
 @hookimpl
 def npu_pipelines() -> list[Any]:
     return list(PIPELINES)
+
+
+@hookimpl
+def npu_add_commands(commands: Any) -> None:
+    from npu_passes.cli import new_plugin, opt, passes
+
+    for command in (opt, passes, new_plugin):
+        command.add_to(commands)
+
+
+@hookimpl
+def npu_register_ops() -> None:
+    import npu_passes.fused_ops  # noqa: F401 - registers them with PyTorch

@@ -61,7 +61,7 @@ class Rounds:
             PassError: A pass fails, or does not say truly whether it edited the graph.
             RewriteLimitReachedError: The journal allows no more rewrites.
         """
-        seen: dict[int, int] = {}
+        seen: dict[int, tuple[int, ...]] = {}
         while not self.converged and self.round < self.max_rounds:
             self.round += 1
             for index, item in enumerate(self.passes):
@@ -132,5 +132,6 @@ def _require(item: Pass, problem: str | None, graph: Graph, verb: str) -> None:
         )
 
 
-def _edits(graph: Graph) -> int:
-    return sum(part.edits for part in graph.graphs())
+def _edits(graph: Graph) -> tuple[int, ...]:
+    """Return what differs after every edit: a sum would not, where an erased node takes its regions with it."""
+    return tuple(part.edits for part in graph.graphs())

@@ -3,5 +3,30 @@
 from __future__ import annotations
 
 from npu_passes.base import Pass
+from npu_passes.library.canonicalize import Canonicalize
+from npu_passes.library.constant_folding import ConstantFolding
+from npu_passes.library.conv_add_folding import ConvAddFolding
+from npu_passes.library.conv_bn_folding import ConvBnFolding
+from npu_passes.library.cse import Cse
+from npu_passes.library.dead_code import DeadCode
+from npu_passes.library.decompose import Decompose
+from npu_passes.library.elim_identity import ElimIdentity
+from npu_passes.library.fuse_add_norm import FuseAddNorm
+from npu_passes.library.fuse_attention import FuseAttention
+from npu_passes.library.fuse_linear_activation import FuseLinearActivation
+from npu_passes.library.lower_foreach import LowerForeach
 
-PASSES: tuple[type[Pass], ...] = ()
+PASSES: tuple[type[Pass], ...] = (
+    Canonicalize,
+    ElimIdentity,
+    Cse,
+    DeadCode,
+    ConvBnFolding,
+    ConvAddFolding,
+    ConstantFolding,
+    FuseAttention,
+    FuseAddNorm,
+    FuseLinearActivation,
+    Decompose,
+    LowerForeach,
+)

@@ -16,8 +16,9 @@ class FuseAddRelu(PatternPass):
 """
 
 from npu_passes.patterns.matching import Match
-from npu_passes.patterns.pattern_pass import PatternPass, Rule
-from npu_passes.patterns.terms import aten, attr, commutative, op, output, shared, var
+from npu_passes.patterns.pattern_pass import PatternPass
+from npu_passes.patterns.rule import Rule
+from npu_passes.patterns.terms import aten, attr, commutative, maybe, one_of, op, output, shared, var
 
 __all__ = [
     "Match",
@@ -26,6 +27,8 @@ __all__ = [
     "aten",
     "attr",
     "commutative",
+    "maybe",
+    "one_of",
     "op",
     "output",
     "shared",

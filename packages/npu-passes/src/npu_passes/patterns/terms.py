@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -10,55 +11,75 @@ from npu_ir import Value
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.errors import PassError
 
+Term: TypeAlias = Any  # Wildcard, Call, Output, OneOf, a list of terms, or plain data that stands for itself
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Var:
-    """Stands for any value; the same name stands for the same value.
 
-    Attributes:
-        name: As the match knows it.
-        where: What the value must fulfil.
-    """
+class Kind(enum.Enum):
+    """What a wildcard stands for."""
 
-    name: str
-    where: Callable[[Value], bool] | None = None
+    VALUE = "a value"
+    DATA = "plain data"
+    EITHER = "a value or plain data"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Attr:
-    """Stands for any plain data, the default of the schema included; the same name stands for the same data.
+class Wildcard:
+    """Stands for any argument of a kind; the same name stands for the same argument.
 
     Attributes:
         name: As the match knows it.
-        where: What the data must fulfil.
+        kind: What it stands for.
+        where: What the argument must fulfil.
     """
 
     name: str
+    kind: Kind
     where: Callable[[Any], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call of an op.
+    """A call of an op; as an argument it stands for its first output.
 
     Attributes:
         op_type: The op's full name.
-        args: Its arguments, by schema name; of an op without schema, by position as "0", "1", ...
-        open: Other arguments may be anything; if not, they are absent or as by default.
-        commutative: The first two arguments may be swapped.
-        shared: In a pattern: what it returns may be read elsewhere, too; the node then stays.
-        index: Which of its outputs is meant.
+        args: Its arguments, by schema name. Those of an op without schema are by position, as "0", "1", ..., and
+            plain data by name.
+        has_schema: Whether the arguments are named as in a schema.
+        is_open: Other arguments may be anything; if not, they are absent or as by default.
+        is_commutative: The first two arguments may be swapped.
+        is_shared: In a pattern: what it returns may be read elsewhere, too; the node then stays.
     """
 
     op_type: str
-    args: dict[str, Term]
-    open: bool = False
-    commutative: bool = False
-    shared: bool = False
-    index: int = 0
+    args: Mapping[str, Term]
+    has_schema: bool
+    is_open: bool = False
+    is_commutative: bool = False
+    is_shared: bool = False
+
+    @property
+    def call(self) -> Call:
+        return self
+
+    @property
+    def index(self) -> int:
+        return 0
 
 
-Term: TypeAlias = Any  # Var, Attr, Call, a list of terms, or plain data that stands for itself
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """One output of a call."""
+
+    call: Call
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneOf:
+    """One of several terms: the first that matches, with what is around it."""
+
+    options: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +88,38 @@ class Op:
 
     op_type: str
 
-    def __call__(self, *args: Term, **kwargs: Term) -> Call:
-        """Return the term of a call; ``...`` as last argument leaves all others open.
+    def __call__(self, /, *args: Term, **kwargs: Term) -> Call:
+        """Return the term of a call; ``...`` as the last positional argument leaves all others open.
 
         Raises:
             PassError: The op has no such argument.
         """
         is_open = bool(args) and args[-1] is ...
         args = args[:-1] if is_open else args
-        return Call(self.op_type, {**self._by_name(args), **self._known(kwargs)}, is_open)
-
-    def _by_name(self, args: tuple[Term, ...]) -> dict[str, Term]:
-        op = find_op(self.op_type)
-        if op is None:
-            return {str(index): term for index, term in enumerate(args)}
-        names = [arg.name for arg in schema_of(op).args]
-        if len(args) > len(names):
-            raise PassError(
-                f"{self.op_type} takes {len(names)} arguments, not {len(args)}", where=schema_of(op).text
+        if any(term is ... for term in (*args, *kwargs.values())):
+            raise PassError(f"{self.op_type}: ... stands behind the positional arguments, once")
+        known = find_op(self.op_type)
+        names = [str(index) for index in range(len(args))]
+        if known is not None:
+            schema = schema_of(known)
+            _require_arguments(
+                self.op_type, [arg.name for arg in schema.args], len(args), kwargs, schema.text
             )
-        return dict(zip(names, args, strict=False))
+            names = [arg.name for arg in schema.args]
+        by_name = {**dict(zip(names, args, strict=False)), **kwargs}
+        return Call(self.op_type, by_name, known is not None, is_open)
 
-    def _known(self, kwargs: dict[str, Term]) -> dict[str, Term]:
-        op = find_op(self.op_type)
-        names = kwargs.keys() if op is None else schema_of(op).by_name.keys()
-        for name in kwargs:
-            if op is not None and name not in names:
-                raise PassError(f"{self.op_type} has no argument {name!r}", where=schema_of(op).text)
-        return kwargs
+
+def _require_arguments(
+    op_type: str, names: list[str], count: int, kwargs: Mapping[str, Term], schema: str
+) -> None:
+    if count > len(names):
+        raise PassError(f"{op_type} takes {len(names)} arguments, not {count}", fix=f"its schema is {schema}")
+    for name in kwargs:
+        if name not in names:
+            raise PassError(f"{op_type} has no argument {name!r}", fix=f"its schema is {schema}")
+        if name in names[:count]:
+            raise PassError(f"{op_type} gets its argument {name!r} twice", fix=f"its schema is {schema}")
 
 
 class Namespace:
@@ -104,18 +129,10 @@ class Namespace:
         self._path = path
 
     def __getattr__(self, name: str) -> Any:
-        path = (*self._path, name)
-        if name.startswith("__"):
+        if name.startswith("__") and name.endswith("__") and len(self._path) == 1:
             raise AttributeError(name)
-        if len(path) < 3:
-            return Namespace(*path)
-        op_type = ".".join(path)
-        if find_op(op_type) is None:
-            raise PassError(
-                f"there is no operator {op_type}",
-                fix='import the library that registers it; op("...") names one that is no operator of PyTorch',
-            )
-        return Op(op_type)
+        path = (*self._path, name)
+        return op(".".join(path)) if len(path) == 3 else Namespace(*path)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         path = ".".join(self._path)
@@ -128,30 +145,73 @@ aten = Namespace("aten")
 
 
 def op(op_type: str) -> Op:
-    """Return an op by its full name: any ``torch.ops`` namespace, or one that only an executor knows."""
+    """Return an op by its full name: of any ``torch.ops`` namespace, or one that only an executor knows.
+
+    Raises:
+        PassError: PyTorch's own namespace has no such op.
+    """
+    if op_type.partition(".")[0] == "aten" and find_op(op_type) is None:
+        raise PassError(
+            f"there is no operator {op_type}", fix="its full name ends with the overload: aten.relu.default"
+        )
     return Op(op_type)
 
 
-def var(name: str, where: Callable[[Value], bool] | None = None) -> Var:
-    """Return a wildcard for a value; ``where`` says what it must fulfil."""
-    return Var(name, where)
+def var(name: str, where: Callable[[Value], bool] | None = None) -> Wildcard:
+    """Return a wildcard for a value of the graph; ``where`` says what it must fulfil."""
+    return Wildcard(name, Kind.VALUE, where)
 
 
-def attr(name: str, where: Callable[[Any], bool] | None = None) -> Attr:
-    """Return a wildcard for plain data; ``where`` says what it must fulfil."""
-    return Attr(name, where)
+def attr(name: str, where: Callable[[Any], bool] | None = None) -> Wildcard:
+    """Return a wildcard for anything but a single value: plain data, a list, None for what is not there.
+
+    An argument that is not given is what the schema has by default.
+    """
+    return Wildcard(name, Kind.DATA, where)
+
+
+def maybe(name: str, where: Callable[[Any], bool] | None = None) -> Wildcard:
+    """Return a wildcard for any argument: a value, plain data, or None for an optional tensor that is absent."""
+    return Wildcard(name, Kind.EITHER, where)
 
 
 def commutative(call: Call) -> Call:
-    """Return a call whose first two arguments match in either order."""
-    return replace(call, commutative=True)
+    """Return a call whose first two arguments match in either order; not where ``alpha`` scales one of them.
+
+    Raises:
+        PassError: It has fewer than two arguments.
+    """
+    if len(call.args) < 2:
+        raise PassError(f"{call.op_type} commutes in two arguments, and has {len(call.args)} here")
+    return replace(call, is_commutative=True)
 
 
 def shared(call: Call) -> Call:
-    """Return a call whose result may be read elsewhere, too; the node it matches stays where it is."""
-    return replace(call, shared=True)
+    """Return a call whose result may be read elsewhere, too; the node that it matches then stays."""
+    return replace(call, is_shared=True)
 
 
-def output(call: Call, index: int) -> Call:
+def output(call: Call, index: int) -> Output:
     """Return output number ``index`` of a call."""
-    return replace(call, index=index)
+    return Output(call, index)
+
+
+def one_of(*options: Term) -> OneOf:
+    """Return a term that stands for any of some terms; they are tried in this order.
+
+    It is used inside of patterns. Wildcards of an option that is not taken stand for None.
+    """
+    return OneOf(options)
+
+
+def wildcards(term: Term) -> Iterator[Wildcard]:
+    """Yield the wildcards in a term, those that are there twice twice."""
+    if isinstance(term, Wildcard):
+        yield term
+    elif isinstance(term, (Call, Output)):
+        yield from wildcards(list(term.call.args.values()))
+    elif isinstance(term, OneOf):
+        yield from wildcards(term.options)
+    elif isinstance(term, (list, tuple)):
+        for part in term:
+            yield from wildcards(part)

@@ -1,0 +1,47 @@
+"""What ``npu opt --bisect`` finds: the rewrite after which results differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from npu_ir import Graph
+from npu_ir.cli.console import print_facts
+from npu_passes.base import Pass
+from npu_passes.bisecting import Culprit, bisect
+from npu_passes.checking import Checked
+from npu_passes.numerics import Numerics
+
+
+def found_culprit(
+    graph: Graph, passes: list[Pass], data: Checked, options: argparse.Namespace
+) -> Culprit | None:
+    """Return the rewrite that ``--bisect`` finds; None if there is none, or nobody asked."""
+    if not options.bisect:
+        return None
+    rtol = None if options.rtol is None else Numerics(options.rtol).rtol
+    folder = _repro_dir(options)
+    return bisect(graph, passes, rtol=rtol, data=data, repro_dir=folder, max_rounds=options.max_rounds)
+
+
+def _repro_dir(options: argparse.Namespace) -> Path:
+    if options.repro_dir is not None:
+        return Path(options.repro_dir)
+    return Path(options.output or options.file).with_suffix(".repro")
+
+
+def print_culprit(culprit: Culprit, options: argparse.Namespace) -> None:
+    """Say which rewrite it is, and where the reproduction is."""
+    lines = {
+        "pass": culprit.pass_text,
+        "rewrite": f"{culprit.rewrite.rule}, number {culprit.number}",
+        "nodes": ", ".join(culprit.rewrite.nodes) or "not stated",
+        "made": ", ".join(culprit.rewrite.made) or "nothing",
+        "problem": culprit.difference,
+        "shown by": str(_repro_dir(options) / "repro.py"),
+    }
+    if options.json:
+        print(json.dumps({"culprit": lines}, indent=2))
+    else:
+        print_facts(lines)

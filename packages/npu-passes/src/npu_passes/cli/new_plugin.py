@@ -1,0 +1,137 @@
+"""``npu new-plugin``: a distribution to start a plugin from."""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+import re
+import shutil
+import string
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_ir.cli.console import print_facts
+from npu_ir.errors import UsageError
+from npu_passes.errors import PassError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_TAKEN = frozenset({"npu_cuda", "npu_ir", "npu_passes", "npu_runtime", "pluggy", "torch"})
+_SUFFIX = ".in"
+
+_EPILOG = """\
+The folder holds a distribution that can be installed and published as it is: an op, a pass, a pipeline, and tests
+that pass. Its names are taken from NAME.
+
+example:
+  npu new-plugin my-passes
+  python -m pip install -e my-passes pytest && python -m pytest my-passes
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "new-plugin",
+        help="write a plugin to start from",
+        description="Write a distribution with an op, a pass, a pipeline and their tests.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "name", metavar="NAME", help="of the distribution: lower-case words, such as my-passes"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder to write, which must not be there yet (default: NAME)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the folder, and say what to do with it."""
+    folder = options.output or Path(options.name)
+    written = write_plugin(options.name, folder)
+    print_facts(
+        {
+            "wrote": "\n".join(f"{folder / name}" for name in written),
+            "install": f"python -m pip install -e {folder} pytest",
+            "test": f"python -m pytest {folder}",
+            "see": "npu plugins, and npu passes",
+        }
+    )
+
+
+def write_plugin(name: str, folder: Path) -> list[str]:
+    """Write a distribution called ``name`` into ``folder``, in full or not at all; return its files.
+
+    Raises:
+        UsageError: It cannot be called so, or ``folder`` is there already.
+        PassError: It cannot be written.
+    """
+    package = _package_of(name)
+    if folder.exists() or folder.is_symlink():
+        raise UsageError(f"{folder} is there already", fix="give another folder with --output")
+    files = {
+        path.removesuffix(_SUFFIX).replace("PACKAGE", package): _filled(text, name, package)
+        for path, text in _templates(resources.files("npu_passes") / "templates")
+    }
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _write(files, folder)
+    except OSError as error:
+        raise PassError(
+            f"the plugin cannot be written: {error.strerror or error}",
+            where=str(folder),
+            fix="check that the folder around it may be written to",
+        ) from error
+    return sorted(files)
+
+
+def _package_of(name: str) -> str:
+    """Return the name of the import package of a distribution."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"a plugin is not called {name!r}", fix="use lower-case words: my-passes")
+    package = name.replace("-", "_")
+    if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in _TAKEN:
+        raise UsageError(
+            f"a plugin is not called {name!r}: its package {package} would hide another one",
+            fix="add a word: my-passes",
+        )
+    return package
+
+
+def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and text of every template."""
+    for item in folder.iterdir():
+        if item.is_dir():
+            yield from _templates(item, f"{prefix}{item.name}/")
+        elif item.name.endswith(_SUFFIX):
+            yield f"{prefix}{item.name}", item.read_text(encoding="utf-8")
+
+
+def _filled(text: str, name: str, package: str) -> str:
+    return string.Template(text).substitute(name=name, package=package)
+
+
+def _write(files: dict[str, str], folder: Path) -> None:
+    """Write the files into a folder of another name, and give it its own when all are there."""
+    staging = Path(tempfile.mkdtemp(prefix=".npu-new-plugin-", dir=folder.parent))
+    try:
+        for path, text in files.items():
+            target = staging / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        staging.chmod(0o755)
+        staging.rename(folder)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise

@@ -1,0 +1,182 @@
+"""``npu passes``: which passes and pipelines there are, and what they do."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+from typing import Any
+
+from npu_ir.cli.console import print_facts, print_table
+from npu_ir.cli.failures import message, warn
+from npu_ir.errors import UsageError
+from npu_passes.base import Pass
+from npu_passes.errors import PassError
+from npu_passes.options import Option, options_of
+from npu_passes.page import doc_of, first_sentence, option_text, passes_page
+from npu_passes.pass_text import format_passes
+from npu_passes.pipeline import Pipeline
+from npu_passes.registry import all_passes, all_pipelines, find_pass, origin_of, passes_of
+
+_EPILOG = """\
+example:
+  npu passes
+  npu passes constant-folding
+  npu passes --json | jq '.passes[].name'
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "passes",
+        help="list passes and pipelines",
+        description="List passes and pipelines, those of plugins included, or say what one of them does.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a pass or pipeline, to read all about it")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print a page of Markdown")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print what there is."""
+    passes, pipelines = _chosen(options.name)
+    if options.json:
+        data = {
+            "passes": [_pass_data(item) for item in passes],
+            "pipelines": [*map(_pipeline_data, pipelines)],
+        }
+        print(json.dumps(data, indent=2))
+    elif options.markdown:
+        print(passes_page(passes, pipelines), end="")
+    elif options.name is None:
+        _print_list(passes, pipelines)
+    else:
+        for item in passes:
+            _print_pass(item)
+        for pipeline in pipelines:
+            print_facts(_pipeline_lines(pipeline))
+
+
+def _chosen(name: str | None) -> tuple[list[type[Pass]], list[Pipeline]]:
+    """Return all passes and pipelines, or those of one name."""
+    if name is None:
+        return _usable_passes(), list(all_pipelines().values())
+    pipelines = [pipeline for known, pipeline in all_pipelines().items() if known == name]
+    if pipelines and name not in all_passes():
+        return [], pipelines
+    try:
+        return [find_pass(name)], pipelines
+    except PassError as error:
+        raise UsageError(error.message, where=error.where, fix=error.fix) from error
+
+
+def _usable_passes() -> list[type[Pass]]:
+    """Return all passes; what a plugin offers that is none is said on stderr."""
+    passes = []
+    for name in all_passes():
+        try:
+            passes.append(find_pass(name))
+        except PassError as error:
+            warn(message(error))
+    return passes
+
+
+def _print_list(passes: list[type[Pass]], pipelines: list[Pipeline]) -> None:
+    rows = [
+        (
+            item.name,
+            str(item.numerics),
+            ", ".join(_pipelines_of(item)),
+            origin_of(item.name),
+            first_sentence(item),
+        )
+        for item in passes
+    ]
+    print_table(("pass", "numerics", "pipelines", "from", "what it does"), rows)
+    print()
+    lines = [
+        (item.name, origin_of(item.name, "pipelines"), _passes_text(item), item.doc) for item in pipelines
+    ]
+    print_table(("pipeline", "from", "passes", "what it is for"), lines)
+
+
+def _print_pass(item: type[Pass]) -> None:
+    print_facts(
+        {
+            "pass": item.name,
+            "from": origin_of(item.name),
+            "numerics": str(item.numerics),
+            "pipelines": ", ".join(_pipelines_of(item)) or "none",
+            **{
+                caption: ", ".join(names)
+                for caption, names in (("before", item.before), ("after", item.after))
+                if names
+            },
+        }
+    )
+    print(f"\n{doc_of(item)}")
+    if options_of(item):
+        print()
+        rows = [(option_text(option), option.kind, option.doc) for option in options_of(item)]
+        print_table(("option", "type", "what it does"), rows)
+
+
+def _pipeline_lines(item: Pipeline) -> dict[str, str]:
+    return {
+        "pipeline": item.name,
+        "from": origin_of(item.name, "pipelines"),
+        "what for": item.doc or "not said",
+        "passes": _passes_text(item).replace(",", "\n"),
+    }
+
+
+def _passes_text(item: Pipeline) -> str:
+    """Return the passes of a pipeline as text, or what keeps them from being put in order."""
+    try:
+        return format_passes(passes_of(item.name))
+    except PassError as error:
+        return f"cannot be used: {error.message}"
+
+
+def _pipelines_of(item: type[Pass]) -> list[str]:
+    """Return the pipelines that a pass is in, where they can be put in order."""
+    found = []
+    for name in all_pipelines():
+        try:
+            passes = passes_of(name)
+        except PassError:
+            continue
+        if any(isinstance(part, item) for part in passes):
+            found.append(name)
+    return found
+
+
+def _pass_data(item: type[Pass]) -> dict[str, Any]:
+    return {
+        "name": item.name,
+        "from": origin_of(item.name),
+        "rtol": item.numerics.rtol,
+        "idempotent": item.is_idempotent,
+        "before": item.before,
+        "after": item.after,
+        "pipelines": _pipelines_of(item),
+        "options": [_option_data(option) for option in options_of(item)],
+        "doc": inspect.getdoc(item),
+    }
+
+
+def _option_data(option: Option) -> dict[str, Any]:
+    return {"name": option.name, "type": option.kind, "default": option.default, "doc": option.doc}
+
+
+def _pipeline_data(item: Pipeline) -> dict[str, Any]:
+    return {
+        "name": item.name,
+        "from": origin_of(item.name, "pipelines"),
+        "passes": _passes_text(item),
+        "doc": item.doc,
+    }

@@ -1,0 +1,107 @@
+"""What came of passes, as tables for people and as plain data for JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from npu_ir.cli.console import print_table
+from npu_ir.cli.quantities import counted, size_text
+from npu_passes.journal import Journal
+from npu_passes.manager import PassResult, PassStatistics
+from npu_passes.statistics import GraphStatistics
+
+
+def flops_text(count: int) -> str:
+    """Return a number of floating-point operations in the unit that fits: ``3.64 G``."""
+    number, units = float(count), ["", " K", " M", " G", " T", " P"]
+    while number >= 999.5 and len(units) > 1:
+        number /= 1000
+        units.pop(0)
+    return f"{number:.3g}{units[0]}"
+
+
+def _count_text(count: int) -> str:
+    return f"{count:,}"
+
+
+# Columns of the table: name, field of `GraphStatistics`, and how its values are written.
+_QUANTITIES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("nodes", "nodes", _count_text),
+    ("prologue", "prologue_nodes", _count_text),
+    ("parameters", "parameters", _count_text),
+    ("constants", "constant_bytes", size_text),
+    ("FLOPs", "flops", flops_text),
+)
+
+
+def nodes_text(before: GraphStatistics, after: GraphStatistics) -> str:
+    """Return how many nodes there were and are: ``62 -> 42, and 80 in the prologue``."""
+    prologue = f", and {after.prologue_nodes:,} in the prologue" if after.prologue_nodes else ""
+    return f"{before.nodes:,} -> {after.nodes:,}{prologue}"
+
+
+def print_statistics(result: PassResult) -> None:
+    """Print what each pass changed, all its runs taken together, between the graph before and after."""
+    by_pass: dict[str, list[PassStatistics]] = {}
+    for item in result.passes:
+        by_pass.setdefault(item.text, []).append(item)
+    rows = [["before", "", "", *_sizes(result.before), ""]]
+    rows += [_row(text, runs) for text, runs in by_pass.items()]
+    total = [counted(result.rounds, "round"), _count_text(len(result.journal.rewrites))]
+    rows.append(["after", *total, *_sizes(result.after), _seconds(result.seconds)])
+    print_table(("pass", "runs", "rewrites", *(column for column, *_ in _QUANTITIES), "time"), rows)
+    if result.after.unknown_flops:
+        print(f"FLOPs without {counted(result.after.unknown_flops, 'node')} whose sizes are open")
+    print()
+
+
+def _row(text: str, runs: Sequence[PassStatistics]) -> list[str]:
+    rewrites = sum(run.rewrites for run in runs)
+    changes = [_change(runs, field, write) for _, field, write in _QUANTITIES]
+    seconds = _seconds(sum(run.seconds for run in runs))
+    return [text, str(len(runs)), _count_text(rewrites) if rewrites else "", *changes, seconds]
+
+
+def _change(runs: Sequence[PassStatistics], field: str, write: Callable[[int], str]) -> str:
+    change = sum(getattr(run.after, field) - getattr(run.before, field) for run in runs)
+    return f"{'+' if change > 0 else '-'}{write(abs(change))}" if change else ""
+
+
+def _sizes(item: GraphStatistics) -> list[str]:
+    return [write(getattr(item, field)) for _, field, write in _QUANTITIES]
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3f} s"
+
+
+def print_journal(journal: Journal) -> None:
+    """Print every rewrite, and every one that was refused."""
+    if journal.rewrites:
+        rows = [
+            (item.pass_name, item.rule, ", ".join(item.nodes), ", ".join(item.made))
+            for item in journal.rewrites
+        ]
+        print_table(("rewrite by", "rule", "nodes", "made"), rows)
+        print()
+    if journal.refusals:
+        refused = [(item.pass_name, item.rule, item.node, item.reason) for item in journal.refusals]
+        print_table(("refused by", "rule", "node", "because"), refused)
+        print()
+
+
+def result_data(result: PassResult) -> dict[str, Any]:
+    """Return what came of passes as plain data."""
+    return {
+        "graph": result.graph.name,
+        "before": dataclasses.asdict(result.before),
+        "after": dataclasses.asdict(result.after),
+        "rounds": result.rounds,
+        "converged": result.converged,
+        "seconds": result.seconds,
+        "passes": [dataclasses.asdict(item) for item in result.passes],
+        "rewrites": [dataclasses.asdict(item) for item in result.journal.rewrites],
+        "refusals": [dataclasses.asdict(item) for item in result.journal.refusals],
+    }

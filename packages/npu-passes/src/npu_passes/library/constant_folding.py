@@ -1,0 +1,231 @@
+"""Compute what does not depend on the call: constants now, what depends on weights when these are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+import torch
+
+from npu_ir import ExecutionError, Graph, InputKind, OpNode, TensorType, Value
+from npu_ir.binding import with_strides
+from npu_ir.isolation import no_outside_influence
+from npu_ir.ops.effects import is_pure, is_view
+from npu_ir.ops.execution import execute_node
+from npu_passes.base import Pass
+from npu_passes.folded_names import FoldedNames
+from npu_passes.library.weight_memory import WeightMemory
+from npu_passes.weights import is_weight_argument
+
+_CPU = torch.device("cpu")
+# What they return is whatever lies in memory.
+_UNDEFINED = (
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.empty_permuted.default",
+    "aten.empty_strided.default",
+    "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+)
+
+
+class ConstantFolding(Pass):
+    """Compute constants at compile time, and move what depends on weights only into the prologue.
+
+    1. A pure node whose inputs are constants, or that has none (``arange``, ``full``), is run now; its results become
+       constants. Left in place are nodes that make tensors on ``meta``, for these get a device when the graph is run,
+       and those whose results the graph returns, for every call returns new ones.
+    2. A pure node that depends on weights - parameters, constants, and buffers that the graph does not update - moves
+       into the prologue, which is evaluated once when weights are bound. In regions there is no prologue.
+
+    Neither is done with random ops, uninitialised memory, open sizes and nodes with regions, nor with what takes more
+    memory than it saves: a result that is kept, be it as a constant or because calls read it from the prologue, is
+    at most ``max_bytes`` large, or not larger than all the weights together that it is computed from. Views take no
+    memory of their own. What is needed only while the prologue is evaluated may be eight times as large as these
+    weights: a ``bfloat16`` weight may be computed with in ``float64``, and an outer product is not made.
+
+    Attributes:
+        max_bytes: How large a result may always be, in bytes.
+    """
+
+    name = "constant-folding"
+
+    max_bytes: int = 1 << 20
+
+    def run(self, graph: Graph) -> bool:
+        before = graph.edits
+        names = FoldedNames(graph)
+        returned = _returned(graph)
+        for node in graph.nodes:
+            if not node.in_prologue and _is_constant(node) and _may_be_constant(node, returned):
+                self._evaluate(graph, node, names)
+        if graph.owner is None:
+            self._move(graph)
+        return graph.edits != before
+
+    # Constants
+
+    def _evaluate(self, graph: Graph, node: OpNode, names: FoldedNames) -> None:
+        """Run ``node`` if its results are not too large, and put constants in their place."""
+        inputs = tuple(dict.fromkeys(node.inputs))
+        if self._is_too_large(graph, node, inputs):
+            return
+        try:
+            results = _computed(node)
+        except ExecutionError as error:
+            self.refuse(node, f"it cannot be computed now: {error.message}", "constant")
+            return
+        with self.rewrite(graph, "constant", node) as edit:
+            made = []
+            for value, result in zip(node.outputs, results, strict=True):
+                if value.uses:
+                    made.append(
+                        (
+                            graph.add_constant(names.take(value.name), result, type=value.tensor_type),
+                            value.name,
+                        )
+                    )
+                    edit.replace(value, made[-1][0])
+            edit.erase(node)
+            for constant, name in made:
+                graph.rename(constant, name)
+            for value in inputs:
+                if not value.uses:
+                    graph.erase_argument(value)
+
+    def _is_too_large(self, graph: Graph, node: OpNode, inputs: Sequence[Value]) -> bool:
+        """Whether constants would take more memory than the node is worth; a refusal says so."""
+        made = sum(_bytes(value) for value in node.outputs)
+        given = sum(_bytes(value) for value in inputs)
+        if made <= max(self.max_bytes, given):
+            return False
+        if graph.owner is not None:  # else it may move to the prologue, or is refused there
+            behind = f"the {given} bytes of the constants it reads and than " if given else ""
+            self.refuse(
+                node,
+                f"its results take {made} bytes, more than {behind}max_bytes={self.max_bytes}",
+                "constant",
+            )
+        return True
+
+    # The prologue
+
+    def _move(self, graph: Graph) -> None:
+        """Move to the prologue what may be in it and is worth it."""
+        candidates = _candidates(graph)
+        if not candidates:
+            return
+        memory = WeightMemory(self.max_bytes)
+        for node in graph.prologue:
+            memory.add(node)
+        movable: dict[OpNode, None] = {}
+        for node in candidates:
+            if not all(_is_known(graph, value, movable) for value in node.inputs):
+                continue  # something that it reads is not made
+            memory.add(node)
+            if not self._refuse(node, memory.transient_problem(node)):
+                movable[node] = None
+        for node in reversed(list(movable)):
+            is_kept = any(user not in movable for value in node.outputs for user, _ in value.uses)
+            if is_kept and self._refuse(node, memory.kept_problem(node)):
+                del movable[node]
+        for node in movable:
+            with self.rewrite(graph, "prologue", node):
+                graph.move_to_prologue(node)
+
+    def _refuse(self, node: OpNode, problem: str | None) -> bool:
+        if problem is not None:
+            self.refuse(node, problem, "prologue")
+        return problem is not None
+
+
+def _is_constant(node: OpNode) -> bool:
+    """Whether all that ``node`` reads are constants, and nothing in it waits for a device."""
+    if any(value.argument is None or value.argument.kind is not InputKind.CONSTANT for value in node.inputs):
+        return False
+    return not any(isinstance(item, torch.device) and item.type == "meta" for item in node.attrs.values())
+
+
+def _may_be_constant(node: OpNode, returned: Container[Value]) -> bool:
+    """Whether the results of ``node`` can be part of the graph."""
+    return _is_repeatable(node) and all(
+        isinstance(value.type, TensorType) and value.type.layout is torch.strided and value not in returned
+        for value in node.outputs
+    )
+
+
+def _returned(graph: Graph) -> set[Value]:
+    """Return the values that share memory with a result of the graph, as far as can be told, and more.
+
+    A graph returns new memory at each call, and callers may write to it: not to that of a constant. Some ops return
+    what they were given, though their schema does not say so; these have a single input.
+    """
+    found = {leaf for leaf in graph.results[1] if isinstance(leaf, Value)} | set(graph.updates.values())
+    for node in reversed(graph.nodes):
+        if not found.isdisjoint(node.outputs) and (len(node.inputs) == 1 or is_view(node)):
+            found.update(node.inputs)
+    return found
+
+
+def _computed(node: OpNode) -> list[torch.Tensor]:
+    """Return the results of a node that reads constants only, in memory of their own.
+
+    Raises:
+        ExecutionError: It fails.
+    """
+    arguments = [value.argument for value in node.inputs]
+    data = [
+        with_strides(argument.data, value.type)
+        for argument, value in zip(arguments, node.inputs, strict=True)
+        if argument is not None
+    ]
+    device = next((item.device for item in data), _CPU)
+    with no_outside_influence(device):
+        return [_apart(result, data) for result in execute_node(node, data, device)]
+
+
+def _apart(result: torch.Tensor, data: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return a tensor that shares no memory with ``data``, and holds no more than it needs.
+
+    An expanded one stays expanded: ops on it may go through its elements in another order than through a copy's.
+    """
+    plain = result.resolve_conj().resolve_neg()
+    memory = plain.untyped_storage()
+    is_shared = any(item.untyped_storage().data_ptr() == memory.data_ptr() for item in data)
+    if not is_shared and memory.nbytes() <= plain.nbytes:
+        return plain
+    narrow = plain
+    for axis, (size, step) in enumerate(zip(plain.shape, plain.stride(), strict=True)):
+        narrow = narrow.narrow(axis, 0, 1) if size > 1 and step == 0 else narrow
+    return narrow.clone().expand(plain.shape)
+
+
+def _bytes(value: Value) -> int:
+    return value.type.numel * value.type.dtype.itemsize if isinstance(value.type, TensorType) else 0
+
+
+def _candidates(graph: Graph) -> dict[OpNode, None]:
+    """Return the nodes of the body that depend on weights only, and are read."""
+    found: dict[OpNode, None] = {}
+    for node in graph.body:
+        if (
+            all(_is_known(graph, value, found) for value in node.inputs)
+            and any(value.uses for value in node.outputs)
+            and _is_repeatable(node)
+        ):
+            found[node] = None
+    return found
+
+
+def _is_repeatable(node: OpNode) -> bool:
+    """Whether ``node`` may run at another time, and gives the same."""
+    if node.regions or node.op_type in _UNDEFINED or any(value.type.symbols for value in node.outputs):
+        return False
+    return is_pure(node)
+
+
+def _is_known(graph: Graph, value: Value, movable: Container[OpNode]) -> bool:
+    """Whether ``value`` is known when weights are bound, once the ``movable`` nodes are in the prologue."""
+    node = value.producer
+    if node is None:
+        return is_weight_argument(graph, value)
+    return node.in_prologue or node in movable

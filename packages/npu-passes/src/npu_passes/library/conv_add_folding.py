@@ -1,0 +1,164 @@
+"""Fold what is added to, or multiplied with, the output channels of convolutions and linear layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes.arguments import arguments_of
+from npu_passes.base import Pass
+from npu_passes.library.output_channels import (
+    Affine,
+    ChannelOp,
+    Term,
+    channel_op,
+    fold,
+    fold_problems,
+    in_float64,
+    unknown,
+)
+from npu_passes.numerics import within
+from npu_passes.rewriting import Edit
+from npu_passes.weights import is_weight
+
+_KINDS = {
+    f"aten.{kind}.{overload}": kind
+    for kind in ("add", "sub", "rsub", "mul", "div")
+    for overload in ("Tensor", "Scalar")
+}
+_BROADCASTS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One operand of a node that is a convolution's output, and the other.
+
+    Attributes:
+        op: The convolution.
+        kind: What the node does: ``add``, ``sub``, ``rsub``, ``mul`` or ``div``.
+        other: The other operand: a value, or a number.
+        is_self: Whether the convolution is the first operand.
+        alpha: The factor of the second operand; of ``rsub`` that of the first.
+    """
+
+    op: ChannelOp
+    kind: str
+    other: Any
+    is_self: bool
+    alpha: Any
+
+
+class ConvAddFolding(Pass):
+    """Fold ``conv(x) + z``, ``- z``, ``* z``, ``/ z``, ``z + conv(x)``, ``z - conv(x)`` and ``z * conv(x)``.
+
+    The same holds for linear layers. ``z`` is a number, or a weight that has one element for each output channel, or
+    one for all: aligned at the last axis as PyTorch does it, its shape is 1 but for the axis of the channels. So
+    ``[C, 1, 1]`` fits the output ``[N, C, H, W]`` of a convolution, and ``[C]`` does not: it is added along the
+    width. Weights that are expanded to the output's shape fit, too.
+
+    Nodes compute the new weight and bias in float64; where there was no bias, one is made. `constant-folding` moves
+    them to where weights are bound.
+
+    Not folded is what changes shape, dtype or layout of the result; what depends on the call or is updated by it;
+    and a convolution whose output is used elsewhere. Numbers that are no finite or very large or small factors,
+    relative to what the dtype can hold, are left as well.
+    """
+
+    name = "conv-add-folding"
+    numerics = within(1e-5)
+    before = ("constant-folding",)
+
+    def run(self, graph: Graph) -> bool:
+        changed = False
+        for node in graph.nodes_of(*_KINDS):
+            if node.in_prologue:
+                continue
+            sides = list(_sides(node))
+            problems = [next(_problems(graph, side, node), None) for side in sides]
+            if None in problems:
+                self._fold(graph, sides[problems.index(None)], node)
+                changed = True
+            elif problems:
+                self.refuse(node, problems[0] or "", rule="conv-add")
+        return changed
+
+    def _fold(self, graph: Graph, side: _Side, node: OpNode) -> None:
+        with self.rewrite(graph, f"conv-{side.kind}", side.op.node, node) as edit:
+            edit.replace(node.outputs[0], fold(edit, side.op, _affine(edit, side)))
+
+
+def _sides(node: OpNode) -> Iterator[_Side]:
+    """Yield the operands that are outputs of convolutions or linear layers."""
+    operators = {value: channel_op(value) for value in node.inputs}
+    if not any(operators.values()):
+        return
+    arguments = arguments_of(node, defaults=True)
+    for name, other in (("self", "other"), ("other", "self")):
+        operand = arguments[name]
+        op = operators[operand] if isinstance(operand, Value) else None
+        if op is not None:
+            yield _Side(op, _KINDS[node.op_type], arguments[other], name == "self", arguments.get("alpha", 1))
+
+
+def _problems(graph: Graph, side: _Side, node: OpNode) -> Iterator[str]:
+    """Yield why a node cannot be folded into the convolution."""
+    yield from fold_problems(graph, side.op, node.outputs[0])
+    if side.kind == "div" and not side.is_self:
+        yield "it divides by the output of the convolution"
+    if isinstance(side.alpha, Value):
+        yield f"its alpha is %{side.alpha.name}, which is not known before the call"
+    if isinstance(side.other, Value):
+        yield from _operand_problems(graph, side.op, _narrow(side.other))
+        return
+    if not math.isfinite(side.other):
+        yield f"the number {side.other} is not finite"
+    limit = math.sqrt(torch.finfo(side.op.type.dtype).max)
+    if side.kind in ("mul", "div") and not 1 / limit <= abs(side.other) <= limit:
+        yield f"a factor of {side.other} may take the weights out of the range of {side.op.type}"
+
+
+def _operand_problems(graph: Graph, op: ChannelOp, other: Value) -> Iterator[str]:
+    if not isinstance(other.type, TensorType) or not is_weight(graph, other):
+        yield unknown(graph, other)
+        return
+    shape, rank = other.type.sizes, op.type.rank
+    aligned = (1,) * (rank - len(shape)) + shape
+    expected = (1,) * op.axis + (op.channels,) + (1,) * (rank - op.axis - 1)
+    if len(shape) > rank or aligned not in (expected, (1,) * rank):
+        yield f"%{other.name} is {other.type}, which is not one number for each channel of {op.type}"
+
+
+def _narrow(value: Value) -> Value:
+    """Return what a value is expanded from."""
+    while value.producer is not None and value.producer.op_type in _BROADCASTS:
+        value = value.producer.inputs[0]
+    return value
+
+
+def _affine(edit: Edit, side: _Side) -> Affine:
+    """Return what the node does with each channel."""
+    other: Term = _flat(edit, _narrow(side.other)) if isinstance(side.other, Value) else float(side.other)
+    if side.kind == "mul":
+        return Affine(other)
+    if side.kind == "div":
+        inverse = edit.call("aten.reciprocal.default", other) if isinstance(other, Value) else 1 / other
+        return Affine(inverse)
+    of_self, of_other = {
+        "add": (1, side.alpha),
+        "sub": (1, -side.alpha),
+        "rsub": (-side.alpha, 1),
+    }[side.kind]
+    factor, share = (of_self, of_other) if side.is_self else (of_other, of_self)
+    if share != 1:
+        other = edit.call("aten.mul.Tensor", other, share) if isinstance(other, Value) else other * share
+    return Affine(None if factor == 1 else float(factor), shift=other)
+
+
+def _flat(edit: Edit, value: Value) -> Value:
+    wide = in_float64(edit, value)
+    return edit.call("aten.reshape.default", wide, [-1])

@@ -1,0 +1,144 @@
+"""A pattern and what to put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from npu_ir import Value
+from npu_ir.ops.schema import find_op, schema_of
+from npu_passes.errors import PassError
+from npu_passes.patterns.matching import Match, defaults_of
+from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
+from npu_passes.rewriting import Edit
+
+# What takes the place of each output of the outermost node; None of one that nothing reads.
+Replacements: TypeAlias = "tuple[Value | None, ...]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """A pattern and its replacement.
+
+    Attributes:
+        name: What is done, in a word or two.
+        pattern: A call of an op, or an output of one. What its inner calls return is read by the match alone,
+            unless they are ``shared``.
+        replacement: A term with the wildcards of the pattern; a tuple of terms, one for each output of the
+            outermost call (None for one that nothing may read); or a function ``(edit, match)`` that adds the nodes
+            itself and returns a value, or a tuple of values.
+        where: Returns why a match is refused; None where it is not.
+
+    Raises:
+        PassError: The replacement has a wildcard that the pattern lacks, one name is of two kinds, or the pattern is
+            no call.
+    """
+
+    name: str
+    pattern: Call | Output
+    replacement: Term | Callable[[Edit, Match], Value | Replacements]
+    where: Callable[[Match], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, (Call, Output)):
+            raise PassError(f"rule {self.name!r}: a pattern is a call of an op, not {self.pattern!r}")
+        kinds: dict[str, Kind] = {}
+        for item in wildcards(self.pattern):
+            if kinds.setdefault(item.name, item.kind) is not item.kind:
+                raise PassError(
+                    f"rule {self.name!r}: {item.name!r} is {kinds[item.name].value}, and {item.kind.value}",
+                    fix="give them two names",
+                )
+        for item in wildcards(self.replacement):
+            if item.name not in kinds:
+                raise PassError(
+                    f"rule {self.name!r}: the replacement has {item.name!r}, the pattern has not",
+                    fix=f"the pattern has {', '.join(kinds) or 'no wildcards'}",
+                )
+
+    def problem(self, match: Match) -> str | None:
+        """Return why a match is refused; None where it is not."""
+        elsewhere = match.read_elsewhere()
+        if elsewhere is not None:
+            return f"%{elsewhere.name} is read elsewhere, too"
+        for value in match.root.outputs:
+            if value.use_count and not self._replaces(value.index):
+                return f"its output %{value.name} is read, too"
+        return None if self.where is None else self.where(match)
+
+    def made(self, edit: Edit, match: Match) -> Replacements:
+        """Add the nodes of the replacement; return what takes the place of each output of the outermost node.
+
+        Raises:
+            PassError: That is not what the replacement gives.
+        """
+        outputs = match.root.outputs
+        if self._is_function:
+            found = self.replacement(edit, match)
+        else:
+            found = _Maker(edit, match, outputs[self.pattern.index]).made(self.replacement)
+        given = tuple(found) if isinstance(found, (tuple, list)) else None
+        if given is None:
+            given = tuple(found if value.index == self.pattern.index else None for value in outputs)
+        if len(given) != len(outputs):
+            raise PassError(f"there are {len(given)} replacements for {len(outputs)} outputs")
+        for value, new in zip(outputs, given, strict=True):
+            if not isinstance(new, Value) and (new is not None or value.use_count):
+                raise PassError(f"the replacement of %{value.name} is {new!r}, no value")
+        return given
+
+    @property
+    def _is_function(self) -> bool:
+        return not isinstance(self.replacement, (Wildcard, Call, Output)) and callable(self.replacement)
+
+    def _replaces(self, index: int) -> bool:
+        if isinstance(self.replacement, (tuple, list)):
+            return index < len(self.replacement) and self.replacement[index] is not None
+        return self._is_function or index == self.pattern.index
+
+
+class _Maker:
+    """Makes nodes of terms: one for each call, however often it is there."""
+
+    def __init__(self, edit: Edit, match: Match, old: Value) -> None:
+        self._edit = edit
+        self._match = match
+        self._old = old
+        self._outputs: dict[int, Sequence[Value]] = {}
+
+    def made(self, term: Term, is_outermost: bool = True) -> Any:
+        if isinstance(term, Wildcard):
+            return self._match[term.name]
+        if isinstance(term, (list, tuple)):
+            return [self.made(part, is_outermost=False) for part in term]
+        if isinstance(term, OneOf):
+            raise PassError("one_of stands in patterns: a replacement is one term")
+        if not isinstance(term, (Call, Output)):
+            return term
+        call = term.call
+        if id(call) not in self._outputs:
+            self._outputs[id(call)] = self._called(call, is_outermost)
+        return self._outputs[id(call)][term.index]
+
+    def _called(self, call: Call, is_outermost: bool) -> Sequence[Value]:
+        args = {name: self.made(part, is_outermost=False) for name, part in call.args.items()}
+        op = find_op(call.op_type)
+        if op is not None and call.has_schema:
+            positional = _leading(args, defaults_of(op), op)
+            return self._edit.calls(call.op_type, *positional, **args)
+        positional = [args.pop(name) for name in list(args) if name.isdecimal()]
+        # Nothing tells the type that an op without schema returns; the outermost one returns what it takes the place of.
+        types = [self._old.type] if is_outermost and op is None else None
+        return self._edit.calls(call.op_type, *positional, types=types, **args)
+
+
+def _leading(args: dict[str, Any], defaults: Mapping[str, Any], op: Any) -> list[Any]:
+    """Take the arguments out of ``args`` that can be given by position; return them in order.
+
+    Schemas have arguments called ``self`` and ``name``, which Python functions do not take by name.
+    """
+    names = [arg.name for arg in schema_of(op).args if not arg.kwarg_only]
+    while names and names[-1] not in args:
+        names.pop()
+    return [args.pop(name) if name in args else defaults.get(name) for name in names]

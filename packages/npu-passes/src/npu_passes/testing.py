@@ -1,0 +1,205 @@
+"""The conformance test that every pass must meet, for the test suite of any plugin.
+
+```python
+from npu_passes.testing import check_pass
+
+def test_the_pass_keeps_its_promises():
+    assert check_pass(MyPass(), [graph, another]) == 2
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import torch
+
+from npu_ir import Graph, GraphError, NpuError, OpNode, format_ir
+from npu_ir.equality import same_data
+from npu_passes.base import Pass
+from npu_passes.checking import Checked, Trial, first_difference
+from npu_passes.errors import PassError
+from npu_passes.journal import Journal, Rewrite, writing_to
+from npu_passes.manager import PassManager
+from npu_passes.pass_text import parse_passes
+from npu_passes.running import run_once
+
+
+def check_pass(
+    pass_: Pass | type[Pass],
+    graphs: Graph | Iterable[Graph],
+    *,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    data: Checked | None = None,
+) -> int:
+    """Run a pass over graphs, and return how many of them it changed, so that a test can say how many it should.
+
+    Of each graph: the pass says True exactly when it changed it; what it leaves is a valid graph that computes the
+    same within the pass's numerics, and says of new nodes where they are from; a second run changes nothing, if
+    the pass claims so; and the graph that was given stays as it is. The options of the pass survive its text form.
+
+    Args:
+        pass_: The pass, or its class for the default options.
+        graphs: What to run it on; at least one graph that it changes, and one that it leaves alone, tell most.
+        weights: By ``state_dict`` key, for all graphs; random ones if not given.
+        data: What the graphs are run on; one call on random data if not given.
+
+    Raises:
+        PassError: The pass breaks one of these rules; says which, and on which graph.
+    """
+    item = pass_() if isinstance(pass_, type) else pass_
+    graphs = [graphs] if isinstance(graphs, Graph) else list(graphs)
+    if not graphs:
+        raise PassError(f"{item} is checked on no graph", fix="give at least one that it changes")
+    data = data or Checked()
+    if weights is not None:
+        data = replace(data, weights=weights)
+    _require_options_in_text(item)
+    return sum([_Check(item, graph, data).run() for graph in graphs])
+
+
+def _require_options_in_text(item: Pass) -> None:
+    text = str(item)
+    again = parse_passes(text, known={item.name: type(item)})
+    if again != [item]:
+        raise PassError(
+            f"{item!r} is not what its text form says: {text}",
+            fix="options are annotated fields, compared by ==: do not override __eq__, __str__ or __init__",
+        )
+
+
+class _Check:
+    """One pass on one graph."""
+
+    def __init__(self, item: Pass, graph: Graph, data: Checked) -> None:
+        graph.check()
+        self._item = item
+        self._given = graph
+        self._trial = Trial(graph, data)
+        self._graph = graph.clone()
+        self._nodes = {node: None for part in self._graph.graphs() for node in part.nodes}
+
+    def run(self) -> bool:
+        """Return whether the pass changes the graph."""
+        text, constants = _text(self._given), _constants(self._given)
+        journal = Journal()
+        changed = self._run(journal)
+        self._require_valid()
+        self._require_same_values()
+        self._require_provenance(journal.rewrites)
+        if self._item.is_idempotent and self._run(Journal()):
+            raise self._error(
+                "changes the graph in a second run, too", "do all of it in one, or say is_idempotent = False"
+            )
+        PassManager([self._item]).run(self._given)
+        if text != _text(self._given) or not _same(constants, _constants(self._given)):
+            raise self._error(
+                "changed the graph of the caller",
+                "edit nothing but the graph that run gets, and no tensor in place",
+            )
+        return changed
+
+    def _run(self, journal: Journal) -> bool:
+        """Run the pass once; return whether it changed the graph."""
+        text, edits = _text(self._graph), _edits(self._graph)
+        with writing_to(journal):
+            said = run_once(self._item, self._graph)
+        changed, edited = text != _text(self._graph), edits != _edits(self._graph)
+        if changed != edited:
+            problem = "by other means than the graph's methods" if changed else "to what it was before"
+            raise self._error(
+                f"edits the graph {problem}", "edit only through the graph's methods, where needed"
+            )
+        if said != changed:
+            raise self._error(
+                f"returned {said}, but the graph is {'another' if changed else 'the same'}",
+                "run(graph) returns True exactly when it edited the graph",
+            )
+        return changed
+
+    def _require_valid(self) -> None:
+        try:
+            self._graph.check()
+        except GraphError as error:
+            raise PassError(
+                f"{self._item} broke graph {self._given.name!r}: {error.message}", where=error.where
+            ) from error
+
+    def _require_same_values(self) -> None:
+        try:
+            problem = first_difference(
+                self._trial.results(self._graph), self._trial.first, self._item.numerics
+            )
+        except NpuError as error:
+            raise self._error(f"leaves a graph that cannot be run: {error.message}", error.fix) from error
+        if problem is not None:
+            raise self._error(
+                f"changed what the graph computes: {problem}",
+                f"its numerics are {self._item.numerics}: npu_passes.within(rtol) states others",
+            )
+
+    def _require_provenance(self, rewrites: list[Rewrite]) -> None:
+        made = [node for part in self._graph.graphs() for node in part.nodes if node not in self._nodes]
+        gone = [node for node in self._nodes if node.is_erased]
+        bare = [node for node in made if not (node.in_prologue or _has_origin(node))]
+        if bare and gone and all(map(_has_origin, gone)):
+            raise self._error(
+                f"does not say where node {bare[0].name!r} is from",
+                "make it with edit.call inside of self.rewrite(...), or insert it with provenance=",
+            )
+        for rewrite in rewrites:
+            lost = _unrecorded(rewrite, rewrites, gone, made)
+            if lost is not None:
+                raise self._error(
+                    f"does not record that node {lost!r} was fused (rewrite {rewrite.rule!r})",
+                    "make the new node with edit.call inside of self.rewrite(...)",
+                )
+
+    def _error(self, problem: str, fix: str | None) -> PassError:
+        return PassError(f"{self._item} {problem}", where=f"graph {self._given.name!r}", fix=fix)
+
+
+def _unrecorded(
+    rewrite: Rewrite, rewrites: list[Rewrite], gone: list[OpNode], made: list[OpNode]
+) -> str | None:
+    """Return a node that a rewrite put new ones in place of, among others, and that no new node names."""
+    removed = [node for node in gone if node.name in rewrite.nodes]
+    new = {node.name for node in made}
+    # Nodes that were inserted without an `Edit` are in no rewrite: any of those that made none may have made them.
+    new_here = (
+        new.intersection(rewrite.made) if rewrite.made else new.difference(*(item.made for item in rewrites))
+    )
+    if len(removed) < 2 or not new_here:
+        return None
+    recorded = {name for node in made for name in node.provenance.fused_from}
+    names = [name for node in removed for name in (node.provenance.fused_from or (node.name,))]
+    return next((name for name in names if name not in recorded), None)
+
+
+def _has_origin(node: OpNode) -> bool:
+    return bool(node.provenance.module or node.provenance.source)
+
+
+def _text(graph: Graph) -> str:
+    """Return all that can be edited in a graph as text; `format_ir` leaves out the names of fused nodes."""
+    fused = [node.provenance.fused_from for part in graph.graphs() for node in part.nodes]
+    return f"{format_ir(graph, provenance=True)}{fused}"
+
+
+def _edits(graph: Graph) -> tuple[int, ...]:
+    return tuple(part.edits for part in graph.graphs())
+
+
+def _constants(graph: Graph) -> dict[str, torch.Tensor]:
+    """Return copies of the data that the graph holds."""
+    values = [value for part in graph.graphs() for value in part.arguments]
+    return {
+        f"{index} {value.name}": value.argument.data.clone()
+        for index, value in enumerate(values)
+        if value.argument is not None and value.argument.data is not None
+    }
+
+
+def _same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(same_data(left[name], right[name]) for name in left)

@@ -1,0 +1,142 @@
+"""``npu new-plugin`` writes a whole distribution or nothing."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+
+import npu_ir
+import npu_passes
+from npu_ir.cli import main
+from npu_ir.errors import UsageError
+from npu_passes import PassError
+from npu_passes.cli.new_plugin import write_plugin
+
+Capture = pytest.CaptureFixture[str]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "npu-plugin-example"
+PUBLIC = {
+    "npu_ir": npu_ir.__all__,
+    "npu_ir.hookspecs": ["hookimpl"],
+    "npu_passes": npu_passes.__all__,
+    "npu_passes.testing": ["check_pass"],
+}
+FILES = [
+    "README.md",
+    "pyproject.toml",
+    "src/my_passes/__init__.py",
+    "src/my_passes/fuse_add_relu.py",
+    "src/my_passes/ops.py",
+    "src/my_passes/plugin.py",
+    "src/my_passes/py.typed",
+    "tests/test_plugin.py",
+]
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    """Return the text of each file, without what tools leave there."""
+    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    kept = [name for name in names if not any(part.startswith((".", "__py")) for part in name.parts)]
+    return {name.as_posix(): (folder / name).read_text(encoding="utf-8") for name in kept}
+
+
+def test_a_distribution_is_written(capsys: Capture) -> None:
+    code = main(["new-plugin", "my-passes"])
+
+    printed = capsys.readouterr().out
+    written = files_in(Path("my-passes"))
+    assert code == 0
+    assert sorted(written) == FILES
+    assert all(f"my-passes/{name}" in printed for name in FILES)
+    assert 'my-passes = "my_passes.plugin"' in written["pyproject.toml"]
+    assert not [name for name, text in written.items() if "$" in text]
+    for name, text in written.items():
+        if name.endswith(".py"):
+            compile(text, name, "exec")
+
+
+def test_the_folder_may_have_another_name() -> None:
+    assert main(["new-plugin", "my-passes", "-o", "some/where/else"]) == 0
+    assert sorted(files_in(Path("some/where/else"))) == FILES
+    assert os.listdir("some/where") == ["else"]
+
+
+def test_the_example_is_what_the_command_writes() -> None:
+    write_plugin("npu-plugin-example", Path("example"))
+
+    assert files_in(Path("example")) == files_in(EXAMPLE)
+
+
+def test_nothing_is_written_over(capsys: Capture) -> None:
+    Path("my-passes").mkdir()
+
+    code = main(["new-plugin", "my-passes"])
+
+    assert code == 2
+    assert "my-passes is there already\n  fix: give another folder with --output" in capsys.readouterr().err
+    assert not list(Path("my-passes").iterdir())
+
+
+@pytest.mark.parametrize("name", ["My-Passes", "my_passes", "2passes", "", "a--b", "a b", "../a", "-a"])
+def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a plugin is not called .*\n  fix: use lower-case words: my-passes"):
+        write_plugin(name, tmp_path / "here")
+
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["json", "class", "torch", "npu-ir", "npu-passes"])
+def test_a_name_that_hides_another_package_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="would hide another one\n  fix: add a word"):
+        write_plugin(name, tmp_path / "here")
+
+
+def test_nothing_is_left_where_writing_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: list[Path] = []
+    write_text = Path.write_text
+
+    def fill_disk(path: Path, *args: str, **options: str) -> int:
+        written.append(path)
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        return write_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "write_text", fill_disk)
+
+    with pytest.raises(
+        PassError, match="the plugin cannot be written: No space left on device\n  at: .*here\n  fix: "
+    ):
+        write_plugin("my-passes", tmp_path / "here")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(PassError, match="the plugin cannot be written: "):
+        write_plugin("my-passes", tmp_path / "file" / "here")
+
+
+def test_the_example_imports_nothing_but_public_names() -> None:
+    trees = [ast.parse(text) for name, text in files_in(EXAMPLE).items() if name.endswith(".py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+
+    whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    parts = {
+        (node.module or "", alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    ours = {(module, name) for module, name in parts if module.partition(".")[0] in ("npu_ir", "npu_passes")}
+    assert not [name for name in whole if name.startswith("npu_")]
+    assert ours
+    assert {(module, name) for module, name in ours if name not in PUBLIC.get(module, [])} == set()

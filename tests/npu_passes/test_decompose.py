@@ -1,0 +1,265 @@
+"""Graphs are taken apart into core ATen: the same values, and what stays is said with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from npu_ir import Graph, execute_ir, extract_ir, parse_ir
+from npu_ir.ops.schema import find_op
+from npu_passes import PassManager
+from npu_passes.journal import Journal, writing_to
+from npu_passes.library.decompose import Decompose
+from npu_passes.testing import check_pass
+
+
+def not_core(graph: Graph) -> set[str]:
+    """Return the ATen op types in a graph and its regions that are not core."""
+    found = {node.op_type for part in graph.graphs() for node in part.nodes}
+    ops = {op_type: find_op(op_type) for op_type in found if op_type.startswith("aten.")}
+    return {op_type for op_type, op in ops.items() if torch.Tag.core not in op.tags}  # type: ignore[union-attr]
+
+
+def decomposed(graph: Graph, **options: Any) -> Journal:
+    """Run the pass on a graph; return what it said."""
+    journal = Journal()
+    before = str(graph)
+    with writing_to(journal):
+        changed = Decompose(**options).run(graph)
+    graph.check()
+    assert changed == (str(graph) != before)
+    return journal
+
+
+class ConvBlock(nn.Module):
+    """A residual block with what convnets have around convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main = nn.Sequential(
+            *(nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Hardswish()),
+            *(nn.Conv2d(8, 4, 1, groups=2), nn.GroupNorm(2, 4), nn.SiLU()),
+        )
+        self.up = nn.Upsample(scale_factor=2, mode="bilinear")
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.max_pool2d(x + self.main(x), 2)
+        return torch.log_softmax(self.head(self.up(x)), -1)
+
+
+class Decoder(nn.Module):
+    """Layers as of GPT-2: the attention as one op, and written out."""
+
+    def __init__(self, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 16)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu", norm_first=True)
+            for _ in range(layers)
+        )
+        self.mix = nn.Linear(16, 48)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = layer(x)
+        q, k, v = self.mix(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return y.transpose(1, 2).flatten(2) @ self.embedding.weight.T
+
+
+MODELS = [
+    pytest.param(ConvBlock(), torch.randn(2, 4, 8, 8), id="conv"),
+    pytest.param(Decoder(), torch.randint(0, 11, (2, 5)), id="gpt-2"),
+]
+
+
+@pytest.mark.parametrize(("model", "x"), MODELS)
+def test_a_model_becomes_core_aten_with_the_same_results(model: nn.Module, x: torch.Tensor) -> None:
+    graph = extract_ir(model.eval(), (x,))
+    places = {node.provenance for node in graph.nodes}
+
+    journal = decomposed(graph)
+
+    assert not_core(graph) == set()
+    assert not journal.refusals
+    assert {node.provenance for node in graph.nodes} <= places
+    found = execute_ir(graph, (x,), weights=model.state_dict())
+    torch.testing.assert_close(found, model(x), rtol=1e-5, atol=1e-6)
+    assert not Decompose().run(graph)
+
+
+@pytest.mark.parametrize(("model", "x"), MODELS)
+def test_a_model_of_open_sizes_becomes_core_aten_too(model: nn.Module, x: torch.Tensor) -> None:
+    graph = extract_ir(model.eval(), (x,), dynamic_shapes=({0: Dim("batch", min=1, max=64)},))
+
+    decomposed(graph)
+
+    assert not_core(graph) == set()
+    for batch in (2, 3):
+        call = torch.cat([x] * 2)[:batch]
+        found = execute_ir(graph, (call,), weights=model.state_dict())
+        torch.testing.assert_close(found, model(call), rtol=1e-5, atol=1e-6)
+
+
+def test_next_to_canonicalize_it_comes_to_an_end_where_reshape_is_kept() -> None:
+    graph = extract_ir(ConvBlock().eval(), (torch.randn(2, 4, 8, 8),))
+
+    result = PassManager("canonicalize,decompose{keep=[aten.reshape.default]}").run(graph)
+
+    assert result.converged
+    assert not_core(result.graph) <= {"aten.reshape.default"}
+
+
+def test_the_pass_keeps_what_every_pass_promises() -> None:
+    graphs = [extract_ir(model.eval(), (x,)) for model, x in (item.values for item in MODELS)]
+
+    assert check_pass(Decompose(), graphs) == len(graphs)
+
+
+def test_regions_are_taken_apart_too() -> None:
+    class Choice(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.cond(x.sum() > 0, lambda x: nn.functional.silu(x), lambda x: x.square(), (x,))
+
+    graph = extract_ir(Choice(), (torch.randn(3),))
+
+    decomposed(graph)
+
+    assert not_core(graph) == set()
+    for x in (torch.ones(3), -torch.ones(3)):
+        torch.testing.assert_close(execute_ir(graph, (x,)), Choice()(x))
+
+
+TWO = """graph g {
+  input %x: f32[2, 3]
+  call (%x)
+
+  %a: f32[2, 3] = aten.silu.default(self=%x)
+  %b: f32[2, 3] = aten.hardswish.default(self=%a)
+
+  return %b
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"ops": ("aten.silu.default",)}, {"aten.hardswish.default"}),
+        ({"keep": ("aten.silu.default",)}, {"aten.silu.default"}),
+        (
+            {"ops": ("aten.silu.default",), "keep": ("aten.silu.default",)},
+            {"aten.silu.default", "aten.hardswish.default"},
+        ),
+    ],
+)
+def test_the_options_say_which_ops_are_taken_apart(options: dict[str, Any], left: set[str]) -> None:
+    graph = parse_ir(TWO)
+
+    decomposed(graph, **options)
+
+    assert not_core(graph) == left
+
+
+def test_an_op_that_is_kept_is_kept_inside_of_others() -> None:
+    graph = parse_ir(
+        "graph g {\n  input %x: f32[2, 3]\n  call (%x)\n\n"
+        "  %a: f32[2, 3] = aten.log_sigmoid.default(self=%x)\n\n  return %a\n}\n"
+    )
+
+    decomposed(graph, keep=("aten.log_sigmoid_forward.default",))
+
+    assert [node.op_type for node in graph.nodes] == ["aten.log_sigmoid_forward.default"]
+
+
+def one_node(line: str) -> Graph:
+    return parse_ir(
+        f"graph g {{\n  input %x: f32[4, 4]\n  param %w: f32[4, 4]\n  call (%x)\n\n  {line}\n\n  return %y\n}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("%y: f32[4] = aten.histc.default(self=%x) {bins=4}", "PyTorch has no decomposition of aten.histc"),
+        (
+            "%y: f32[4, 4] = aten.dropout.default(input=%x) {p=0.5, train=True}",
+            "it draws random numbers: other ops would draw others",
+        ),
+        ("%y: f32[4] = aten.silu.default(self=%x)", r"its parts return f32\[4, 4\], not f32\[4\]"),
+    ],
+)
+def test_what_stays_is_said_with_the_reason(line: str, reason: str) -> None:
+    graph = one_node(line)
+
+    journal = decomposed(graph)
+
+    assert len(graph) == 1
+    (refusal,) = journal.refusals
+    assert (refusal.pass_name, refusal.rule, refusal.node) == ("decompose", "core", "y")
+    assert refusal.reason.startswith(reason.replace("\\", ""))
+
+
+def test_parts_that_stay_are_said_too() -> None:
+    graph = one_node("%y: f32[4, 4] = aten.inverse.default(self=%x)")
+
+    journal = decomposed(graph)
+
+    assert "aten.linalg_inv_ex.default" in not_core(graph)
+    assert "PyTorch has no decomposition of aten.linalg_inv_ex.default" in {
+        refusal.reason for refusal in journal.refusals
+    }
+
+
+LSTM = """graph lstm {
+  input %x: f32[3, 2, 4]
+  input %h: f32[1, 2, 8]
+  param %w: f32[32, 4]
+  param %u: f32[32, 8]
+  call (%x, %h)
+
+  %y: f32[3, 2, 8], %hn: f32[1, 2, 8], %cn: f32[1, 2, 8] = aten.lstm.input(input=%x, hx[0]=%h, hx[1]=%h, params[0]=%w, params[1]=%u) {has_biases=False, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False, _tensor_list_sizes=[2, 2]}
+
+  return %y
+}
+"""
+
+
+def test_an_lstm_stays_where_its_parts_are_for_cpus_only() -> None:
+    graph = parse_ir(LSTM)
+
+    journal = decomposed(graph)
+
+    if torch.backends.mkldnn.is_available():
+        assert [refusal.reason for refusal in journal.refusals] == [
+            "it consists of aten.mkldnn_rnn_layer.default, which only CPUs have"
+        ]
+    else:
+        assert not_core(graph) == set()
+
+
+def test_a_node_of_the_prologue_stays() -> None:
+    graph = one_node("%y: f32[4, 4] = aten.silu.default(self=%w)")
+    graph.move_to_prologue(graph.node("y"))
+
+    journal = decomposed(graph)
+
+    assert [refusal.reason for refusal in journal.refusals] == [
+        "it is in the prologue, to which its parts cannot be added"
+    ]
+
+
+def test_dropout_that_is_off_is_taken_apart() -> None:
+    graph = one_node("%y: f32[4, 4] = aten.dropout.default(input=%x) {p=0.5, train=False}")
+
+    decomposed(graph)
+
+    assert not_core(graph) == set()
+    x = torch.randn(4, 4)
+    assert torch.equal(execute_ir(graph, (x,), weights={"w": x}), x)

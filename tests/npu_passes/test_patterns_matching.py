@@ -1,0 +1,290 @@
+"""A pattern finds the calls that it describes, and no others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from npu_ir import Graph, TensorType
+from npu_passes import PassError
+from npu_passes.patterns import Rule, aten, attr, commutative, maybe, one_of, op, output, shared, var
+from tests.npu_passes.pattern_cases import Program, capture, data, found
+
+x, y, z = var("x"), var("y"), var("z")
+add, mul, relu = aten.add.Tensor, aten.mul.Tensor, aten.relu.default
+F32 = TensorType((3, 4), torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "function", "count"),
+    [
+        pytest.param(relu(add(x, y)), lambda a, b: (a + b).relu(), 1, id="an op over another"),
+        pytest.param(relu(add(x, y)), lambda a, b: (a - b).relu(), 0, id="another op"),
+        pytest.param(relu(add(x, y)), lambda a, b: (a + 1).relu(), 0, id="a number is no value"),
+        pytest.param(add(x, 1), lambda a, b: a + 1, 1, id="a number"),
+        pytest.param(add(x, 1), lambda a, b: a + 2, 0, id="another number"),
+        pytest.param(add(x, 1), lambda a, b: a + 1.0, 1, id="1 is 1.0"),
+        pytest.param(add(x, 1.0), lambda a, b: a + 1, 1, id="1.0 is 1"),
+        pytest.param(add(x, 1), lambda a, b: a + b, 0, id="a value is no number"),
+        pytest.param(mul(x, 0.0), lambda a, b: a * -0.0, 0, id="0.0 is not -0.0"),
+        pytest.param(mul(x, -0.0), lambda a, b: a * -0.0, 1, id="-0.0"),
+        pytest.param(mul(x, math.nan), lambda a, b: a * math.nan, 1, id="nan"),
+        pytest.param(mul(x, math.inf), lambda a, b: a * -math.inf, 0, id="infinities"),
+        pytest.param(add(x, y), lambda a, b: torch.add(a, b, alpha=2), 0, id="an argument more"),
+        pytest.param(add(x, y, ...), lambda a, b: torch.add(a, b, alpha=2), 1, id="open arguments"),
+        pytest.param(add(x, y, alpha=2), lambda a, b: torch.add(a, b, alpha=2), 1, id="a keyword"),
+        pytest.param(add(x, y, alpha=2), lambda a, b: a + b, 0, id="by default it is 1"),
+        pytest.param(add(x, x), lambda a, b: a + a, 1, id="one value twice"),
+        pytest.param(add(x, x), lambda a, b: a + b, 0, id="two values"),
+        pytest.param(add(mul(x, attr("c")), attr("c")), lambda a, b: a * 3 + 3, 1, id="one number twice"),
+        pytest.param(add(mul(x, attr("c")), attr("c")), lambda a, b: a * 3 + 4, 0, id="two numbers"),
+        pytest.param(aten.cat.default([x, y]), lambda a, b: torch.cat([a, b]), 1, id="a list of tensors"),
+        pytest.param(aten.cat.default([x, y]), lambda a, b: torch.cat([a, b, a]), 0, id="a longer list"),
+        pytest.param(
+            aten.cat.default([x, x]), lambda a, b: torch.cat([a, a]), 1, id="one value twice in a list"
+        ),
+        pytest.param(
+            aten.cat.default(attr("parts"), 1), lambda a, b: torch.cat([a, b, a], 1), 1, id="a list of any"
+        ),
+        pytest.param(aten.sum.dim_IntList(x, [0, 1]), lambda a, b: a.sum([0, 1]), 1, id="a list of numbers"),
+        pytest.param(
+            aten.sum.dim_IntList(x, [0]), lambda a, b: a.sum([0, 1]), 0, id="another list of numbers"
+        ),
+        pytest.param(
+            aten.sum.dim_IntList(x, attr("dim"), True), lambda a, b: a.sum([0, 1], True), 1, id="a list bound"
+        ),
+        pytest.param(aten.sum.dim_IntList(x, [0], 1), lambda a, b: a.sum([0], True), 0, id="True is not 1"),
+        pytest.param(aten.split.Tensor(x, 2), lambda a, b: a.T.split(2), 1, id="the first output"),
+        pytest.param(
+            relu(output(aten.split.Tensor(x, 2), 1)), lambda a, b: a.T.split(2)[1].relu(), 1, id="an output"
+        ),
+        pytest.param(
+            relu(aten.split.Tensor(x, 2)), lambda a, b: a.T.split(2)[1].relu(), 0, id="another output"
+        ),
+        pytest.param(
+            output(aten.relu.default(x), 1), lambda a, b: a.relu(), 0, id="an output that is not there"
+        ),
+    ],
+)
+def test_a_pattern_matches(pattern: Any, function: Program, count: int) -> None:
+    graph = capture(function, *data())
+
+    assert len(found(pattern, graph)) == count
+
+
+@pytest.mark.parametrize(
+    ("pattern", "given", "count"),
+    [
+        pytest.param(aten.linear.default(x, y), {}, 1, id="absent, and not wanted"),
+        pytest.param(aten.linear.default(x, y, z), {}, 0, id="absent, though wanted"),
+        pytest.param(aten.linear.default(x, y, None), {}, 1, id="absent, as wanted"),
+        pytest.param(aten.linear.default(x, y, maybe("bias")), {}, 1, id="absent, maybe"),
+        pytest.param(aten.linear.default(x, y), {"bias": None}, 0, id="there, and not wanted"),
+        pytest.param(aten.linear.default(x, y, z), {"bias": None}, 1, id="there, and wanted"),
+        pytest.param(aten.linear.default(x, y, None), {"bias": None}, 0, id="there, though not wanted"),
+        pytest.param(aten.linear.default(x, y, maybe("bias")), {"bias": None}, 1, id="there, maybe"),
+        pytest.param(aten.linear.default(x, y, attr("bias")), {"bias": None}, 0, id="there, and no data"),
+    ],
+)
+def test_an_optional_tensor_may_be_absent(pattern: Any, given: dict[str, None], count: int) -> None:
+    graph = capture(
+        lambda a, w, b: torch.nn.functional.linear(a, w, b if given else None), *data(2), torch.randn(3)
+    )
+
+    assert len(found(pattern, graph)) == count
+
+
+def test_a_default_that_is_written_out_is_a_default() -> None:
+    graph = Graph("by hand")
+    a = graph.add_input("a", F32)
+    graph.insert("aten.add.Tensor", [a, a], {"alpha": 1}, types=F32, operands=["self", "other"])
+
+    assert len(found(add(x, y), graph)) == 1
+    assert len(found(add(x, y, alpha=1), graph)) == 1
+
+
+def test_a_match_knows_what_wildcards_stand_for() -> None:
+    graph = capture(lambda a, b: torch.add(a, b, alpha=2).relu(), *data())
+
+    (match,) = found(relu(add(x, y, alpha=attr("factor"))), graph)
+
+    assert match["x"] is graph.inputs[0]
+    assert match["y"] is graph.inputs[1]
+    assert match["factor"] == 2
+    assert [node.op_type for node in match.nodes] == ["aten.add.Tensor", "aten.relu.default"]
+    with pytest.raises(PassError, match="the pattern has no wildcard 'q'"):
+        match["q"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count"),
+    [
+        pytest.param(relu(var("x", lambda value: value.tensor_type.rank == 2)), 1, id="a value"),
+        pytest.param(relu(var("x", lambda value: value.tensor_type.rank == 3)), 0, id="not a value"),
+        pytest.param(add(x, attr("c", lambda item: item < 0)), 1, id="data"),
+        pytest.param(add(x, attr("c", lambda item: item > 0)), 0, id="not data"),
+        pytest.param(add(relu(x), maybe("c", lambda item: item == -1)), 1, id="any"),
+    ],
+)
+def test_a_predicate_tells(pattern: Any, count: int) -> None:
+    graph = capture(lambda a: a.relu() + -1, *data(1))
+
+    assert len(found(pattern, graph)) == count
+
+
+def test_every_predicate_of_a_wildcard_that_is_there_twice_is_asked() -> None:
+    graph = capture(lambda a: a + a, *data(1))
+
+    assert not found(add(var("x"), var("x", lambda value: False)), graph)
+
+
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        pytest.param(lambda a, b: a * 2 + b.relu(), 1, id="as written"),
+        pytest.param(lambda a, b: b.relu() + a * 2, 1, id="the other way round"),
+        pytest.param(lambda a, b: a * 2 + b, 0, id="one is missing"),
+        pytest.param(lambda a, b: torch.add(b.relu(), a * 2, alpha=3), 0, id="alpha scales the second"),
+    ],
+)
+def test_arguments_that_commute_match_in_either_order(function: Program, count: int) -> None:
+    graph = capture(function, *data())
+
+    assert len(found(commutative(add(mul(x, 2), relu(y), alpha=attr("alpha"))), graph)) == count
+
+
+def test_the_first_order_that_fits_may_be_wrong_for_the_rest() -> None:
+    """``x`` fits both products; which of them it must be, only the subtraction tells."""
+    pattern = aten.sub.Tensor(commutative(add(mul(x, attr("c")), mul(y, attr("d")))), x)
+    graph = capture(lambda a, b: (b * 2 + a * 3) - a, *data())
+
+    (match,) = found(pattern, graph)
+
+    assert match["x"] is graph.inputs[0]
+    assert (match["c"], match["d"]) == (3, 2)
+
+
+def test_orders_are_searched_at_every_depth() -> None:
+    deep = commutative(
+        add(commutative(mul(commutative(mul(x, relu(y))), relu(relu(z)))), aten.neg.default(x))
+    )
+    graph = capture(lambda a, b, c: a.neg() + c.relu().relu() * (b.relu() * a), *data(3))
+
+    (match,) = found(deep, graph)
+
+    assert [match[name] for name in "xyz"] == list(graph.inputs)
+
+
+@pytest.mark.parametrize(
+    ("function", "bound"),
+    [
+        pytest.param(lambda a: a.relu().neg() + 1, "first", id="the first option"),
+        pytest.param(lambda a: a.exp().neg() + 1, "second", id="the second option"),
+        pytest.param(lambda a: a.neg() + 1, "third", id="a wildcard"),
+    ],
+)
+def test_one_of_several_terms_matches(function: Program, bound: str) -> None:
+    options = one_of(relu(var("first")), aten.exp.default(var("second")), var("third"))
+    graph = capture(function, *data(1))
+
+    match = found(add(aten.neg.default(options), 1), graph)[0]
+
+    wanted = {name: graph.inputs[0] if name == bound else None for name in ("first", "second", "third")}
+    assert match.bound == wanted
+
+
+def test_all_options_are_tried_for_what_is_around_them() -> None:
+    pattern = add(aten.neg.default(one_of(relu(x), y)), z, alpha=one_of(2, 1))
+    graph = capture(lambda a, b: a.relu().neg() + b, *data())
+
+    assert [match["y"] is None for match in found(pattern, graph)] == [True, False]
+
+
+def test_a_call_that_is_there_twice_may_be_one_node() -> None:
+    exp = aten.exp.default(x)
+    graph = capture(lambda a: a.exp() / (a.exp() + 1), *data(1))
+    shared_graph = capture(lambda a: (lambda e: e / (e + 1))(a.exp()), *data(1))
+
+    counts = [
+        len(match.nodes)
+        for item in (graph, shared_graph)
+        for match in found(aten.div.Tensor(exp, add(exp, 1)), item)
+    ]
+
+    assert counts == [4, 3]
+
+
+def test_nodes_of_a_match_stand_behind_those_they_read() -> None:
+    exp = aten.exp.default(x)
+    graph = capture(lambda a: (lambda e: e / (e + 1))(a.exp()), *data(1))
+
+    (match,) = found(aten.div.Tensor(exp, add(exp, 1)), graph)
+
+    assert match.nodes == graph.nodes
+
+
+def test_an_op_without_schema_has_values_by_position_and_data_by_name() -> None:
+    graph = Graph("by hand")
+    a, b = graph.add_input("a", F32), graph.add_input("b", F32)
+    graph.insert("mylib.scaled", [a, b], {"scale": 2.0}, types=F32)
+
+    assert len(found(op("mylib.scaled")(x, y, scale=2), graph)) == 1
+    assert len(found(op("mylib.scaled")(x, y, ...), graph)) == 1
+    assert not found(op("mylib.scaled")(x, y), graph)
+    assert not found(op("mylib.scaled")(x, scale=2), graph)
+
+
+def test_a_node_with_regions_does_not_match() -> None:
+    def branch(p: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        return torch.cond(p.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (a,))
+
+    graph = capture(branch, *data(2))
+
+    assert not found(op("higher_order.cond")(x, ...), graph)
+    assert len(list(graph.nodes_of("higher_order.cond"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(lambda: aten.ad.Tensor(x, y), "there is no operator aten.ad.Tensor", id="unknown"),
+        pytest.param(
+            lambda: op("aten.ad.Tensor"), "there is no operator aten.ad.Tensor", id="unknown by name"
+        ),
+        pytest.param(lambda: aten.add(x, y), "aten.add names no overload of an operator", id="no overload"),
+        pytest.param(lambda: relu(x, y), "aten.relu.default takes 1 arguments, not 2", id="too many"),
+        pytest.param(
+            lambda: relu(x, beta=2), "aten.relu.default has no argument 'beta'", id="unknown argument"
+        ),
+        pytest.param(
+            lambda: op("aten.relu.default")(x, self=y), "gets its argument 'self' twice", id="twice"
+        ),
+        pytest.param(lambda: add(..., x), "... stands behind the positional arguments, once", id="dots"),
+        pytest.param(
+            lambda: commutative(relu(x)), "commutes in two arguments, and has 1 here", id="one argument"
+        ),
+        pytest.param(lambda: Rule("r", x, x), "rule 'r': a pattern is a call of an op", id="no call"),
+        pytest.param(
+            lambda: Rule("r", relu(x), add(x, y)), "the replacement has 'y', the pattern has not", id="wild"
+        ),
+        pytest.param(
+            lambda: Rule("r", add(x, attr("x")), x),
+            "rule 'r': 'x' is a value, and plain data",
+            id="two kinds",
+        ),
+    ],
+)
+def test_a_pattern_that_cannot_be_is_refused_where_it_is_written(make: Any, message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        make()
+
+
+def test_shared_calls_are_known_to_the_match() -> None:
+    graph = capture(lambda a: (a.exp().relu(), a.exp()), *data(1))
+
+    (match,) = found(relu(shared(aten.exp.default(x))), graph)
+
+    assert {node.name for node in match.kept} == {"exp"}

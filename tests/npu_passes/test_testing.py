@@ -1,0 +1,384 @@
+"""The conformance test accepts passes that keep their promises, and says of others which one they break."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from npu_ir import Graph, OpNode, Provenance, TensorType, extract_ir
+from npu_passes import EXACT, Checked, Numerics, Pass, PassError, within
+from npu_passes.testing import check_pass
+
+
+def graph_of(function: Any, *args: torch.Tensor, name: str = "net") -> Graph:
+    class Net(torch.nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> Any:
+            return function(*inputs)
+
+    return extract_ir(Net(), args or (torch.ones(2, 3), torch.ones(2, 3)), name=name)
+
+
+def relu_of_sum(name: str = "net") -> Graph:
+    return graph_of(lambda x, y: torch.relu(x + y) * 2, name=name)
+
+
+def pairs(graph: Graph) -> list[tuple[OpNode, OpNode]]:
+    found = []
+    for relu in graph.nodes_of("aten.relu.default"):
+        producer = relu.inputs[0].producer
+        if producer is not None and producer.op_type == "aten.add.Tensor":
+            found.append((producer, relu))
+    return found
+
+
+class ClampSums(Pass):
+    """Turn ``relu(x + y)`` into ``clamp_min(x + y, 0)`` by way of two nodes that become two."""
+
+    name = "clamp-sums"
+    bound: float = 0.0
+    words: tuple[str, ...] = ()
+
+    def run(self, graph: Graph) -> bool:
+        found = pairs(graph)
+        for add, relu in found:
+            with self.rewrite(graph, "clamp", add, relu) as edit:
+                total = edit.call("aten.add.Tensor", *add.inputs)
+                edit.replace(relu.outputs[0], edit.call("aten.clamp_min.default", total, self.bound))
+        return bool(found)
+
+
+def test_a_pass_that_keeps_its_promises_is_accepted() -> None:
+    graphs = [relu_of_sum("first"), graph_of(lambda x, y: x * y, name="second")]
+
+    assert check_pass(ClampSums, graphs) == 1
+    assert check_pass(ClampSums(words=("a b", "true")), relu_of_sum()) == 1
+
+
+def test_the_graph_that_is_checked_stays_as_it_is() -> None:
+    graph = relu_of_sum()
+    text, edits = str(graph), graph.edits
+
+    check_pass(ClampSums, graph)
+
+    assert (str(graph), graph.edits) == (text, edits)
+
+
+def test_a_pass_is_checked_on_the_data_that_is_given() -> None:
+    graph = relu_of_sum()
+    negative, positive = -torch.ones(2, 3), torch.ones(2, 3)
+
+    assert check_pass(ClampSums(bound=0.5), graph, data=Checked(calls=[((positive, positive), {})])) == 1
+    with pytest.raises(PassError, match=r"clamp-sums\{bound=0.5\} changed what the graph computes: result "):
+        check_pass(ClampSums(bound=0.5), graph, data=Checked(calls=[((negative, positive), {})]))
+
+
+def test_a_pass_is_checked_on_the_weights_that_are_given() -> None:
+    model = torch.nn.Linear(3, 3)
+    graph = extract_ir(torch.nn.Sequential(model, torch.nn.ReLU()), (torch.ones(1, 3),))
+    zeros = {f"0.{name}": torch.zeros_like(value) for name, value in model.state_dict().items()}
+
+    class DropRelu(Pass):
+        name = "drop-relu"
+
+        def run(self, graph: Graph) -> bool:
+            found = list(graph.nodes_of("aten.relu.default"))
+            for relu in found:
+                with self.rewrite(graph, "drop", relu) as edit:
+                    edit.replace(relu.outputs[0], relu.inputs[0])
+            return bool(found)
+
+    assert check_pass(DropRelu, graph, weights=zeros) == 1
+    with pytest.raises(PassError, match="drop-relu changed what the graph computes"):
+        check_pass(DropRelu, graph, weights={"0.weight": torch.eye(3), "0.bias": -torch.ones(3)})
+
+
+def test_rewrites_that_make_nothing_record_nothing() -> None:
+    class ClampAndDropPairs(ClampSums):
+        """Also drop pairs of negations."""
+
+        name = "clamp-and-drop-pairs"
+
+        def run(self, graph: Graph) -> bool:
+            edited = super().run(graph)
+            for outer in list(graph.nodes_of("aten.neg.default")):
+                inner = outer.inputs[0].producer
+                if inner is not None and inner.op_type == outer.op_type:
+                    with self.rewrite(graph, "negations", inner, outer) as edit:
+                        edit.replace(outer.outputs[0], inner.inputs[0])
+                    edited = True
+            return edited
+
+    graph = graph_of(lambda x, y: torch.relu(x + y) - torch.neg(torch.neg(x * y)))
+
+    assert check_pass(ClampAndDropPairs, graph) == 1
+
+
+def test_a_pass_that_is_not_idempotent_may_say_so() -> None:
+    class Grow(Pass):
+        name = "grow"
+        is_idempotent = False
+
+        def run(self, graph: Graph) -> bool:
+            (last,) = list(graph.nodes)[-1:]
+            graph.insert(
+                last.op_type, last.inputs, last.attrs, types=last.outputs[0].type, provenance=last.provenance
+            )
+            return True
+
+    assert check_pass(Grow, graph_of(lambda x, y: torch.relu(x))) == 1
+
+
+class Broken(Pass):
+    """Breaks a promise; each of its subclasses another one."""
+
+    name = "broken"
+
+
+class SaysNothing(Broken):
+    def run(self, graph: Graph) -> bool:
+        ClampSums().run(graph)
+        return False
+
+
+class SaysTooMuch(Broken):
+    def run(self, graph: Graph) -> bool:
+        return True
+
+
+class EditsAndTakesBack(Broken):
+    def run(self, graph: Graph) -> bool:
+        (node, *_) = graph.nodes
+        name = node.outputs[0].name
+        graph.rename(node.outputs[0], "another")
+        graph.rename(node.outputs[0], name)
+        return True
+
+
+class EditsBehindTheGraph(Broken):
+    def run(self, graph: Graph) -> bool:
+        (node, *_) = graph.nodes
+        node._attrs["alpha"] = 3
+        return True
+
+
+class LeavesAWrongGraph(Broken):
+    def run(self, graph: Graph) -> bool:
+        if not pairs(graph):
+            return False
+        ((_, relu),) = pairs(graph)
+        made = graph.insert("aten.add.Tensor", [], {}, types=relu.outputs[0].type, before=relu)
+        graph.replace_all_uses(relu.outputs[0], made.outputs[0])
+        return True
+
+
+class LeavesAGraphThatCannotRun(Broken):
+    def run(self, graph: Graph) -> bool:
+        ((_, relu),) = pairs(graph)
+        with self.rewrite(graph, "lose", relu) as edit:
+            edit.replace(relu.outputs[0], edit.call("no.such.op", relu.inputs[0], type=relu.outputs[0].type))
+        return True
+
+
+class ChangesValues(Broken):
+    numerics: ClassVar[Numerics] = within(1e-4)
+
+    def run(self, graph: Graph) -> bool:
+        found = pairs(graph)
+        for _, relu in found:
+            with self.rewrite(graph, "shift", relu) as edit:
+                edit.replace(relu.outputs[0], edit.call("aten.clamp_min.default", relu.inputs[0], 0.5))
+        return bool(found)
+
+
+class IsNeverDone(Broken):
+    def run(self, graph: Graph) -> bool:
+        (last,) = list(graph.nodes)[-1:]
+        graph.insert(
+            last.op_type, last.inputs, last.attrs, types=last.outputs[0].type, provenance=last.provenance
+        )
+        return True
+
+
+class ForgetsWhereNodesAreFrom(Broken):
+    def run(self, graph: Graph) -> bool:
+        found = pairs(graph)
+        for _, relu in found:
+            made = graph.insert(
+                "aten.clamp_min.default",
+                relu.inputs,
+                {"min": 0},
+                types=relu.outputs[0].type,
+                operands=["self"],
+                before=relu,
+            )
+            graph.replace_all_uses(relu.outputs[0], made.outputs[0])
+            graph.erase(relu)
+        return bool(found)
+
+
+class ForgetsWhatWasFused(Broken):
+    def run(self, graph: Graph) -> bool:
+        found = pairs(graph)
+        for add, relu in found:
+            with self.rewrite(graph, "clamp", add, relu):
+                place = Provenance(source=relu.provenance.source)
+                options: Any = {"before": relu, "provenance": place, "operands": ["self"]}
+                total = graph.insert(
+                    "aten.add.Tensor",
+                    add.inputs,
+                    types=add.outputs[0].type,
+                    before=relu,
+                    provenance=place,
+                    operands=["self", "other"],
+                )
+                made = graph.insert(
+                    "aten.clamp_min.default", total.outputs, {"min": 0}, types=relu.outputs[0].type, **options
+                )
+                graph.replace_all_uses(relu.outputs[0], made.outputs[0])
+        return bool(found)
+
+
+class WritesIntoConstants(Broken):
+    numerics: ClassVar[Numerics] = EXACT
+
+    def run(self, graph: Graph) -> bool:
+        for value in graph.constants.values():
+            assert value.argument is not None
+            assert value.argument.data is not None
+            value.argument.data.mul_(-1)
+        return False
+
+
+class HidesAnOption(Broken):
+    factor: int = 1
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return 0
+
+    def run(self, graph: Graph) -> bool:
+        return False
+
+
+class Raises(Broken):
+    def run(self, graph: Graph) -> bool:
+        raise KeyError("lost")
+
+
+class NeedsWhatIsNotThere(Broken):
+    def requires(self, graph: Graph) -> str | None:
+        return "the graph has no loops"
+
+    def run(self, graph: Graph) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        pytest.param(
+            SaysNothing,
+            "broken returned False, but the graph is another\n  at: graph 'net'\n  fix: run",
+            id="False",
+        ),
+        pytest.param(SaysTooMuch, "broken returned True, but the graph is the same\n", id="True"),
+        pytest.param(
+            EditsAndTakesBack, "broken edits the graph to what it was before\n", id="edits without change"
+        ),
+        pytest.param(
+            EditsBehindTheGraph,
+            "broken edits the graph by other means than the graph's methods\n",
+            id="hidden edit",
+        ),
+        pytest.param(LeavesAWrongGraph, "broken broke graph 'net': .*aten.add.Tensor", id="wrong graph"),
+        pytest.param(
+            LeavesAGraphThatCannotRun,
+            "broken leaves a graph that cannot be run: there is no operator no.such.op\n",
+            id="cannot run",
+        ),
+        pytest.param(
+            ChangesValues,
+            "broken changed what the graph computes: result differs by .*\n  at: graph 'net'\n"
+            "  fix: its numerics are within 0.0001: npu_passes.within",
+            id="values",
+        ),
+        pytest.param(
+            IsNeverDone,
+            "broken changes the graph in a second run, too\n.*\n  fix: do all of it in one",
+            id="idempotent",
+        ),
+        pytest.param(
+            ForgetsWhereNodesAreFrom,
+            "broken does not say where node 'clamp_min' is from\n.*\n  fix: make it with edit.call",
+            id="provenance",
+        ),
+        pytest.param(
+            ForgetsWhatWasFused,
+            r"broken does not record that node 'add' was fused \(rewrite 'clamp'\)\n",
+            id="fused names",
+        ),
+        pytest.param(HidesAnOption, "HidesAnOption.* is not what its text form says: broken\n", id="options"),
+        pytest.param(Raises, "broken failed: KeyError: 'lost'\n  at: graph 'net'", id="raises"),
+        pytest.param(
+            NeedsWhatIsNotThere, "broken requires what does not hold: the graph has no loops\n", id="requires"
+        ),
+    ],
+)
+def test_a_pass_that_breaks_a_promise_is_refused(item: type[Pass], message: str) -> None:
+    with pytest.raises(PassError, match=message):
+        check_pass(item, relu_of_sum())
+
+
+def test_a_pass_that_writes_into_data_is_refused() -> None:
+    graph = graph_of(lambda x, y: x + torch.tensor([1.0, 2.0, 3.0]))
+    assert graph.constants
+
+    with pytest.raises(PassError, match="broken edits the graph by other means than the graph's methods"):
+        check_pass(WritesIntoConstants, graph)
+
+
+def test_a_pass_that_edits_the_graph_of_the_caller_is_refused() -> None:
+    given = relu_of_sum()
+
+    class EditsAnotherGraph(Broken):
+        def run(self, graph: Graph) -> bool:
+            given.rename(given.inputs[0], f"another_{given.edits}")
+            return False
+
+    with pytest.raises(
+        PassError, match="broken changed the graph of the caller\n.*\n  fix: edit nothing but"
+    ):
+        check_pass(EditsAnotherGraph, given)
+
+
+def test_a_pass_is_run_by_a_manager_too() -> None:
+    given, runs = relu_of_sum(), []
+
+    class EditsAnotherGraphLater(Broken):
+        def run(self, graph: Graph) -> bool:
+            runs.append(graph)
+            if len(runs) == 3:  # behind the first and the second run that the check makes itself
+                given.rename(given.inputs[0], "another")
+            return False
+
+    with pytest.raises(PassError, match="broken changed the graph of the caller"):
+        check_pass(EditsAnotherGraphLater, given)
+
+
+def test_a_check_of_nothing_is_refused() -> None:
+    with pytest.raises(PassError, match="clamp-sums is checked on no graph\n  fix: give at least one"):
+        check_pass(ClampSums, [])
+
+
+def test_a_graph_that_cannot_be_run_is_no_fault_of_the_pass() -> None:
+    graph = Graph("by_hand")
+    x = graph.add_input("x", TensorType((2,), torch.float32))
+    node = graph.insert("no.such.op", [x], types=x.type)
+    graph.set_outputs(node.outputs[0])
+
+    with pytest.raises(PassError, match="the graph cannot be checked, for it fails before any pass"):
+        check_pass(ClampSums, graph)
