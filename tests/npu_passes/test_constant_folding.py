@@ -96,6 +96,15 @@ def test_outputs_that_nothing_reads_are_not_kept() -> None:
     assert len(fold(Call(function), X).graph.constants) == 1
 
 
+def test_what_nothing_reads_is_left_to_others() -> None:
+    graph = Graph("dead")
+    x, table = graph.add_input("x", TensorType((4,), F32)), graph.add_constant("table", torch.randn(4))
+    graph.insert("aten.exp.default", [table], types=x.type)
+    graph.set_outputs(x)
+
+    assert PassManager([ConstantFolding]).run(graph).graph == graph
+
+
 def test_a_constant_without_dimensions_is_folded() -> None:
     result = fold(Call(lambda self, x: x * torch.tensor(3.0).sqrt()), X)
 

@@ -83,7 +83,10 @@ def test_random_numbers_and_assertions_stay() -> None:
         }
         """
 
-    assert names(cleaned(text).graph) == ["r", "_assert_scalar"]
+    result = cleaned(text)
+
+    assert names(result.graph) == ["r", "_assert_scalar"]
+    assert [item.nodes for item in result.journal.rewrites] == [("off",)]
 
 
 def test_unread_constants_go_and_the_rest_of_the_signature_stays() -> None:

@@ -199,6 +199,7 @@ NEUTRAL = [
     ("mul.Tensor", "self=%x, other=%c", "f32[3] = [1.0, 1.0, 2.0]", False),
     ("mul.Tensor", "self=%x, other=%c", "f32[] = [nan]", False),
     ("sub.Tensor", "self=%c, other=%x", "f32[] = [0.0]", False),
+    ("add.Tensor", "self=%c, other=%x) {alpha=2}", "f32[] = [0.0]", False),
     ("div.Tensor", "self=%c, other=%x", "f32[] = [1.0]", False),
 ]
 
@@ -207,7 +208,12 @@ NEUTRAL = [
 def test_a_constant_of_zeros_or_ones_is_seen(
     op: str, operands: str, constant: str, *, expected: bool
 ) -> None:
-    result = run(of_node(f"%out: f32[2, 3] = aten.{op}({operands})", constant=f"const %c: {constant}"))
+    result = run(
+        of_node(
+            f"%out: f32[2, 3] = aten.{op}({operands}{'' if '}' in operands else ')'}",
+            constant=f"const %c: {constant}",
+        )
+    )
 
     assert is_gone(result) is expected
     assert reasons(result) == []
@@ -399,6 +405,46 @@ def test_what_is_the_input_in_the_model_becomes_the_input(function: Any) -> None
     assert memory(function(x)) == memory(x)
     assert result.graph.outputs == result.graph.inputs
     assert reasons(result) == []
+
+
+def test_one_of_two_copies_that_are_results_stays() -> None:
+    x = torch.randn(2, 3)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.neg()
+        return y + 0, y * 1
+
+    result = run(extract_ir(Function(function), (x,)))
+
+    found = execute_ir(result.graph, (x,))
+    assert memory(found[0]) != memory(found[1])
+    assert len(result.graph) == 2
+    assert reasons(result) == ["it is a result of the graph, and would share the memory of another, %neg"]
+
+
+def test_a_copy_of_what_the_prologue_computes_stays_a_result_of_its_own() -> None:
+    graph = parse_ir(
+        """
+        graph g {
+          param %w: f32[2]
+
+          prologue {
+            %p: f32[2] = aten.sin.default(self=%w)
+          }
+          %out: f32[2] = aten.clone.default(self=%p)
+
+          return %out
+        }
+        """
+    )
+
+    assert reasons(run(graph)) == ["it is a result of the graph, and would share the memory of %p"]
+
+
+def test_a_square_matrix_that_is_turned_and_laid_out_anew_stays() -> None:
+    graph = extract_ir(Function(lambda x: x.sin().t().contiguous().cos()), (torch.randn(3, 3),))
+
+    assert len(run(graph).graph) == len(graph)
 
 
 def memory(tensor: Tensor) -> int:

@@ -192,6 +192,21 @@ def test_a_key_that_is_never_turned_is_turned() -> None:
     assert node.inputs[1].producer.op_type == "aten.transpose.int"
 
 
+@pytest.mark.parametrize(
+    ("turn", "shape"),
+    [
+        pytest.param(lambda k: k.transpose(1, 2), (2, 8, 3, 5), id="transpose"),
+        pytest.param(lambda k: k.permute(0, 2, 3, 1), (2, 5, 3, 8), id="permute"),
+    ],
+)
+def test_a_key_that_is_turned_in_other_axes_is_turned_once_more(turn: Any, shape: tuple[int, ...]) -> None:
+    q, _, v = qkv()
+
+    node = sdpa_of(fused(lambda q, k, v: (q @ turn(k)).softmax(-1) @ v, q, torch.randn(shape), v))
+
+    assert dict(node.inputs[1].producer.attrs) == {"dim0": -2, "dim1": -1}
+
+
 def test_a_scale_that_others_read_stays_outside() -> None:
     def function(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         scaled = q * 0.5

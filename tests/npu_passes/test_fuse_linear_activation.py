@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from npu_ir import Graph, execute_ir, extract_ir, save_ir
 from npu_passes import PassError, PassManager
 from npu_passes.fused_ops import ACTIVATIONS, LINEAR_ACTIVATION
+from npu_passes.library.decompose import Decompose
 from npu_passes.library.fuse_linear_activation import FuseLinearActivation
 from npu_passes.testing import check_pass
 from tests.npu_passes.pattern_cases import op_types, reasons
@@ -204,6 +205,24 @@ def test_a_fused_op_is_differentiated(name: str) -> None:
     assert torch.autograd.gradcheck(
         lambda a, b: torch.ops.npu.linear_activation(a, b, None, name), (x, weight)
     )
+
+
+def test_decompose_takes_it_apart_again() -> None:
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU())
+    x = torch.randn(3, 8)
+
+    graph = PassManager([FuseLinearActivation, Decompose], max_rounds=1).run(extract_ir(model, (x,))).graph
+
+    assert op_types(graph) == ["permute.default", "addmm.default", "relu.default"]
+    assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
+
+
+def test_floating_point_operations_are_counted() -> None:
+    graph = extract_ir(nn.Sequential(nn.Linear(8, 6), nn.ReLU()), (torch.randn(3, 8),))
+
+    result = fused(graph)
+
+    assert result.after.flops == result.before.flops == 2 * 3 * 8 * 6
 
 
 def test_a_fused_graph_runs_in_a_new_process(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def bake(
     baked = graph.clone()
     tensors = _without_prologue(baked, {value.name: item for value, item in computed.items()})
     for value in baked.arguments:
-        if not _is_input(value) and not value.uses and value not in baked.updates:
+        if not _is_input(value) and not value.use_count and value not in baked.updates:
             baked.erase_argument(value)
     left = {value.name for value in baked.arguments if not _is_input(value)}
     for value, tensor in bound.items():

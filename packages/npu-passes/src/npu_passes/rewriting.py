@@ -135,7 +135,7 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
     try:
         yield edit
         for node in reversed(nodes):
-            if not node.is_erased and is_pure(node) and not any(value.use_count for value in node.outputs):
+            if not node.is_erased and not any(value.use_count for value in node.outputs) and is_pure(node):
                 graph.erase(node)
     except RewriteLimitReachedError:
         raise

@@ -77,19 +77,15 @@ class ConstantFolding(Pass):
         with self.rewrite(graph, "constant", node) as edit:
             made = []
             for value, result in zip(node.outputs, results, strict=True):
-                if value.uses:
-                    made.append(
-                        (
-                            graph.add_constant(names.take(value.name), result, type=value.tensor_type),
-                            value.name,
-                        )
-                    )
-                    edit.replace(value, made[-1][0])
+                if value.use_count:
+                    constant = graph.add_constant(names.take(value.name), result, type=value.tensor_type)
+                    edit.replace(value, constant)
+                    made.append((constant, value.name))
             edit.erase(node)
             for constant, name in made:
                 graph.rename(constant, name)
             for value in inputs:
-                if not value.uses:
+                if not value.use_count:
                     graph.erase_argument(value)
 
     def _is_too_large(self, graph: Graph, node: OpNode, inputs: Sequence[Value]) -> bool:
@@ -204,23 +200,19 @@ def _bytes(value: Value) -> int:
 
 
 def _candidates(graph: Graph) -> dict[OpNode, None]:
-    """Return the nodes of the body that depend on weights only, and are read."""
+    """Return the nodes of the body that depend on weights only."""
     found: dict[OpNode, None] = {}
     for node in graph.body:
-        if (
-            all(_is_known(graph, value, found) for value in node.inputs)
-            and any(value.uses for value in node.outputs)
-            and _is_repeatable(node)
-        ):
+        if all(_is_known(graph, value, found) for value in node.inputs) and _is_repeatable(node):
             found[node] = None
     return found
 
 
 def _is_repeatable(node: OpNode) -> bool:
-    """Whether ``node`` may run at another time, and gives the same."""
+    """Whether ``node`` is read, may run at another time, and gives the same then."""
     if node.regions or node.op_type in _UNDEFINED or any(value.type.symbols for value in node.outputs):
         return False
-    return is_pure(node)
+    return any(value.use_count for value in node.outputs) and is_pure(node)
 
 
 def _is_known(graph: Graph, value: Value, movable: Container[OpNode]) -> bool:

@@ -102,7 +102,7 @@ def _norm_problems(graph: Graph, op: ChannelOp, node: OpNode, norm: dict[str, An
         yield "it is in training mode"
     if op.axis != _AXIS:
         yield f"it normalizes axis {_AXIS}, and the output channels are axis {op.axis}"
-    if any(value.uses for value in node.outputs[1:]):
+    if any(value.use_count for value in node.outputs[1:]):
         yield "its statistics are read"
     for value in filter(None, (*statistics, norm["weight"], norm["bias"])):
         if value.tensor_type.shape != (op.channels,):

@@ -50,7 +50,7 @@ class Decompose(Pass):
         return changed
 
     def _is_wanted(self, node: OpNode) -> bool:
-        if not node.op_type.startswith("aten.") or node.op_type in self.keep:
+        if not node.op_type.startswith(("aten.", "npu.")) or node.op_type in self.keep:
             return False
         return node.op_type in self.ops if self.ops else not _torch.is_core(find_op(node.op_type))
 

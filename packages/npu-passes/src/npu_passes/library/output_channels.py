@@ -24,8 +24,8 @@ CONVOLUTIONS = (
 )
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
-# A value of size 1 or of the number of channels, in float64, which then is the dtype of what is computed with it; or
-# a number.
+# A float64 value of size 1 or of the number of channels, or a number. What is computed with such a value is float64,
+# too, whatever the dtype of the other operand.
 Term: TypeAlias = "Value | float"
 
 
@@ -67,9 +67,9 @@ class Affine:
     """``scale * (y - center) + shift``, for each output channel of ``y``; None stands for 1, 0 and 0.
 
     Attributes:
-        scale: Factor.
-        center: In float64, as all values are but for ``shift`` where there is another.
-        shift: Summand.
+        scale: The factor.
+        center: What is taken off before.
+        shift: What is added behind; of any dtype where ``scale`` or ``center`` is a value.
     """
 
     scale: Term | None = None
@@ -104,7 +104,7 @@ def channel_op(value: Value) -> ChannelOp | None:
 
 def fold_problems(graph: Graph, op: ChannelOp, reader: Value) -> Iterator[str]:
     """Yield why ``op`` cannot absorb the node behind it, which computes ``reader``: single use, dtypes, weights."""
-    if len(op.output.uses) != 1:
+    if op.output.use_count != 1:
         yield "the output of the convolution is used elsewhere"
     if op.type.dtype not in _DTYPES:
         yield f"the convolution computes {op.type}, which is not real floating point"

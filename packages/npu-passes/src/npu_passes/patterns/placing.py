@@ -49,7 +49,7 @@ class Placing:
         placed = in_strides_of(edit, new, old)
         made = [self._graph.node(name) for name in edit.made]
         if self._may_share(placed, made) and self._shares(made, old, placed):
-            placed = edit.call("aten.clone.default", placed, type=placed.type)
+            placed = in_strides_of(edit, edit.call("aten.clone.default", placed), old)
         edit.replace(old, placed)
 
     def _may_share(self, new: Value, made: list[OpNode]) -> bool:

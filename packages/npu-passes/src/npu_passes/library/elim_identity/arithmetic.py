@@ -48,7 +48,7 @@ class Arithmetic:
 
     def __init__(self, *, signed_zeros: bool) -> None:
         self._signed_zeros = signed_zeros
-        self._contents: dict[Value, torch.Tensor | None] = {}
+        self._equal: dict[tuple[Value, int], bool] = {}
 
     def look_at(self, node: OpNode) -> Finding | Refused | None:
         """Return the operand that a node returns unchanged."""
@@ -86,9 +86,7 @@ class Arithmetic:
         """Whether a sum with zero makes 0.0 of -0.0: it does not where -0.0 is added, or 0.0 taken off."""
         if not (kept.tensor_type.dtype.is_floating_point or kept.tensor_type.dtype.is_complex):
             return False
-        content = (
-            self._content(zero) if isinstance(zero, Value) else torch.tensor(zero, dtype=torch.complex128)
-        )
+        content = _content(zero) if isinstance(zero, Value) else torch.tensor(zero, dtype=torch.complex128)
         if content is None or kept.tensor_type.dtype.is_complex:
             return True
         factor = float(alpha) if node.op_type.startswith("aten.add.") else -float(alpha)
@@ -98,19 +96,18 @@ class Arithmetic:
         """Whether an operand is a number, or a constant all of whose elements are."""
         if not isinstance(item, Value):
             return _is_number(item) and item == number
-        content = self._content(item)
-        return content is not None and bool((content == number).all())
+        if (item, number) not in self._equal:
+            content = _content(item)
+            self._equal[item, number] = content is not None and bool((content == number).all())
+        return self._equal[item, number]
 
-    def _content(self, value: Value) -> torch.Tensor | None:
-        """Return the content of a constant that is not large."""
-        if value not in self._contents:
-            data = value.argument.data if _is_constant(value) and value.argument is not None else None
-            if data is not None and data.numel() <= _LARGEST:
-                data = data.float() if data.is_floating_point() and data.itemsize == 1 else data
-            else:
-                data = None
-            self._contents[value] = data
-        return self._contents[value]
+
+def _content(value: Value) -> torch.Tensor | None:
+    """Return the content of a constant that is not large."""
+    data = value.argument.data if _is_constant(value) and value.argument is not None else None
+    if data is None or data.numel() > _LARGEST:
+        return None
+    return data.float() if data.is_floating_point() and data.itemsize == 1 else data
 
 
 def _is_constant(value: Value) -> bool:
