@@ -100,7 +100,7 @@ def count_symbols_apart(region: Graph) -> None:
 
 
 def forget_operands(graph: Graph) -> None:
-    graph.node("add").operands = ("self",)
+    graph.node("add")._operands = ("self",)
 
 
 BROKEN = {
@@ -162,7 +162,7 @@ BROKEN = {
         (in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))), "the region 'body' of node 'loop' has parameters, buffers or updates"),
     ],
     "prologue": [
-        (lambda g: setattr(g.node("half"), "op_type", "custom"), "node 'half' is in the prologue, but custom is not known to compute the same each time, and nothing else"),
+        (lambda g: setattr(g.node("half"), "_op_type", "custom"), "node 'half' is in the prologue, but custom is not known to compute the same each time, and nothing else"),
         (lambda g: setattr(g.node("half"), "_in_prologue", False), "node 'third' is in the prologue, but stands behind 'half' of the body"),
         (lambda g: setattr(g.node("half"), "_in_prologue", False), "node 'third' is in the prologue, but %half is computed by node 'half' of the body"),
         (lambda g: setattr(g.node("half"), "_inputs", (g.value("x"),)), "node 'half' is in the prologue, but %x is an input of the call"),
@@ -183,9 +183,9 @@ BROKEN = {
     ],
     "schemas": [
         (set_attr("add", "beta", 1), "node 'add': aten.add.Tensor has no argument 'beta'"),
-        (lambda g: setattr(g.node("add"), "operands", ("self", "self")), "node 'add': aten.add.Tensor needs its argument 'other'"),
+        (lambda g: setattr(g.node("add"), "_operands", ("self", "self")), "node 'add': aten.add.Tensor needs its argument 'other'"),
         (set_attr("cat", "_tensor_list_sizes", [1]), "node 'cat': aten.cat.default leaves 1 of 2 inputs unused"),
-        (lambda g: setattr(g.node("add"), "op_type", "aten.add_.Tensor"), "node 'add': aten.add_.Tensor changes a tensor in place"),
+        (lambda g: setattr(g.node("add"), "_op_type", "aten.add_.Tensor"), "node 'add': aten.add_.Tensor changes a tensor in place"),
     ],
     "signature": [
         (lambda g: setattr(g, "_call", (LEAF_STRUCTURE, (g.value("x"),))), "the call: a call is a tuple of two"),

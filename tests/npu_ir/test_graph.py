@@ -851,8 +851,8 @@ def edited(edit: Callable[[Graph], Any]) -> Graph:
         pytest.param(lambda g: g.set_update(g.value("s"), None), id="no_update"),
         pytest.param(lambda g: g.set_call([], {"x": g.value("x")}), id="call"),
         pytest.param(lambda g: g.value("c").argument.data.__setitem__(0, -0.0), id="data_sign"),
-        pytest.param(lambda g: setattr(g.node("add"), "operands", ("other", "self")), id="operands"),
-        pytest.param(lambda g: setattr(g.node("add"), "op_type", "aten.sub.Tensor"), id="op_type"),
+        pytest.param(lambda g: setattr(g.node("add"), "_operands", ("other", "self")), id="operands"),
+        pytest.param(lambda g: setattr(g.node("add"), "_op_type", "aten.sub.Tensor"), id="op_type"),
     ],
 )
 def test_graphs_that_differ_are_not_equal(edit: Callable[[Graph], Any]) -> None:

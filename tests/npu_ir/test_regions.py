@@ -306,7 +306,7 @@ def test_a_symbol_that_means_something_else_around_a_region_is_refused() -> None
 
 def test_a_known_op_with_regions_says_what_fills_its_arguments() -> None:
     graph = branching()
-    graph.node("cond").operands = None
+    graph.node("cond")._operands = None
 
     with pytest.raises(
         GraphError, match="node 'cond': a node with regions says of each input which argument it fills"
@@ -341,7 +341,7 @@ def test_a_region_that_is_missing_is_refused() -> None:
 
 def test_a_broken_rule_in_a_region_names_the_region() -> None:
     graph = branching()
-    graph.node("cond").regions["false_fn"].node("abs").op_type = "aten.abs_.default"
+    graph.node("cond").regions["false_fn"].node("abs")._op_type = "aten.abs_.default"
 
     with pytest.raises(
         GraphError,
@@ -460,7 +460,7 @@ def regions_of(document: Any) -> Any:
         pytest.param(lambda d: regions_of(d)["true_fn"].update(more=1), r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more", id="unknown_key"),
         pytest.param(lambda d: regions_of(d)["true_fn"].update(name=1), r"expected a string[\s\S]*regions.true_fn.name", id="name"),
         pytest.param(lambda d: regions_of(d)["true_fn"]["nodes"][0].update(inputs=["x"]), r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]", id="value_from_around"),
-        pytest.param(lambda d: d.update(results={"value": "neg"}), "", id="value_from_inside"),
+        pytest.param(lambda d: d.update(results={"value": "neg"}), "no value 'neg' here", id="value_from_inside"),
         pytest.param(lambda d: regions_of(d).pop("false_fn"), "needs its argument 'false_fn'", id="missing"),
         pytest.param(lambda d: regions_of(d)["true_fn"]["arguments"][0].update(kind="param"), "has parameters, buffers or updates", id="parameter"),
         pytest.param(lambda d: regions_of(d)["true_fn"]["arguments"][0].update(type=["f32", ["s"]]), "no symbol s is declared", id="symbol"),

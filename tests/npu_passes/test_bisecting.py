@@ -99,6 +99,20 @@ def test_a_graph_that_cannot_be_run_cannot_be_bisected(wide: Graph) -> None:
         bisect(wide, [ReluToGelu], data=Checked(calls=[((), {})]))
 
 
+def test_a_pass_that_is_not_deterministic_cannot_be_bisected(wide: Graph) -> None:
+    class Moody(ReluToClamp):
+        """Be wrong in the first run only."""
+
+        name = "moody"
+
+        def run(self, graph: Graph) -> bool:
+            object.__setattr__(self, "wrong", "r13" if self.wrong == "never" else "no more")
+            return super().run(graph)
+
+    with pytest.raises(PassError, match="cannot be bisected: it makes other rewrites each time it runs"):
+        bisect(wide, [Moody])
+
+
 def test_the_graph_that_is_bisected_stays(wide: Graph) -> None:
     bisect(wide, [ReluToGelu])
 

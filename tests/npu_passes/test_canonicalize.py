@@ -180,6 +180,31 @@ def outcome(op: Any, x: Tensor, number: Any, kwargs: dict[str, Any]) -> Tensor |
         return None
 
 
+def test_a_sparse_matrix_keeps_its_op() -> None:
+    graph = canonical(of_node("%out: f32[3, 2]@sparse_coo = aten.t.default(self=%x)", "f32[2, 3]@sparse_coo"))
+
+    assert made_of(graph) == "t.default {}"
+
+
+def test_defaults_tell_the_arguments_of_a_node_that_does_not_record_them() -> None:
+    graph = parse_ir(
+        """
+        graph g {
+          input %x: f32[2, 3]
+          param %mean: f32[3]
+          param %var: f32[3]
+
+          %y: f32[2, 3] = aten.instance_norm.default(%x, %mean, %var) {weight=None, bias=None, \
+use_input_stats=False, momentum=0.1, eps=1e-05, cudnn_enabled=True}
+
+          return %y
+        }
+        """.replace("\\\n", "")
+    )
+
+    assert Canonicalize().run(graph) is False
+
+
 # Bookkeeping
 
 

@@ -447,6 +447,17 @@ def test_a_square_matrix_that_is_turned_and_laid_out_anew_stays() -> None:
     assert len(run(graph).graph) == len(graph)
 
 
+def test_different_parts_of_one_type_stay() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.sin()
+        first, second = y.split(1)
+        return y[:1] - y[1:] + first * second
+
+    graph = extract_ir(Function(function), (torch.randn(2, 3),))
+
+    assert len(run(graph).graph) == len(graph)
+
+
 def memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 

@@ -258,6 +258,12 @@ def test_attentions_with_open_sizes_are_fused() -> None:
 SAME = torch.randn(2, 1, 7, 5)
 REFUSALS = [
     pytest.param(
+        lambda q, k, v, m: (q[:, :, :1] @ k.mT + m).softmax(-1) @ v,
+        (SAME,),
+        "its mask %m, f32[2, 1, 7, 5], does not fit scores of f32[2, 3, 1, 5]",
+        id="a mask that makes scores larger",
+    ),
+    pytest.param(
         lambda q, k, v: (q @ k.mT).softmax(-1).to(torch.float16).to(torch.float32) @ v,
         (),
         "'to' rounds to f16",

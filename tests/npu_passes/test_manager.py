@@ -276,7 +276,77 @@ def test_a_graph_that_is_broken_before_is_no_fault_of_a_pass(chain: Graph) -> No
         run(chain, DropAlias)
 
 
+def test_a_pass_that_writes_into_a_constant_is_named(chain: Graph) -> None:
+    class Doubling(Pass):
+        """Double constants in place."""
+
+        name = "doubling"
+
+        def run(self, graph: Graph) -> bool:
+            for value in graph.constants.values():
+                value.argument.data.mul_(2)  # type: ignore[union-attr]
+            return False
+
+    chain.add_constant("c", torch.ones(2))
+
+    with pytest.raises(PassError, match="doubling wrote into the data of a constant"):
+        run(chain, Doubling)
+
+
+def test_what_kind_of_call_a_node_is_cannot_be_changed(chain: Graph) -> None:
+    class Careless(Pass):
+        """Edit behind the graph's back."""
+
+        name = "careless"
+
+        def run(self, graph: Graph) -> bool:
+            graph.node("b").op_type = "aten.neg.default"  # type: ignore[misc]
+            return False
+
+    with pytest.raises(PassError, match="careless failed: AttributeError"):
+        run(chain, Careless)
+
+
+@pytest.mark.parametrize("hook", ["requires", "ensures"])
+def test_a_pass_that_fails_while_it_looks_at_the_graph_is_named(chain: Graph, hook: str) -> None:
+    def look(self: Pass, graph: Graph) -> str | None:
+        raise KeyError("missing")
+
+    fields = {"name": "looking", "__doc__": "Look.", "run": lambda self, graph: False, hook: look}
+
+    with pytest.raises(PassError, match=r"(?s)looking failed: KeyError: 'missing'.*graph 'chain'"):
+        run(chain, type("Looking", (Pass,), fields))
+
+
+def test_what_a_graph_lacks_is_said_in_words(chain: Graph) -> None:
+    fields = {"name": "terse", "__doc__": "x", "run": lambda self, graph: False}
+    fields["requires"] = lambda self, graph: True
+
+    with pytest.raises(PassError, match=r"(?s)terse.requires\(graph\) returned True.*in words, or None"):
+        run(chain, type("Terse", (Pass,), fields))
+
+
 # Checked mode
+
+
+def test_checked_mode_finds_what_was_done_behind_the_graphs_back() -> None:
+    class Sneaky(Pass):
+        """Change a list that an attribute holds."""
+
+        name = "sneaky"
+
+        def run(self, graph: Graph) -> bool:
+            next(graph.nodes_of("aten.sum.dim_IntList")).attrs["dim"][0] = 1
+            return False
+
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sum([0])
+
+    graph = extract_ir(Sum(), (torch.ones(3, 3),))
+
+    with pytest.raises(PassError, match="sneaky changed what graph"):
+        run(graph, Sneaky, checked=Checked())
 
 
 def test_checked_mode_finds_a_pass_that_changes_results(chain: Graph) -> None:

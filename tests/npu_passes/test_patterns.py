@@ -155,6 +155,15 @@ def test_a_function_makes_what_terms_cannot_say() -> None:
     assert [dict(node.attrs) for node in result.graph.nodes] == [{"other": 6}]
 
 
+def test_what_a_function_reads_of_the_match_stays() -> None:
+    def exponential(edit: Edit, match: Match) -> Any:
+        return edit.call("aten.exp.default", match.root.inputs[0])
+
+    result = run(capture(lambda a: a.neg().relu(), *data(1)), Rule("exp", relu(neg(x)), exponential))
+
+    assert op_types(result.graph) == ["neg.default", "exp.default"]
+
+
 def test_a_tuple_takes_the_place_of_all_outputs() -> None:
     def function(a: Tensor) -> tuple[Tensor, ...]:
         return a.split(2, dim=1)

@@ -144,3 +144,11 @@ def test_a_value_of_another_type_cannot_take_the_place(graph: Graph) -> None:
         Scratch().rewrite(graph, "rule", relu) as edit,
     ):
         edit.replace(relu.outputs[0], edit.call("aten.sum.default", graph.value("x")))
+
+
+def test_a_rewrite_is_of_at_least_one_node(graph: Graph) -> None:
+    with (
+        pytest.raises(PassError, match="scratch: the rewrite 'nothing' is of no node"),
+        Scratch().rewrite(graph, "nothing"),
+    ):
+        pass

@@ -30,7 +30,7 @@ def clone(graph: Graph, name: str) -> Graph:
 
     if graph._call is not None:
         copy._call = graph._call[0], tuple(map(moved, graph._call[1]))
-    copy._results = graph._results[0], tuple(map(moved, graph._results[1]))
+    copy._results = graph.results[0], tuple(map(moved, graph.results[1]))
     for index, leaf in enumerate(copy._results[1]):
         if isinstance(leaf, Value):
             leaf._uses[None, index] = None

@@ -217,19 +217,14 @@ class Graph(Signature):
             return
         for node in old.users:
             self._require_readable(node, new)
-        nodes: dict[OpNode, None] = {}
-        for user, slot in old.uses:
+        for user, slot in old._uses:
             new._uses[user, slot] = None
-            if user is not None:
-                nodes[user] = None
-            elif isinstance(slot, Value):
+            if isinstance(slot, Value):
                 self._updates[slot] = new
-        for node in nodes:
-            node._inputs = tuple(new if value is old else value for value in node._inputs)
-            node._binding = None
-        if any(user is None and isinstance(slot, int) for user, slot in old._uses):
-            structure, leaves = self._results
-            self._results = structure, tuple(new if leaf is old else leaf for leaf in leaves)
+            elif user is None:
+                self._put_result(slot, new)
+            else:
+                user._put_input(slot, new)
         old._uses.clear()
         self._edits += 1
 
@@ -246,8 +241,7 @@ class Graph(Signature):
             raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, no input {index}")
         self._require_readable(node, value)
         del node.inputs[index]._uses[node, index]
-        node._inputs = (*node.inputs[:index], value, *node.inputs[index + 1 :])
-        node._binding = None
+        node._put_input(index, value)
         value._uses[node, index] = None
         self._edits += 1
 
@@ -269,7 +263,7 @@ class Graph(Signature):
         for position, value in inputs:
             del value._uses[node, position]
         node._inputs = tuple(value for position, value in inputs if position != index)
-        node.operands = tuple(name for position, name in enumerate(node.operands) if position != index)
+        node._operands = tuple(name for position, name in enumerate(node.operands) if position != index)
         node._attrs = attrs
         node._binding = None
         for position, value in enumerate(node.inputs):

@@ -153,10 +153,7 @@ class OpNode:
     """One call of an op.
 
     Attributes:
-        op_type: The op's full name, such as ``aten.conv2d.default``; any ``torch.ops`` namespace.
-        operands: For each input the argument it fills (``self``), or the place in it (``size[0]``);
-            None when that is not recorded, and the inputs then fill the tensor arguments of the schema
-            in order.
+        outputs: What it produces.
         provenance: Where it came from.
     """
 
@@ -168,10 +165,11 @@ class OpNode:
         "_inputs",
         "_name",
         "_next",
+        "_op_type",
+        "_operands",
+        "_pending_inputs",
         "_previous",
         "_regions",
-        "op_type",
-        "operands",
         "outputs",
         "provenance",
     )
@@ -186,12 +184,13 @@ class OpNode:
         provenance: Provenance,
         regions: dict[str, Graph] | None = None,
     ) -> None:
-        self.op_type = op_type
-        self.operands = operands
+        self._op_type = op_type
+        self._operands = operands
         self.outputs: tuple[Value, ...] = ()
         self.provenance = provenance
         self._name = name
         self._inputs = inputs
+        self._pending_inputs: list[Value] | None = None  # those being edited, one at a time
         self._attrs = attrs
         self._regions = regions or {}
         self._graph: Graph | None = None
@@ -206,9 +205,31 @@ class OpNode:
         return self._name
 
     @property
+    def op_type(self) -> str:
+        """The op's full name, such as ``aten.conv2d.default``; any ``torch.ops`` namespace."""
+        return self._op_type
+
+    @property
+    def operands(self) -> tuple[str, ...] | None:
+        """For each input the argument it fills (``self``), or the place in it (``size[0]``).
+
+        None when that is not recorded: the inputs then fill the tensor arguments of the schema in order.
+        """
+        return self._operands
+
+    @property
     def inputs(self) -> tuple[Value, ...]:
         """The values it reads, flat, in the order of the schema's arguments."""
+        if self._pending_inputs is not None:
+            self._inputs, self._pending_inputs = tuple(self._pending_inputs), None
         return self._inputs
+
+    def _put_input(self, index: int, value: Value) -> None:
+        """Change one input, in constant time: many may change before they are looked at."""
+        if self._pending_inputs is None:
+            self._pending_inputs = list(self._inputs)
+        self._pending_inputs[index] = value
+        self._binding = None
 
     @property
     def attrs(self) -> Mapping[str, Literal]:

@@ -48,19 +48,33 @@ class Prologue:
             run_nodes(nodes, values, self._device, SymbolValues(self._graph.symbols), observe)
         self._own = {_memory(values[value]) for node in nodes for value in node.outputs if value in values}
         self._own -= self._outside | {None}
-        return {value: item for value, item in values.items() if _is_read_by_calls(value)}
+        kept = {value: item for value, item in values.items() if _is_read_by_calls(value)}
+        self._own_sparse = {
+            id(item) for value, item in kept.items() if value.producer is not None and _is_sparse(item)
+        }
+        return kept
 
     def apart(self, items: Sequence[Any]) -> list[Any]:
         """Return results of a call with copies of those in memory that the next call reads again."""
         copies: dict[int | None, torch.UntypedStorage] = {}
-        return [self._apart(item, copies) if _memory(item) in self._own else item for item in items]
+        return [
+            item.clone()
+            if id(item) in self._own_sparse
+            else self._apart(item, copies)
+            if _memory(item) in self._own
+            else item
+            for item in items
+        ]
 
     def _apart(self, item: torch.Tensor, copies: dict[int | None, torch.UntypedStorage]) -> torch.Tensor:
         """Return a copy of a tensor; copies of tensors that share memory share it, too."""
         memory = item.untyped_storage()
         copy = copies.setdefault(_memory(item), memory if _memory(item) in copies else _copy(memory))
         plain = torch.empty(0, dtype=item.dtype, device=item.device)
-        return plain.set_(copy, item.storage_offset(), item.shape, item.stride())
+        plain.set_(copy, item.storage_offset(), item.shape, item.stride())
+        # PyTorch conjugates and negates lazily: the memory holds what it was before.
+        plain = plain.conj() if item.is_conj() else plain
+        return plain.neg() if item.is_neg() else plain
 
 
 def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -70,6 +84,10 @@ def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:
 
 def _is_read_by_calls(value: Value) -> bool:
     return any(node is None or not node.in_prologue for node, _ in value.uses)
+
+
+def _is_sparse(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.layout is not torch.strided
 
 
 def _memory(item: Any) -> int | None:

@@ -35,6 +35,7 @@ class Signature:
         self._arguments: dict[InputKind, dict[str, Value]] = {kind: {} for kind in InputKind}
         self._call: tuple[Structure, tuple[Any, ...]] | None = None
         self._results: tuple[Structure, tuple[Any, ...]] = flatten(())[1], ()
+        self._pending_results: list[Any] | None = None  # the leaves that are being edited, one at a time
         self._updates: dict[Value, Value] = {}
         self._symbols: dict[str, Range] = {}
         self._constraints: list[Constraint] = []
@@ -72,7 +73,7 @@ class Signature:
     @property
     def outputs(self) -> tuple[Value, ...]:
         """The values returned to the user, flat; constants among the results are left out."""
-        return tuple(leaf for leaf in self._results[1] if isinstance(leaf, Value))
+        return tuple(leaf for leaf in self.results[1] if isinstance(leaf, Value))
 
     @property
     def call(self) -> tuple[Structure, tuple[Any, ...]]:
@@ -88,6 +89,8 @@ class Signature:
     @property
     def results(self) -> tuple[Structure, tuple[Any, ...]]:
         """What the graph returns: the structure, and at its leaves values or literals."""
+        if self._pending_results is not None:
+            self._results, self._pending_results = (self._results[0], tuple(self._pending_results)), None
         return self._results
 
     @property
@@ -295,7 +298,7 @@ class Signature:
     def set_results(self, structure: Structure, leaves: Sequence[Any]) -> None:
         """Like `set_outputs`, with the structure and its leaves apart."""
         checked = self._leaves(structure, leaves)
-        for index, leaf in enumerate(self._results[1]):
+        for index, leaf in enumerate(self.results[1]):
             if isinstance(leaf, Value):
                 del leaf._uses[None, index]
         self._results = structure, checked
@@ -353,6 +356,12 @@ class Signature:
         return tuple(leaf if isinstance(leaf, Value) else to_literal(leaf) for leaf in leaves)
 
     # Inside
+
+    def _put_result(self, index: int, value: Value) -> None:
+        """Change one leaf of the results, in constant time: many may change before they are looked at."""
+        if self._pending_results is None:
+            self._pending_results = list(self._results[1])
+        self._pending_results[index] = value
 
     def _new_value(self, name: str, type: Type, **fields: Any) -> Value:
         value = Value(self._next_id, self._unique(self._values, name), type, **fields)

@@ -45,4 +45,9 @@ def is_core(op: object) -> bool:
     return isinstance(op, OpOverload) and torch.Tag.core in op.tags
 
 
-__all__ = ["OpOverload", "is_core", "slow_kernel", "traced"]
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to in place; 0 for inference tensors, which do not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+__all__ = ["OpOverload", "is_core", "slow_kernel", "traced", "version_of"]

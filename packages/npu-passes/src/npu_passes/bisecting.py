@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from npu_ir import Graph, NpuError
 from npu_passes.base import Pass
 from npu_passes.checking import Checked, Trial, first_difference
+from npu_passes.errors import PassError
 from npu_passes.journal import Rewrite
 from npu_passes.manager import MAX_ROUNDS, PassManager, state_after
 from npu_passes.numerics import Numerics
@@ -50,10 +51,11 @@ def bisect(
     repro_dir: str | os.PathLike[str] | None = None,
     max_rounds: int = MAX_ROUNDS,
 ) -> Culprit | None:
-    """Return the first rewrite that changes what ``graph`` computes; None if none does.
+    """Return the rewrite that changes what ``graph`` computes; None if none does.
 
     First the pass is found: the first run of a pass with other results than before it. Then, by halving,
-    the rewrite of that run.
+    a rewrite of that run: in front of it results are right, behind it they are not. It is the first such
+    rewrite, unless a later one makes good what an earlier one broke.
 
     Args:
         graph: The graph; it stays as it is.
@@ -66,7 +68,7 @@ def bisect(
 
     Raises:
         GraphError: ``graph`` breaks a rule of the IR.
-        PassError: The graph cannot be run before any pass, or a pass fails.
+        PassError: The graph cannot be run before any pass, or a pass fails or is not deterministic.
     """
     graph.check()
     manager = PassManager(passes, max_rounds=max_rounds)
@@ -109,7 +111,12 @@ class _Search:
                 bad = middle
         before, after = self._state(good), self._state(bad)
         difference = self._difference(after.graph, expected, numerics)
-        assert difference is not None
+        if difference is None or len(after.journal.rewrites) != bad:
+            raise PassError(
+                f"{item} cannot be bisected: it makes other rewrites each time it runs",
+                where=f"graph {self._graph.name!r}, rewrite {bad}",
+                fix="make it deterministic: no sets in order, no random choice, no id()",
+            )
         return Culprit(str(item), after.journal.rewrites[bad - 1], bad, difference, before.graph, after.graph)
 
     def _state(self, rewrites: int) -> Rounds:

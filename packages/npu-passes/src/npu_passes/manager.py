@@ -147,7 +147,9 @@ class PassManager:
             now = last
             if step.edited:
                 self._verify(graph, rounds, step.item)
-                results = _checked_results(rounds, trial, step.item, results)
+            # Also where nothing was edited: a pass may have gone behind the graph's back.
+            results = _checked_results(rounds, trial, step.item, results)
+            if step.edited:
                 now = graph_statistics(rounds.graph, count)
                 if dumps is not None:
                     dumps.write(step.item.name, rounds.graph)
@@ -177,12 +179,15 @@ class PassManager:
     def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
         """Return the first rewrite after which the graph breaks a rule; None if it cannot be found again."""
         low, high = 0, count
-        while low < high:
-            middle = (low + high) // 2
-            state = state_after(original, self.passes, middle, self.max_rounds)
-            low, high = (low, middle) if _is_broken(state.graph) else (middle + 1, high)
-        state = state_after(original, self.passes, low, self.max_rounds)
-        return state.journal.rewrites[-1] if low and _is_broken(state.graph) else None
+        try:
+            while low < high:
+                middle = (low + high) // 2
+                state = state_after(original, self.passes, middle, self.max_rounds)
+                low, high = (low, middle) if _is_broken(state.graph) else (middle + 1, high)
+            state = state_after(original, self.passes, low, self.max_rounds)
+        except PassError:
+            return None  # a pass does something else when it runs again: the error that is known counts
+        return state.journal.rewrites[-1] if state.journal.rewrites and _is_broken(state.graph) else None
 
     def __repr__(self) -> str:
         return f"<PassManager: {format_passes(self.passes)}>"

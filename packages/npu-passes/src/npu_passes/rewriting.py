@@ -128,6 +128,10 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
     Raises:
         PassError: What is done inside fails; names pass, rule and nodes.
     """
+    if not nodes:
+        raise PassError(
+            f"{pass_name}: the rewrite {rule!r} is of no node", fix="name the nodes: self.rewrite(graph, rule, node)"
+        )
     log = journal.current()
     log.begin_rewrite()
     names = tuple(node.name for node in nodes)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from npu_ir import Graph, NpuError
+from npu_passes import _torch
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.journal import Journal, Rewrite, RewriteLimitReachedError, writing_to
@@ -78,9 +82,11 @@ class Rounds:
         first = len(self.journal.rewrites)
         before, start = _edits(self.graph), time.perf_counter()
         self.journal.forget_refusals(item.name)
+        versions = _versions(self.graph)
         with writing_to(self.journal):
             said = run_once(item, self.graph)
         seconds = time.perf_counter() - start
+        self._require_same_data(item, versions)
         edited = _edits(self.graph) != before
         if said != edited:
             raise PassError(
@@ -90,6 +96,17 @@ class Rounds:
         if edited and len(self.journal.rewrites) == first:
             self.journal.rewrites.append(Rewrite(item.name, "run", ()))
         return Step(item, self.round, edited, seconds, len(self.journal.rewrites) - first)
+
+
+    def _require_same_data(self, item: Pass, versions: dict[torch.Tensor, int]) -> None:
+        """Raise if a pass wrote into a constant: copies of a graph share their data."""
+        for data, version in versions.items():
+            if _torch.version_of(data) != version:
+                raise PassError(
+                    f"{item} wrote into the data of a constant, which the graph that was given shares",
+                    where=f"graph {self.graph.name!r}",
+                    fix="add a constant with the new content: graph.add_constant(...)",
+                )
 
 
 def run_once(item: Pass, graph: Graph) -> bool:
@@ -102,34 +119,54 @@ def run_once(item: Pass, graph: Graph) -> bool:
     for part in list(graph.graphs()):
         if part is not graph and (part.owner is None or part.owner.is_erased):
             continue  # the node that owned the region is gone
-        _require(item, item.requires(part), part, "requires")
-        try:
+        with _blaming(item, part):
+            _require(item, item.requires(part), part, "requires")
             answer = item.run(part)
-        except (PassError, RewriteLimitReachedError):
-            raise
-        except Exception as error:
-            message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
-            raise PassError(
-                f"{item} failed: {message}",
-                where=(error.where if isinstance(error, NpuError) else None) or f"graph {part.name!r}",
-                fix=error.fix if isinstance(error, NpuError) else None,
-            ) from error
-        if not isinstance(answer, bool):
-            raise PassError(
-                f"{item} returned {answer!r}", fix="run(graph) returns True exactly when it edited the graph"
-            )
-        _require(item, item.ensures(part), part, "ensures")
+            if not isinstance(answer, bool):
+                raise PassError(
+                    f"{item} returned {answer!r}",
+                    fix="run(graph) returns True exactly when it edited the graph",
+                )
+            _require(item, item.ensures(part), part, "ensures")
         said |= answer
     return said
 
 
-def _require(item: Pass, problem: str | None, graph: Graph, verb: str) -> None:
+@contextlib.contextmanager
+def _blaming(item: Pass, graph: Graph) -> Iterator[None]:
+    """Name the pass in whatever is raised inside."""
+    try:
+        yield
+    except (PassError, RewriteLimitReachedError):
+        raise
+    except Exception as error:
+        message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
+        raise PassError(
+            f"{item} failed: {message}",
+            where=(error.where if isinstance(error, NpuError) else None) or f"graph {graph.name!r}",
+            fix=error.fix if isinstance(error, NpuError) else None,
+        ) from error
+
+
+def _require(item: Pass, problem: object, graph: Graph, verb: str) -> None:
+    if problem is not None and not isinstance(problem, str):
+        raise PassError(
+            f"{item}.{verb}(graph) returned {problem!r}",
+            fix="it returns what the graph lacks, in words, or None",
+        )
     if problem is not None:
         raise PassError(
             f"{item} {verb} what does not hold: {problem}",
             where=f"graph {graph.name!r}",
             fix="run another pass before it" if verb == "requires" else "this is an error of the pass",
         )
+
+
+def _versions(graph: Graph) -> dict[torch.Tensor, int]:
+    """Return how often the data of each constant was written to."""
+    arguments = [value.argument for part in graph.graphs() for value in part.arguments]
+    data = [argument.data for argument in arguments if argument is not None and argument.data is not None]
+    return {tensor: _torch.version_of(tensor) for tensor in data}
 
 
 def _edits(graph: Graph) -> tuple[int, ...]:

@@ -69,7 +69,5 @@ class PatternPass(Pass):
                     placing.put(edit, old, new)
             # Also those that are not known to be pure: they have been replaced.
             for node in reversed(match.nodes):
-                if not node.is_erased and not (
-                    node in match.kept and any(value.use_count for value in node.outputs)
-                ):
+                if not node.is_erased and not any(value.use_count for value in node.outputs):
                     edit.erase(node)

@@ -54,7 +54,7 @@ class Arithmetic:
         """Return the operand that a node returns unchanged."""
         name = node.op_type.split(".")[1]
         neutral, commutes = _NEUTRAL[name]
-        if len(node.inputs) > 1 and not any(map(_is_constant, node.inputs)):
+        if not _is_candidate(node, neutral):
             return None
         args = arguments_of(node)
         first, second = list(args.values())[:2]
@@ -100,6 +100,14 @@ class Arithmetic:
             content = _content(item)
             self._equal[item, number] = content is not None and bool((content == number).all())
         return self._equal[item, number]
+
+
+def _is_candidate(node: OpNode, neutral: int) -> bool:
+    """Whether an operand may be neutral, at a glance: most are not, and putting arguments in order takes time."""
+    if len(node.inputs) > 1:
+        return any(map(_is_constant, node.inputs))
+    operand = node.attrs.get("other", node.attrs.get("exponent"))
+    return operand is None or operand == neutral or _is_zero(node.attrs.get("alpha"))
 
 
 def _content(value: Value) -> torch.Tensor | None:
