@@ -12,19 +12,21 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["tests", "lint", "types"]
+nox.options.sessions = ["tests", "lint", "types", "plugins"]
 nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = "virtualenv"
 
-PACKAGE = "packages/npu-ir"
+PACKAGES = ["packages/npu-ir[cli]", "packages/npu-passes"]
+PLUGIN = "examples/npu-plugin-example"
 CONSTRAINTS = "constraints.txt"
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
-# What each job needs besides the package; versions are in constraints.txt.
+# What each job needs besides the packages; versions are in constraints.txt.
 MODELS = ["scikit-learn", "transformers"]
 ARCHITECTURES = ["timm", "torchvision", "transformers"]
 OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
 TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "sybil", *MODELS, *OPINFO]
+PLUGINS = ["hatchling", "hypothesis", "pytest"]
 LINT = ["ruff"]
 TYPES = ["mypy", "import-linter", "numpy"]
 DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mermaid"]
@@ -33,7 +35,7 @@ DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mer
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run all tests, on two processes; arguments go to pytest: nox -s tests -- -k text."""
-    install(session, f"{PACKAGE}[cli]", *TESTS)
+    install(session, *PACKAGES, *TESTS)
     session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
@@ -49,56 +51,62 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types with mypy --strict and the import rules with import-linter."""
-    install(session, "-e", f"{PACKAGE}[cli]", *TYPES)
+    install(session, *editable(), *TYPES)
     session.run("mypy")
     session.run("lint-imports")
+
+
+@nox.session(reuse_venv=False)
+def plugins(session: nox.Session) -> None:
+    """Install the example of a plugin beside the packages, in a fresh environment, and use it end to end."""
+    install(session, *PACKAGES, PLUGIN, *PLUGINS)
+    session.run("pytest", PLUGIN, env={"OMP_NUM_THREADS": "1"})
+    session.run("pytest", "tests/plugins", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
 def demo(session: nox.Session) -> None:
     """Take a trained network, a GPT-2 and a ResNet-50 through the whole pipe and write a report."""
-    install(session, f"{PACKAGE}[cli]", *MODELS)
+    install(session, *PACKAGES, *MODELS)
     session.run("python", "examples/demo/run.py", *session.posargs)
 
 
 @nox.session
 def ops(session: nox.Session) -> None:
     """Run every operator of PyTorch's OpInfo database through the pipe and write the coverage page."""
-    install(session, PACKAGE, *OPINFO)
+    install(session, *PACKAGES, *OPINFO)
     session.run("python", "-m", "tests.ops.run_all", *session.posargs)
 
 
 @nox.session
 def models(session: nox.Session) -> None:
     """Run models of transformers, timm and torchvision through the pipe and write the coverage page."""
-    install(session, PACKAGE, *ARCHITECTURES)
+    install(session, *PACKAGES, *ARCHITECTURES)
     session.run("python", "-m", "tests.models.run_all", *session.posargs)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; a warning is an error."""
-    install(session, f"{PACKAGE}[cli]", *DOCS)
+    install(session, *PACKAGES, *DOCS)
     session.run("sphinx-build", "-W", "--keep-going", "-E", "docs", "docs/_build/html", *session.posargs)
 
 
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure extraction, conversion, files and large graphs; arguments go to benchmarks/run.py."""
-    install(session, f"{PACKAGE}[cli]", *MODELS)
+    install(session, *PACKAGES, *MODELS)
     session.run("python", "benchmarks/run.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def dev(session: nox.Session) -> None:
-    """Set up .venv to work in: the package editable, every tool, and the pre-commit hooks."""
+    """Set up .venv to work in: the packages editable, every tool, and the pre-commit hooks."""
     session.run(sys.executable, "-m", "venv", ".venv", external=True)
     folder = Path(".venv", "Scripts" if sys.platform == "win32" else "bin")
     tools = ["nox", "pre-commit", *TESTS, *LINT, *TYPES, *DOCS]
     python = str(folder / "python")
-    session.run(
-        python, "-m", "pip", "install", "-c", CONSTRAINTS, "-e", f"{PACKAGE}[cli]", *tools, external=True
-    )
+    session.run(python, "-m", "pip", "install", "-c", CONSTRAINTS, *editable(), *tools, external=True)
     if shutil.which("git") and Path(".git").exists():
         session.run(python, "-m", "pre_commit", "install", external=True)
     session.log(f"Ready: source {folder / 'activate'}, then pytest, ruff, mypy or nox.")
@@ -111,8 +119,13 @@ def torch_versions(session: nox.Session, torch: str) -> None:
     pins = [line for line in Path(CONSTRAINTS).read_text().splitlines() if not line.startswith("torch==")]
     constraints = Path(session.create_tmp(), "constraints.txt")
     constraints.write_text("\n".join([*pins, f"torch=={torch}", ""]))
-    session.install("-c", str(constraints), f"{PACKAGE}[cli]", *TESTS)
+    session.install("-c", str(constraints), *PACKAGES, *TESTS)
     session.run("pytest", "-n", "2", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+def editable() -> list[str]:
+    """Return what pip needs to install the packages from the sources."""
+    return [word for package in PACKAGES for word in ("-e", package)]
 
 
 def install(session: nox.Session, *requirements: str) -> None:

@@ -106,7 +106,9 @@ def main() -> None:
         spent: dict[str, float] = {}
         for item in result.passes:
             spent[item.text] = spent.get(item.text, 0.0) + item.seconds
-        print("        " + "  ".join(f"{name} {value / len(graph) * 1e6:.1f}" for name, value in spent.items()))
+        print(
+            "        " + "  ".join(f"{name} {value / len(graph) * 1e6:.1f}" for name, value in spent.items())
+        )
     if options.json is not None:
         options.json.write_text(json.dumps(rows, indent=2), encoding="utf-8")
 

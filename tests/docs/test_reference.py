@@ -6,8 +6,11 @@ import re
 from pathlib import Path
 
 import npu_ir
+import npu_passes
 from npu_ir import errors
 from npu_ir.capture.special_calls import _REFUSED
+from npu_passes.page import passes_page
+from npu_passes.registry import origin_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "api.md"
@@ -21,7 +24,29 @@ def test_every_exported_name_is_documented_once() -> None:
     assert sorted(documented) == sorted(set(npu_ir.__all__) - in_errors - {"__version__"})
 
 
+def test_every_exported_name_of_the_passes_is_documented_once() -> None:
+    entry = re.compile(r"^\.\. auto\w+:: npu_passes\.(\w+)$", re.MULTILINE)
+    documented = entry.findall(PAGE.read_text(encoding="utf-8"))
+
+    assert sorted(documented) == sorted(set(npu_passes.__all__) - {"__version__"})
+
+
 def test_every_call_that_conversion_refuses_is_listed() -> None:
     page = (DOCS / "concepts" / "ops.md").read_text(encoding="utf-8")
 
     assert {name.rpartition(".")[2] for name in _REFUSED} - set(re.findall(r"`(\w+)`", page)) == set()
+
+
+def test_the_page_of_the_passes_is_what_they_say_of_themselves() -> None:
+    ours = [
+        item for name, item in npu_passes.all_passes().items() if origin_of(name).startswith("npu-passes (")
+    ]
+    pipelines = [
+        item
+        for name, item in npu_passes.all_pipelines().items()
+        if origin_of(name, "pipelines").startswith("npu-passes (")
+    ]
+
+    page = (DOCS / "reference" / "passes.md").read_text(encoding="utf-8")
+
+    assert page == passes_page(ours, pipelines), "npu passes --markdown > docs/reference/passes.md"

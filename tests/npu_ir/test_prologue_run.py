@@ -373,3 +373,46 @@ def test_saved_and_loaded_a_graph_gives_the_same_to_the_bit(tmp_path: Path) -> N
     assert loaded == graph
     assert [node.name for node in loaded.prologue] == ["half", "t"]
     assert torch.equal(execute_ir(loaded, (x,), weights=given), execute_ir(graph, (x,), weights=given))
+
+
+def test_results_that_are_conjugated_lazily_keep_their_values() -> None:
+    graph = parse_ir(
+        """
+graph G {
+  param %w: c64[2]
+
+  prologue {
+    %square: c64[2] = aten.mul.Tensor(self=%w, other=%w)
+  }
+  %conj: c64[2] = aten._conj.default(self=%square)
+
+  return %conj
+}
+"""
+    )
+    weight = torch.tensor([1 + 2j, 3 - 1j])
+
+    (result,) = Interpreter(graph, {"w": weight}).run_flat()[0]
+
+    assert torch.equal(result, (weight * weight).conj())
+
+
+def test_sparse_results_of_the_prologue_are_out_of_the_reach_of_callers() -> None:
+    graph = parse_ir(
+        """
+graph G {
+  param %w: f32[2, 2]
+
+  prologue {
+    %sparse: f32[2, 2]@sparse_coo = aten._to_sparse.default(self=%w)
+  }
+
+  return %sparse
+}
+"""
+    )
+    interpreter = Interpreter(graph, {"w": torch.eye(2)})
+
+    interpreter.run_flat()[0][0]._values().mul_(7)
+
+    assert torch.equal(interpreter.run_flat()[0][0].to_dense(), torch.eye(2))

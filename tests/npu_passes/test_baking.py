@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from npu_ir import (
     Graph,
+    Interpreter,
     ScalarType,
     TensorType,
     WeightError,
@@ -217,3 +218,23 @@ def test_a_baked_graph_can_be_saved_with_its_weights(tmp_path: Path) -> None:
     again = execute_ir(loaded, [X], weights=load_weights(tmp_path / "baked.json", loaded))
     assert loaded == baked
     assert same_data(again, execute_ir(baked, [X], weights=weights))
+
+
+def test_callers_do_not_write_into_the_weights_of_a_baked_graph() -> None:
+    class Squares(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 3))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            square = self.weight * self.weight
+            return square, square.t() if x.dim() == 1 else square
+
+    model, x = Squares(), torch.ones(1)
+    graph, weights = bake(folded(model, x), model.state_dict())
+    interpreter = Interpreter(graph, weights)
+
+    for result in interpreter.run(x):
+        result.mul_(7)
+
+    assert all(torch.equal(result.flatten(), torch.ones(6)) for result in interpreter.run(x))

@@ -199,7 +199,7 @@ use_input_stats=False, momentum=0.1, eps=1e-05, cudnn_enabled=True}
 
           return %y
         }
-        """.replace("\\\n", "")
+        """
     )
 
     assert Canonicalize().run(graph) is False

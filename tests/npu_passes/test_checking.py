@@ -42,7 +42,10 @@ def test_equal_results_are_exact(actual: Any, expected: Any) -> None:
         pytest.param(tensor([1.0]), tensor([nan]), "differs by inf", id="nan"),
         pytest.param(tensor([1.0]), tensor([inf]), "differs by inf", id="infinity"),
         pytest.param(
-            tensor([1.0]), tensor([1.0], dtype=torch.float64), r"is a tensor of shape \[1\] and float32", id="dtype"
+            tensor([1.0]),
+            tensor([1.0], dtype=torch.float64),
+            r"is a tensor of shape \[1\] and float32",
+            id="dtype",
         ),
         pytest.param(tensor([1.0]), tensor([[1.0]]), r"and was a tensor of shape \[1, 1\]", id="shape"),
         pytest.param(tensor([2**60]), tensor([2**60 + 1]), "differs in 1 of 1 elements", id="integers"),
@@ -65,11 +68,23 @@ def test_a_tolerance_is_of_the_largest_magnitude() -> None:
     assert difference(tensor([1000.0, 0.02]), expected, 1e-5) is not None
 
 
-def test_half_precision_gets_the_tolerance_in_its_own_units() -> None:
-    expected = tensor([1.0], dtype=torch.float16)
+@pytest.mark.parametrize(
+    ("dtype", "allowed"),
+    [(torch.float64, 1e-5), (torch.float32, 1e-5), (torch.float16, 0.0156), (torch.bfloat16, 0.125)],
+)
+def test_coarse_dtypes_may_differ_by_some_of_their_rounding_units(dtype: torch.dtype, allowed: float) -> None:
+    assert within(1e-5).allowed(dtype) == pytest.approx(allowed, rel=0.01)
+    assert EXACT.allowed(dtype) == 0
 
-    assert difference(expected + 0.001, expected, 2e-7) is None
-    assert difference(expected + 0.01, expected, 2e-7) is not None
+
+def test_a_wrong_factor_is_seen_in_every_dtype() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+        assert difference(tensor([1.5]).to(dtype), tensor([1.0]).to(dtype), 1e-4) is not None
+
+
+def test_parts_of_complex_numbers_are_compared_one_by_one() -> None:
+    assert difference(tensor([complex(nan, 1)]), tensor([complex(nan, 1)])) is None
+    assert difference(tensor([complex(nan, 1)]), tensor([complex(nan, 2)])) is not None
 
 
 def test_where_nothing_but_zero_is_expected_the_difference_itself_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from pathlib import Path
 
@@ -217,7 +218,9 @@ def test_optimize_runs_the_default_pipeline(chain: Graph) -> None:
 
 
 def test_the_rewrite_that_breaks_the_graph_is_named(chain: Graph) -> None:
-    with pytest.raises(PassError, match=r"(?s)break-shapes broke the graph: .*'nonsense'.*rewrite 'mark' of d"):
+    with pytest.raises(
+        PassError, match=r"(?s)break-shapes broke the graph: .*'nonsense'.*rewrite 'mark' of d"
+    ):
         run(chain, DropAlias, BreakShapes)
 
     assert len(chain) == 4
@@ -230,7 +233,9 @@ def test_a_pass_that_fails_inside_of_a_rewrite_is_named_with_rule_and_nodes(chai
 
 
 def test_a_pass_that_fails_outside_of_a_rewrite_is_named(chain: Graph) -> None:
-    with pytest.raises(PassError, match=r"(?s)failing\{inside=false\} failed: ValueError: no luck.*graph 'chain'"):
+    with pytest.raises(
+        PassError, match=r"(?s)failing\{inside=false\} failed: ValueError: no luck.*graph 'chain'"
+    ):
         run(chain, Failing(inside=False))
 
 
@@ -274,6 +279,54 @@ def test_a_graph_that_is_broken_before_is_no_fault_of_a_pass(chain: Graph) -> No
 
     with pytest.raises(GraphError, match="has no argument 'nonsense'"):
         run(chain, DropAlias)
+
+
+def test_a_rewrite_that_fails_is_reported_though_the_pass_goes_on(chain: Graph) -> None:
+    class Stubborn(Failing):
+        """Fail, and say that all is well."""
+
+        name = "stubborn"
+
+        def run(self, graph: Graph) -> bool:
+            with contextlib.suppress(PassError):
+                super().run(graph)
+            return True
+
+    with pytest.raises(PassError, match="stubborn: attempt failed"):
+        run(chain, Stubborn)
+
+
+def test_a_rewrite_that_changed_nothing_is_no_rewrite(chain: Graph) -> None:
+    class Undecided(Pass):
+        """Begin rewrites and leave them."""
+
+        name = "undecided"
+
+        def run(self, graph: Graph) -> bool:
+            for node in graph.nodes:
+                with self.rewrite(graph, "maybe", node):
+                    pass
+            return False
+
+    assert run(chain, Undecided).journal.rewrites == []
+
+
+def test_edits_between_rewrites_are_entries_of_their_own(chain: Graph) -> None:
+    class Mixed(Pass):
+        """Edit with and without saying so."""
+
+        name = "mixed"
+
+        def run(self, graph: Graph) -> bool:
+            if "a" not in {node.name for node in graph.nodes}:
+                return False
+            graph.rename(graph.value("b"), "renamed")
+            with self.rewrite(graph, "alias", graph.node("a")) as edit:
+                edit.replace(graph.value("a"), graph.inputs[0])
+            graph.rename(graph.value("d"), "renamed")
+            return True
+
+    assert [item.rule for item in run(chain, Mixed).journal.rewrites] == ["run", "alias", "run"]
 
 
 def test_a_pass_that_writes_into_a_constant_is_named(chain: Graph) -> None:
@@ -350,7 +403,9 @@ def test_checked_mode_finds_what_was_done_behind_the_graphs_back() -> None:
 
 
 def test_checked_mode_finds_a_pass_that_changes_results(chain: Graph) -> None:
-    with pytest.raises(PassError, match=r"relu-to-gelu changed what graph 'chain' computes: result differs by"):
+    with pytest.raises(
+        PassError, match=r"relu-to-gelu changed what graph 'chain' computes: result differs by"
+    ):
         run(chain, DropAlias, ReluToGelu, checked=Checked())
 
 

@@ -97,7 +97,9 @@ def test_a_weight_depends_on_nothing_but_weights_and_constants() -> None:
 def test_what_the_prologue_computes_is_a_weight() -> None:
     graph = extract_ir(nn.Linear(3, 2), (torch.ones(1, 3),), name="g")
     weight = graph.parameters["weight"]
-    node = graph.insert("aten.neg.default", [weight], types=weight.type, operands=["self"], before=graph.nodes[0])
+    node = graph.insert(
+        "aten.neg.default", [weight], types=weight.type, operands=["self"], before=graph.nodes[0]
+    )
 
     graph.move_to_prologue(node)
 
@@ -112,11 +114,15 @@ def test_what_the_prologue_computes_is_a_weight() -> None:
     [
         pytest.param(lambda x, y: x @ y, [(3, 4), (4, 5)], 2 * 3 * 4 * 5, id="matmul"),
         pytest.param(fn.linear, [(2, 3, 4), (5, 4), (5,)], 2 * 6 * 4 * 5, id="linear"),
-        pytest.param(lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18, id="conv"),
+        pytest.param(
+            lambda x, w: fn.conv2d(x, w, padding=1), [(1, 2, 4, 4), (3, 2, 3, 3)], 2 * 16 * 3 * 18, id="conv"
+        ),
         pytest.param(
             lambda x, w: fn.conv2d(x, w, groups=2), [(1, 4, 4, 4), (6, 2, 1, 1)], 2 * 16 * 6 * 2, id="grouped"
         ),
-        pytest.param(lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5, id="einsum"),
+        pytest.param(
+            lambda x, y: torch.einsum("bi,ij->bj", x, y), [(3, 4), (4, 5)], 2 * 3 * 4 * 5, id="einsum"
+        ),
         pytest.param(lambda x: x.relu() + x, [(3, 4)], 0, id="elementwise"),
         pytest.param(lambda x: x.t().reshape(2, 6), [(3, 4)], 0, id="views"),
     ],

@@ -16,7 +16,9 @@ def make(name: str, **fields: object) -> type[Pass]:
     def run(self: Pass, graph: Graph) -> bool:
         return False
 
-    return type(name.title().replace("-", ""), (Pass,), {"name": name, "run": run, "__doc__": "Do.", **fields})
+    return type(
+        name.title().replace("-", ""), (Pass,), {"name": name, "run": run, "__doc__": "Do.", **fields}
+    )
 
 
 def names(manager: PassManager) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from npu_ir import Graph
-from npu_passes import EXACT, Numerics, Option, Pass, PassError, options_of, within
+from npu_passes import EXACT, Numerics, Option, Pass, PassError, PassManager, options_of, within
 from tests.npu_passes.sample_passes import DropAlias, Optional
 
 
@@ -76,6 +76,59 @@ def test_an_option_that_no_command_line_can_write_is_refused() -> None:
 
     with pytest.raises(PassError, match="options have a default, and one of the types bool, int, float, str"):
         Odd()
+
+
+def test_options_are_inherited_with_their_documentation() -> None:
+    class More(Optional):
+        """Have one more.
+
+        Attributes:
+            extra: One more.
+        """
+
+        name = "more"
+        extra: int = 1
+
+    documented = {option.name: option.doc for option in options_of(More)}
+
+    assert documented["count"] == "A number."
+    assert documented["extra"] == "One more."
+
+
+def test_an_option_of_an_unknown_type_is_refused() -> None:
+    fields = {"name": "lost", "__doc__": "x", "__annotations__": {"what": "Nowhere"}, "what": None}
+
+    with pytest.raises(PassError, match="the type of an option of Lost is not known: name 'Nowhere'"):
+        PassManager([type("Lost", (Pass,), fields)])
+
+
+def test_a_default_that_can_change_is_refused() -> None:
+    fields = {"name": "loose", "__doc__": "x", "__annotations__": {"what": "list"}, "what": []}
+
+    with pytest.raises(PassError, match="(?s)Loose: mutable default.*lists of strings are tuples"):
+        type("Loose", (Pass,), fields)
+
+
+def test_the_manager_says_what_an_option_lacks() -> None:
+    fields = {"name": "needy", "__doc__": "x", "__annotations__": {"what": "int"}}
+
+    with pytest.raises(PassError, match="the option 'what' of Needy is int without a default"):
+        PassManager([type("Needy", (Pass,), fields)])
+
+
+def test_an_option_is_a_number_if_it_is_to_be_one() -> None:
+    with pytest.raises(PassError, match="the option 'rate' of optional is not a number: nan"):
+        Optional(rate=float("nan"))
+
+
+def test_the_base_of_all_passes_is_none() -> None:
+    with pytest.raises(PassError, match="Pass has no name"):
+        PassManager([Pass])
+
+
+@pytest.mark.parametrize("given", [DropAlias, DropAlias()], ids=["class", "instance"])
+def test_one_pass_alone_is_a_list_of_one(given: Any) -> None:
+    assert [item.name for item in PassManager(given).passes] == ["drop-alias"]
 
 
 @pytest.mark.parametrize("name", ["Upper-Case", "with space", "", "-x", "a--b", 3])

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("samples")
         pytest.param("drop-alias , optional", [DropAlias(), Optional()], id="several"),
         pytest.param("drop-alias{}", [DropAlias()], id="no options"),
         pytest.param("optional{flag=false,count=-2}", [Optional(flag=False, count=-2)], id="options"),
-        pytest.param("optional{rate=1e-3, label=aten.relu}", [Optional(rate=1e-3, label="aten.relu")], id="words"),
+        pytest.param(
+            "optional{rate=1e-3, label=aten.relu}", [Optional(rate=1e-3, label="aten.relu")], id="words"
+        ),
         pytest.param('optional{label="a, {b}"}', [Optional(label="a, {b}")], id="quoted"),
         pytest.param("optional{items=[x,y.z,]}", [Optional(items=("x", "y.z"))], id="list"),
         pytest.param("optional{items=[]},drop-alias", [Optional(items=()), DropAlias()], id="empty list"),
@@ -74,6 +76,8 @@ def test_the_text_of_passes_is_read_back(item: Optional) -> None:
         pytest.param("optional{items=a}", r"'\[' is missing", id="no list"),
         pytest.param('optional{label="a}', "there is no end of the string", id="open string"),
         pytest.param("{", "the name of a pass is missing in front of '{'", id="brace"),
+        pytest.param("optional{items=[a b]}", "a comma or ] is missing behind a", id="no comma in a list"),
+        pytest.param('optional{items=["\\q"]}', "the option 'items' is a list, not", id="escape"),
     ],
 )
 def test_text_of_another_form_is_refused(text: str, message: str) -> None:
@@ -95,3 +99,8 @@ def test_every_sample_can_be_named() -> None:
     names: list[Any] = [item.name for item in SAMPLES]
 
     assert [type(item) for item in parse_passes(",".join(names))] == list(SAMPLES)
+
+
+def test_of_known_passes_an_unknown_one_is_refused() -> None:
+    with pytest.raises(PassError, match="(?s)there is no pass 'cse'.*known are optional"):
+        parse_passes("cse", known={"optional": Optional})

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from npu_ir import Graph, Provenance, TensorType, execute_ir, parse_ir
-from npu_passes import Pass, PassError
+from npu_passes import Journal, Pass, PassError
+from npu_passes.journal import writing_to
 
 GRAPH = """graph g {
   input %x: f32[2, 3]
@@ -150,5 +151,27 @@ def test_a_rewrite_is_of_at_least_one_node(graph: Graph) -> None:
     with (
         pytest.raises(PassError, match="scratch: the rewrite 'nothing' is of no node"),
         Scratch().rewrite(graph, "nothing"),
+    ):
+        pass
+
+
+def test_a_rewrite_is_of_nodes_of_its_graph(graph: Graph) -> None:
+    other = parse_ir(GRAPH)
+
+    with (
+        pytest.raises(PassError, match="the rewrite 'foreign' is of node 'b', which is not in graph 'g'"),
+        Scratch().rewrite(graph, "foreign", other.node("b")),
+    ):
+        pass
+
+
+def test_a_rewrite_does_not_begin_inside_of_another(graph: Graph) -> None:
+    mul, relu = graph.nodes
+
+    with (
+        writing_to(Journal()),
+        pytest.raises(PassError, match="(?s)the rewrite 'inner' begins inside of 'outer'.*end one rewrite"),
+        Scratch().rewrite(graph, "outer", mul),
+        Scratch().rewrite(graph, "inner", relu),
     ):
         pass

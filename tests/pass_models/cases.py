@@ -92,7 +92,8 @@ def _text_model(kind: str, **sizes: Any) -> Callable[[bool], nn.Module]:
 
     def make(whole: bool) -> nn.Module:
         chosen = {
-            name: value[0 if whole else 1] if isinstance(value, tuple) else value for name, value in sizes.items()
+            name: value[0 if whole else 1] if isinstance(value, tuple) else value
+            for name, value in sizes.items()
         }
         config = getattr(transformers, f"{kind}Config")(**chosen)
         config._attn_implementation = "eager"
@@ -130,7 +131,9 @@ CASES = (
     ),
     Case(
         "GPT-2",
-        _text_model("GPT2", vocab_size=1000, n_embd=(256, 16), n_layer=(12, 2), n_head=(4, 2), use_cache=False),
+        _text_model(
+            "GPT2", vocab_size=1000, n_embd=(256, 16), n_layer=(12, 2), n_head=(4, 2), use_cache=False
+        ),
         _tokens("input_ids"),
     ),
     Case(

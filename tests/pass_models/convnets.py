@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 
 
 def conv_norm(
-    inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, activation: nn.Module | None = None
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    activation: nn.Module | None = None,
 ) -> nn.Sequential:
     """Return a convolution without bias, its batch norm, and the activation."""
     layers = [
@@ -110,7 +117,7 @@ class UNet(nn.Module):
             nn.Sequential(
                 nn.ConvTranspose2d(upper, lower, 2, 2, bias=False), nn.BatchNorm2d(lower), nn.ReLU()
             )
-            for lower, upper in zip(widths, widths[1:], strict=False)
+            for lower, upper in itertools.pairwise(widths)
         )
         self.merge = nn.ModuleList(self.block(2 * lower, lower) for lower in widths[:-1])
         self.head = nn.Conv2d(width, 2, 1)
@@ -118,7 +125,8 @@ class UNet(nn.Module):
     @staticmethod
     def block(inputs: int, outputs: int) -> nn.Sequential:
         return nn.Sequential(
-            conv_norm(inputs, outputs, 3, activation=nn.ReLU()), conv_norm(outputs, outputs, 3, activation=nn.ReLU())
+            conv_norm(inputs, outputs, 3, activation=nn.ReLU()),
+            conv_norm(outputs, outputs, 3, activation=nn.ReLU()),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

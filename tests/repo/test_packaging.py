@@ -41,7 +41,9 @@ def test_the_command_is_installed() -> None:
     assert callable(command.load())
 
 
-@pytest.mark.parametrize(("name", "module"), [("npu-ir", "npu_ir.builtin"), ("npu-passes", "npu_passes.plugin")])
+@pytest.mark.parametrize(
+    ("name", "module"), [("npu-ir", "npu_ir.builtin"), ("npu-passes", "npu_passes.plugin")]
+)
 def test_what_we_bring_ourselves_is_an_ordinary_entry_point(name: str, module: str) -> None:
     (plugin,) = metadata.entry_points(group="npu", name=name)
 
@@ -50,7 +52,9 @@ def test_what_we_bring_ourselves_is_an_ordinary_entry_point(name: str, module: s
 
 @pytest.mark.parametrize("package", ["npu_ir", "npu_passes"])
 def test_importing_a_package_after_torch_loads_little_else(package: str) -> None:
-    script = f"import sys, torch; before = set(sys.modules); import {package}; print(*set(sys.modules) - before)"
+    script = (
+        f"import sys, torch; before = set(sys.modules); import {package}; print(*set(sys.modules) - before)"
+    )
 
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 

@@ -120,9 +120,8 @@ def _run(node: OpNode) -> list[Literal]:
 
 def _put_literal(graph: Graph, value: Value, literal: Literal) -> None:
     """Make everything that reads ``value`` have ``literal`` instead."""
-    while value.users:
-        node, index = next((node, slot) for node, slot in value.uses if node is not None)
-        assert isinstance(index, int)
+    places = [(node, slot) for node, slot in value.uses if node is not None and isinstance(slot, int)]
+    for node, index in sorted(places, key=lambda place: -place[1]):  # from the last: the others move up
         graph.set_literal(node, index, literal)
     if value.uses:
         structure, leaves = graph.results

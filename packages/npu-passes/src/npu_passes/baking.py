@@ -12,8 +12,10 @@ from npu_ir import Graph, InputKind, Value, load_weights
 from npu_ir.binding import bind_weights, unwrapped
 from npu_ir.literals import Literal
 from npu_ir.node import outside_names
+from npu_ir.ops.inference import infer_types
 from npu_ir.prologue import Prologue
 from npu_passes.folded_names import FoldedNames
+from npu_passes.sharing import returned
 
 _CPU = torch.device("cpu")
 
@@ -61,19 +63,35 @@ def _without_prologue(graph: Graph, computed: Mapping[str, Any]) -> dict[str, to
     names = FoldedNames(graph)
     tensors: dict[str, torch.Tensor] = {}
     nodes = graph.prologue
+    shared, copied = returned(graph), []
     for value in [value for node in nodes for value in node.outputs if value.name in computed]:
         content = computed[value.name]
         if isinstance(content, torch.Tensor):
             target = names.take(value.name)
-            graph.replace_all_uses(value, graph.add_parameter(target, value.tensor_type))
+            parameter = graph.add_parameter(target, value.tensor_type)
+            graph.replace_all_uses(value, parameter)
             tensors[target] = content
+            if value in shared:
+                copied.append(parameter)
         else:
             _put_number(graph, value, content)
     for node in reversed(nodes):
         graph.erase(node)
+    for parameter in copied:
+        _copy_in_each_call(graph, parameter)
     for target in tensors:
         graph.rename(graph.parameters[target], target)
     return tensors
+
+
+def _copy_in_each_call(graph: Graph, parameter: Value) -> None:
+    """Make the graph read a copy of a parameter: callers may write into what it returns."""
+    call: Any = "aten.clone.default", [parameter], {}
+    types = infer_types(*call, operands=["self"], symbols=graph.symbols)
+    first = next(iter(graph.body), None)
+    node = graph.insert(*call, types=types, operands=["self"], before=first)
+    graph.replace_all_uses(parameter, node.outputs[0])
+    graph.set_input(node, 0, parameter)
 
 
 def _put_number(graph: Graph, value: Value, number: Literal) -> None:

@@ -35,6 +35,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:
     """A rewrite of graphs. Subclasses become frozen dataclasses: their annotated fields are options.
 
@@ -68,7 +69,12 @@ class Pass:
         for field in ("before", "after", "pipelines"):
             if not isinstance(getattr(cls, field), tuple):
                 raise PassError(f"{cls.__name__}.{field} is a tuple of names, not {getattr(cls, field)!r}")
-        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        try:
+            dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        except ValueError as error:
+            raise PassError(
+                f"{cls.__name__}: {error}", fix="lists of strings are tuples: ('a', 'b')"
+            ) from error
 
     def __post_init__(self) -> None:
         if not isinstance(getattr(self, "name", None), str):

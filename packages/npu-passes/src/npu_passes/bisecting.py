@@ -44,7 +44,7 @@ class Culprit:
 
 def bisect(
     graph: Graph,
-    passes: Iterable[Pass | type[Pass] | str],
+    passes: Pass | type[Pass] | str | Iterable[Pass | type[Pass] | str],
     *,
     rtol: float | None = None,
     data: Checked | None = None,

@@ -18,8 +18,6 @@ from npu_passes.numerics import Numerics
 # By path, for each call: what the graph returns, and the new content of what it updates.
 Results: TypeAlias = "list[dict[str, Any]]"
 
-_FLOAT32_UNIT = torch.finfo(torch.float32).eps
-
 
 @dataclass(frozen=True)
 class Checked:
@@ -103,8 +101,7 @@ def _difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
         return None
     if not (expected.is_floating_point() or expected.is_complex()):
         return f"differs in {int((actual != expected).sum())} of {actual.numel()} elements"
-    error = relative_error(actual, expected)
-    allowed = numerics.rtol * max(1.0, torch.finfo(expected.dtype).eps / _FLOAT32_UNIT)
+    error, allowed = relative_error(actual, expected), numerics.allowed(expected.dtype)
     if error <= allowed:
         return None
     return f"differs by {error:.3g} of its largest magnitude; {allowed:.3g} is allowed"
@@ -116,8 +113,7 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     NaN equals NaN and 0.0 equals -0.0; infinities must be the same. Where all that is expected is 0, the
     difference itself.
     """
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    got, want = actual.detach().to(wide), expected.detach().to(wide)
+    got, want = _wide(actual), _wide(expected)
     same = (got == want) | (got.isnan() & want.isnan())
     if bool(same.all()):
         return 0.0
@@ -126,6 +122,12 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     largest = torch.where(want.isfinite(), want.abs(), 0.0).max()
     difference = torch.where(same, 0.0, (got - want).abs()).max()
     return float(difference / (largest if largest > 0 else 1.0))
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of a tensor in float64, real and imaginary parts apart."""
+    plain = tensor.detach().resolve_conj()
+    return torch.view_as_real(plain.to(torch.complex128)) if plain.is_complex() else plain.to(torch.float64)
 
 
 def _short(value: Any) -> str:

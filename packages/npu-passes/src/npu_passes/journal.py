@@ -6,11 +6,12 @@ A pass writes to the journal of the manager that runs it. Run on its own, it wri
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from npu_ir import OpNode
+from npu_ir import Graph, OpNode
+from npu_passes.errors import PassError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Refusal:
         return f"{self.pass_name}: {self.node}: {self.reason}"
 
 
-class RewriteLimitReachedError(Exception):
+class RewriteLimitReachedError(BaseException):
     """Stops a pass in front of a rewrite that the journal does not allow; the graph is whole."""
 
 
@@ -65,33 +66,77 @@ class Journal:
     Attributes:
         rewrites: What was done.
         limit: How many rewrites may be made; None for any number.
+        failure: The first rewrite that failed, though the pass may have gone on.
     """
 
     rewrites: list[Rewrite] = field(default_factory=list)
     limit: int | None = None
+    failure: PassError | None = None
     _refusals: dict[Refusal, None] = field(default_factory=dict)
+    _edits: dict[int, int] = field(default_factory=dict)
+    _open: Rewrite | None = None
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
         """What was not done; of a pass that ran several times, what it said last."""
         return tuple(self._refusals)
 
-    def forget_refusals(self, pass_name: str) -> None:
-        """Forget what a pass refused: it is about to run again."""
+    def refuse(self, refusal: Refusal) -> None:
+        self._refusals[refusal] = None
+
+    def begin_pass(self, graphs: Iterable[Graph], pass_name: str) -> None:
+        """Note that a pass is about to run over a program and its regions: what it refused before is forgotten.
+
+        Raises:
+            RewriteLimitReachedError: No more rewrites are allowed.
+        """
+        self._require_allowed()
+        self._edits = {id(graph): graph.edits for graph in graphs}
         for refusal in [item for item in self._refusals if item.pass_name == pass_name]:
             del self._refusals[refusal]
 
-    def begin_rewrite(self) -> None:
-        """Note that a rewrite begins.
+    def begin_rewrite(self, graph: Graph, rewrite: Rewrite) -> None:
+        """Note that a rewrite begins. Edits that no rewrite was said to be about are one of their own.
 
         Raises:
+            PassError: It is inside of another one.
             RewriteLimitReachedError: No more are allowed.
         """
+        if self._open is not None:
+            raise PassError(
+                f"{rewrite.pass_name}: the rewrite {rewrite.rule!r} begins inside of {self._open.rule!r}",
+                where=f"node {rewrite.nodes[-1]!r}",
+                fix="end one rewrite before the next, so that the graph is whole between them",
+            )
+        self.note_edits(graph, rewrite.pass_name)
+        self._require_allowed()
+        self._open = rewrite
+
+    def end_rewrite(self, graph: Graph, made: Iterable[str]) -> None:
+        """Write down the rewrite that began last, if it changed anything."""
+        assert self._open is not None
+        if self._has_edits(graph):
+            self.rewrites.append(replace(self._open, made=tuple(made)))
+        self._edits[id(graph)] = graph.edits
+        self._open = None
+
+    def fail_rewrite(self, failure: PassError) -> None:
+        """Note that the rewrite that began last failed."""
+        self._open = None
+        self.failure = self.failure or failure
+
+    def note_edits(self, graph: Graph, pass_name: str) -> None:
+        """Write down edits of ``graph`` that no rewrite was said to be about, if there are any."""
+        if self._has_edits(graph):
+            self.rewrites.append(Rewrite(pass_name, "run", ()))
+        self._edits[id(graph)] = graph.edits
+
+    def _has_edits(self, graph: Graph) -> bool:
+        return graph.edits != self._edits.get(id(graph), graph.edits)
+
+    def _require_allowed(self) -> None:
         if self.limit is not None and len(self.rewrites) >= self.limit:
             raise RewriteLimitReachedError
-
-    def refuse(self, refusal: Refusal) -> None:
-        self._refusals[refusal] = None
 
 
 _current: ContextVar[Journal | None] = ContextVar("npu_passes_journal", default=None)

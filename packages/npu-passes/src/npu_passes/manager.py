@@ -15,6 +15,7 @@ from npu_passes.dumping import Dumps
 from npu_passes.errors import PassError
 from npu_passes.flops import FlopCounter
 from npu_passes.journal import Journal, Rewrite, RewriteLimitReachedError
+from npu_passes.options import options_of
 from npu_passes.pass_text import format_passes, parse_passes
 from npu_passes.pipeline import ordered
 from npu_passes.registry import passes_of
@@ -86,8 +87,8 @@ class PassManager:
 
     Args:
         passes: Passes, classes of passes (with their default options), or text that names some:
-            ``"canonicalize,constant-folding{max_bytes=1024}"``. They run in this order, as far as their
-            ``before`` and ``after`` allow.
+            ``"canonicalize,constant-folding{max_bytes=1024}"``; or one of these. They run in this order, as far as
+            their ``before`` and ``after`` allow.
         max_rounds: The passes are repeated until nothing changes, but not more often than this.
         checked: Run the graph after each pass that changed it, and compare with before.
         dump_dir: Write the graph as text, in front of all passes and behind each that changed it.
@@ -98,7 +99,7 @@ class PassManager:
 
     def __init__(
         self,
-        passes: Iterable[Pass | type[Pass] | str],
+        passes: Pass | type[Pass] | str | Iterable[Pass | type[Pass] | str],
         *,
         max_rounds: int = MAX_ROUNDS,
         checked: Checked | None = None,
@@ -106,7 +107,7 @@ class PassManager:
     ) -> None:
         if max_rounds < 1:
             raise PassError(f"passes run in at least one round, not in {max_rounds}")
-        if isinstance(passes, str):
+        if isinstance(passes, (str, Pass, type)):
             passes = [passes]
         self.passes = tuple(ordered([item for given in passes for item in _instances(given)]))
         self.max_rounds = max_rounds
@@ -212,6 +213,7 @@ def _instances(given: Pass | type[Pass] | str) -> list[Pass]:
     if isinstance(given, Pass):
         return [given]
     if isinstance(given, type) and issubclass(given, Pass):
+        options_of(given)  # says what is wrong with an option that has no default
         return [given()]
     raise PassError(
         f"{given!r} is no pass", fix="give passes, classes derived from Pass, or text that names passes"

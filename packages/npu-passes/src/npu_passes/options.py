@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 import typing
 from dataclasses import dataclass
@@ -41,8 +42,14 @@ def options_of(pass_type: type[Pass]) -> tuple[Option, ...]:
     Raises:
         PassError: A field has no default, or is of a type that cannot be written on a command line.
     """
-    hints = typing.get_type_hints(pass_type)
-    docs = _documented(pass_type)
+    try:
+        hints = typing.get_type_hints(pass_type)
+    except NameError as error:
+        raise PassError(
+            f"the type of an option of {pass_type.__name__} is not known: {error}",
+            fix="import it in the module of the pass, not under TYPE_CHECKING",
+        ) from error
+    docs = {name: text for base in reversed(pass_type.__mro__) for name, text in _documented(base).items()}
     options = []
     for item in dataclasses.fields(cast(Any, pass_type)):
         kind = _KINDS.get(hints[item.name])
@@ -66,6 +73,8 @@ def require_right_types(item: Pass) -> None:
         value = getattr(item, option.name)
         if not _fits(value, option.kind):
             raise PassError(f"the option {option.name!r} of {item.name} is a {option.kind}, not {value!r}")
+        if option.kind == "float" and math.isnan(value):
+            raise PassError(f"the option {option.name!r} of {item.name} is not a number: {value}")
 
 
 def _fits(value: Any, kind: str) -> bool:
@@ -78,7 +87,7 @@ def _fits(value: Any, kind: str) -> bool:
 
 def _documented(pass_type: type) -> dict[str, str]:
     """Return what the section "Attributes:" of the docstring says of each option."""
-    _, _, section = (inspect.getdoc(pass_type) or "").partition("Attributes:\n")
+    _, _, section = inspect.cleandoc(pass_type.__dict__.get("__doc__") or "").partition("Attributes:\n")
     return {name: " ".join(text.split()) for name, text in _DOCUMENTED.findall(section)}
 
 

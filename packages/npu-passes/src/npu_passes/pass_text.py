@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\]=,]|[^\s{}\[\]=,"]+)')
 _BARE = re.compile(r"[^\s{}\[\]=,\"]+")
+_WORDS = {"true": True, "false": False}
 _READERS: dict[str, Callable[[str], Any]] = {
+    "bool": _WORDS.__getitem__,
     "int": int,
     "float": float,
     "str": lambda word: json.loads(word) if word.startswith('"') else word,
 }
-_WORDS = {"true": True, "false": False}
 
 
 def format_pass(item: Pass) -> str:
@@ -93,6 +94,8 @@ class _Parser:
         from npu_passes.registry import find_pass
 
         name = self._word("the name of a pass")
+        if self._known is not None and name not in self._known:
+            raise self._error(f"there is no pass {name!r}", fix=f"known are {', '.join(self._known)}")
         pass_type = find_pass(name) if self._known is None else self._known[name]
         options = {option.name: option for option in options_of(pass_type)}
         given: dict[str, Any] = {}
@@ -118,22 +121,22 @@ class _Parser:
 
     def _value(self, option: Option) -> Any:
         if option.kind != "list":
-            return self._scalar(option)
+            return self._scalar(option, option.kind)
         self._expect("[")
         items: list[str] = []
         while self._peek() != "]":
-            items.append(_READERS["str"](self._word("an item, or ]")))
+            items.append(self._scalar(option, "str"))
             if self._peek() == ",":
                 self._take()
+            elif self._peek() != "]":
+                raise self._error(f"a comma or ] is missing behind {items[-1]}")
         self._take()
         return tuple(items)
 
-    def _scalar(self, option: Option) -> Any:
-        word = self._word(f"a {option.kind}")
+    def _scalar(self, option: Option, kind: str) -> Any:
+        word = self._word(f"a {kind}")
         try:
-            if option.kind == "bool":
-                return _WORDS[word]
-            return _READERS[option.kind](word)
+            return _READERS[kind](word)
         except (KeyError, ValueError) as error:
             raise self._error(f"the option {option.name!r} is a {option.kind}, not {word}") from error
 

@@ -13,7 +13,7 @@ from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes import journal
 from npu_passes.errors import PassError
-from npu_passes.journal import Rewrite, RewriteLimitReachedError
+from npu_passes.journal import Rewrite
 
 _Type = TensorType | ScalarType
 
@@ -128,26 +128,36 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
     Raises:
         PassError: What is done inside fails; names pass, rule and nodes.
     """
-    if not nodes:
-        raise PassError(
-            f"{pass_name}: the rewrite {rule!r} is of no node", fix="name the nodes: self.rewrite(graph, rule, node)"
-        )
-    log = journal.current()
-    log.begin_rewrite()
     names = tuple(node.name for node in nodes)
+    _require_nodes(pass_name, graph, rule, nodes)
+    log = journal.current()
+    log.begin_rewrite(graph, Rewrite(pass_name, rule, names))
     edit = Edit(graph, nodes)
     try:
         yield edit
         for node in reversed(nodes):
             if not node.is_erased and not any(value.use_count for value in node.outputs) and is_pure(node):
                 graph.erase(node)
-    except RewriteLimitReachedError:
-        raise
     except Exception as error:
         message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
-        raise PassError(
+        failure = PassError(
             f"{pass_name}: {rule} failed: {message}",
             where=f"node{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}",
             fix=error.fix if isinstance(error, NpuError) else None,
-        ) from error
-    log.rewrites.append(Rewrite(pass_name, rule, names, tuple(edit.made)))
+        )
+        log.fail_rewrite(failure)
+        raise failure from error
+    log.end_rewrite(graph, edit.made)
+
+
+def _require_nodes(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> None:
+    if not nodes:
+        raise PassError(
+            f"{pass_name}: the rewrite {rule!r} is of no node",
+            fix="name the nodes: self.rewrite(graph, rule, node)",
+        )
+    for node in nodes:
+        if node.graph is not graph:
+            raise PassError(
+                f"{pass_name}: the rewrite {rule!r} is of node {node.name!r}, which is not in graph {graph.name!r}"
+            )

@@ -13,7 +13,7 @@ from npu_ir import Graph, NpuError
 from npu_passes import _torch
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
-from npu_passes.journal import Journal, Rewrite, RewriteLimitReachedError, writing_to
+from npu_passes.journal import Journal, writing_to
 
 
 @dataclass(slots=True)
@@ -77,15 +77,15 @@ class Rounds:
             self.converged = all(edits == _edits(self.graph) for edits in seen.values())
 
     def _step(self, item: Pass) -> Step:
-        if self.journal.limit is not None and len(self.journal.rewrites) >= self.journal.limit:
-            raise RewriteLimitReachedError
         first = len(self.journal.rewrites)
         before, start = _edits(self.graph), time.perf_counter()
-        self.journal.forget_refusals(item.name)
         versions = _versions(self.graph)
+        self.journal.begin_pass(self.graph.graphs(), item.name)
         with writing_to(self.journal):
             said = run_once(item, self.graph)
         seconds = time.perf_counter() - start
+        if self.journal.failure is not None:
+            raise self.journal.failure  # the pass went on over half a rewrite
         self._require_same_data(item, versions)
         edited = _edits(self.graph) != before
         if said != edited:
@@ -93,10 +93,9 @@ class Rounds:
                 f"{item} returned {said}, but it {'edited the graph' if edited else 'changed nothing'}",
                 fix="run(graph) returns True exactly when it edited the graph",
             )
-        if edited and len(self.journal.rewrites) == first:
-            self.journal.rewrites.append(Rewrite(item.name, "run", ()))
+        for part in self.graph.graphs():
+            self.journal.note_edits(part, item.name)
         return Step(item, self.round, edited, seconds, len(self.journal.rewrites) - first)
-
 
     def _require_same_data(self, item: Pass, versions: dict[torch.Tensor, int]) -> None:
         """Raise if a pass wrote into a constant: copies of a graph share their data."""
@@ -137,7 +136,7 @@ def _blaming(item: Pass, graph: Graph) -> Iterator[None]:
     """Name the pass in whatever is raised inside."""
     try:
         yield
-    except (PassError, RewriteLimitReachedError):
+    except PassError:
         raise
     except Exception as error:
         message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"

@@ -9,11 +9,12 @@ import torch
 from npu_ir import ExecutionError, Graph, InputKind, OpNode, TensorType, Value
 from npu_ir.binding import with_strides
 from npu_ir.isolation import no_outside_influence
-from npu_ir.ops.effects import is_pure, is_view
+from npu_ir.ops.effects import is_pure
 from npu_ir.ops.execution import execute_node
 from npu_passes.base import Pass
 from npu_passes.folded_names import FoldedNames
 from npu_passes.library.weight_memory import WeightMemory
+from npu_passes.sharing import returned
 from npu_passes.weights import is_weight_argument
 
 _CPU = torch.device("cpu")
@@ -54,9 +55,9 @@ class ConstantFolding(Pass):
     def run(self, graph: Graph) -> bool:
         before = graph.edits
         names = FoldedNames(graph)
-        returned = _returned(graph)
+        kept_out = returned(graph)
         for node in graph.nodes:
-            if not node.in_prologue and _is_constant(node) and _may_be_constant(node, returned):
+            if not node.in_prologue and _is_constant(node) and _may_be_constant(node, kept_out):
                 self._evaluate(graph, node, names)
         if graph.owner is None:
             self._move(graph)
@@ -147,19 +148,6 @@ def _may_be_constant(node: OpNode, returned: Container[Value]) -> bool:
         isinstance(value.type, TensorType) and value.type.layout is torch.strided and value not in returned
         for value in node.outputs
     )
-
-
-def _returned(graph: Graph) -> set[Value]:
-    """Return the values that share memory with a result of the graph, as far as can be told, and more.
-
-    A graph returns new memory at each call, and callers may write to it: not to that of a constant. Some ops return
-    what they were given, though their schema does not say so; these have a single input.
-    """
-    found = {leaf for leaf in graph.results[1] if isinstance(leaf, Value)} | set(graph.updates.values())
-    for node in reversed(graph.nodes):
-        if not found.isdisjoint(node.outputs) and (len(node.inputs) == 1 or is_view(node)):
-            found.update(node.inputs)
-    return found
 
 
 def _computed(node: OpNode) -> list[torch.Tensor]:

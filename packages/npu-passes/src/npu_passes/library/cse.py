@@ -9,7 +9,7 @@ from npu_ir.content import tensor_bytes
 from npu_ir.literals import format_literal
 from npu_ir.ops.effects import is_pure
 from npu_passes.base import Pass
-from npu_passes.library.sharing import Sharing
+from npu_passes.sharing import Sharing
 
 _LARGEST_CONSTANT = 4096
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.ops.effects import is_view
 from npu_passes.errors import PassError
 from npu_passes.rewriting import Edit
+from npu_passes.sharing import Sharing
 from npu_passes.strides import can_be_laid_out, laid_out
-
-if TYPE_CHECKING:
-    from npu_passes.library.sharing import Sharing
 
 
 def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
@@ -57,8 +53,6 @@ class Placing:
 
     def _shares(self, made: list[OpNode], old: Value, new: Value) -> bool:
         """Whether ``new`` would let two tensors share memory that the caller sees."""
-        from npu_passes.library.sharing import Sharing  # the library is made of patterns
-
         if self._sharing is None:
             self._sharing = Sharing(self._graph)
             made = list(self._graph.nodes)

@@ -13,7 +13,7 @@ from npu_passes.library.canonicalize.known_numbers import (
     stated_number,
 )
 from npu_passes.library.canonicalize.one_op import Call, canonical_call
-from npu_passes.library.sharing import Sharing, part_of_tuple
+from npu_passes.sharing import Sharing, part_of_tuple
 
 _COPIES = frozenset(
     f"aten.{name}.default" for name in ("alias", "clone", "detach", "lift", "lift_fresh", "lift_fresh_copy")

@@ -10,7 +10,7 @@ from npu_passes.library.elim_identity.copies import COPIES, copy
 from npu_passes.library.elim_identity.dropout import DROPOUTS, dropout
 from npu_passes.library.elim_identity.finding import Finding, Refused
 from npu_passes.library.elim_identity.views import Views, is_view_op
-from npu_passes.library.sharing import Sharing
+from npu_passes.sharing import Sharing
 
 
 class _Search:

@@ -175,3 +175,16 @@ def _copies(node: OpNode) -> bool:
 
 def _is_contiguous(type: TensorType) -> bool:
     return type.strides is None and type.layout is torch.strided
+
+
+def returned(graph: Graph) -> set[Value]:
+    """Return the values that share memory with a result of the graph, as far as can be told, and more.
+
+    A graph returns new memory at each call, and callers may write to it: not to that of a constant. Some ops return
+    what they were given, though their schema does not say so; these have a single input.
+    """
+    found = {leaf for leaf in graph.results[1] if isinstance(leaf, Value)} | set(graph.updates.values())
+    for node in reversed(graph.nodes):
+        if not found.isdisjoint(node.outputs) and (len(node.inputs) == 1 or is_view(node)):
+            found.update(node.inputs)
+    return found

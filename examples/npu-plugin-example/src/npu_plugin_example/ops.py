@@ -1,0 +1,31 @@
+"""The ops that models call, registered with PyTorch.
+
+The schema and the type function are all that extraction, checks and files need to know of an op.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("npu_plugin_example::add_relu", mutates_args=())
+def add_relu(x: Tensor, y: Tensor) -> Tensor:
+    """Return ``relu(x + y)``, in one go."""
+    return torch.add(x, y).relu_()
+
+
+@add_relu.register_fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return torch.add(x, y)
+
+
+@torch.library.custom_op("npu_plugin_example::rescale_bits", mutates_args=())
+def rescale_bits(x: Tensor, bits: int) -> Tensor:
+    """Return ``x / 2**bits``."""
+    return x * 2.0**-bits
+
+
+@rescale_bits.register_fake
+def _(x: Tensor, bits: int) -> Tensor:
+    return x * 2.0**-bits

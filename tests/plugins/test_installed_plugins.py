@@ -1,0 +1,186 @@
+"""Distributions of others beside ours, as a user has them: installed, and used through ``npu``.
+
+``nox -s plugins`` installs the example in a fresh environment and runs this. Further plugins are written by
+``npu new-plugin`` and installed into folders of their own, which stand on the path where a test wants them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytest.importorskip("npu_plugin_example", reason="nox -s plugins installs it")
+
+MODEL = """
+import torch
+from npu_plugin_example import add_relu, rescale_bits
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = torch.relu(self.linear(x) + x)
+        return rescale_bits(add_relu(y, x), 2)
+"""
+EXAMPLE = "npu-plugin-example (npu-plugin-example 0.1.0)"
+
+# What `plugin` takes: a name, and what to replace in plugin.py and in the pass.
+Plugin = Callable[..., Path]
+
+
+def run(*command: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a module of this Python with further folders on the path."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        cwd=cwd, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def npu(*words: str | Path, cwd: Path, path: tuple[Path, ...] = ()) -> str:
+    """Return what a command prints; it succeeds."""
+    finished = run("npu_ir.cli", *words, cwd=cwd, path=path)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def reports(cwd: Path, path: tuple[Path, ...] = ()) -> dict[str, Any]:
+    return {item["name"]: item for item in json.loads(npu("plugins", "--json", cwd=cwd, path=path))}
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Plugin:
+    """Write, change and install a plugin; return the folder that puts it on the path."""
+
+    def make(name: str, **changes: tuple[str, str]) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        npu("new-plugin", name, cwd=folder)
+        for module, (old, new) in changes.items():
+            source = folder / name / "src" / name.replace("-", "_") / f"{module}.py"
+            text = source.read_text(encoding="utf-8")
+            assert old in text
+            source.write_text(text.replace(old, new), encoding="utf-8")
+        words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--target", "site", f"./{name}"]
+        finished = run("pip", *words, cwd=folder)
+        assert finished.returncode == 0, finished.stderr
+        return folder / "site"
+
+    return make
+
+
+def test_the_example_is_loaded(tmp_path: Path) -> None:
+    report = reports(tmp_path)["npu-plugin-example"]
+
+    assert report["refused"] is None
+    assert report["distribution"] == "npu-plugin-example 0.1.0"
+    assert report["offers"] == {
+        "conversion": ["npu_plugin_example.rescale_bits.default"],
+        "execution": ["npu_plugin_example.rescale"],
+        "passes": ["npu-plugin-example-fuse-add-relu"],
+        "pipelines": ["npu-plugin-example"],
+    }
+
+
+def test_its_pass_and_its_pipeline_are_listed_with_their_origin(tmp_path: Path) -> None:
+    data = json.loads(npu("passes", "--json", cwd=tmp_path))
+
+    passes = {item["name"]: item for item in data["passes"]}
+    pipelines = {item["name"]: item for item in data["pipelines"]}
+    assert passes["npu-plugin-example-fuse-add-relu"]["from"] == EXAMPLE
+    assert passes["npu-plugin-example-fuse-add-relu"]["options"][0]["name"] == "min_elements"
+    assert pipelines["npu-plugin-example"]["from"] == EXAMPLE
+    assert "npu-plugin-example-fuse-add-relu" in pipelines["npu-plugin-example"]["passes"].split(",")
+
+
+def test_a_model_of_its_ops_goes_the_whole_way(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    pipeline = ["--pipeline", "npu-plugin-example"]
+
+    npu("extract", "net.py:Net", "--input", "x=f32[2,4]", "-o", "net.json", "--save-weights", cwd=tmp_path)
+    printed = npu("opt", "net.json", "-o", "fast.json", *pipeline, "--check", "--explain", cwd=tmp_path)
+    npu("run", "net.json", "--output", "before.safetensors", cwd=tmp_path)
+    npu("run", "fast.json", "--weights", "net.json", "--output", "after.safetensors", cwd=tmp_path)
+    ops = json.loads(npu("info", "fast.json", "--json", cwd=tmp_path))["ops"]
+
+    before, after = load_file(tmp_path / "before.safetensors"), load_file(tmp_path / "after.safetensors")
+    assert "nodes    5 -> 4\n" in printed
+    assert ops == {
+        "npu_plugin_example.add_relu.default": 2, "aten.linear.default": 1, "npu_plugin_example.rescale": 1
+    }  # fmt: skip
+    assert torch.equal(before["result"], after["result"])
+
+
+def test_a_plugin_that_is_just_written_passes_its_tests(plugin: Plugin) -> None:
+    site = plugin("fresh-passes")
+
+    finished = run("pytest", "-q", "fresh-passes", cwd=site.parent, path=(site,))
+
+    assert finished.returncode == 0, finished.stdout
+    assert "4 passed" in finished.stdout
+    assert reports(site, (site,))["fresh-passes"]["refused"] is None
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "kind"),
+    [
+        pytest.param(
+            "fuse_add_relu",
+            "twin-plugin-fuse-add-relu",
+            "npu-plugin-example-fuse-add-relu",
+            "passes",
+            id="pass",
+        ),
+        pytest.param(
+            "plugin", 'Pipeline("twin-plugin"', 'Pipeline("npu-plugin-example"', "pipelines", id="pipeline"
+        ),
+    ],
+)
+def test_a_name_that_is_taken_is_refused_naming_both_distributions(
+    module: str, old: str, new: str, kind: str, plugin: Plugin, tmp_path: Path
+) -> None:
+    site = plugin("twin-plugin", **{module: (old, new)})
+
+    found = reports(tmp_path, (site,))
+    warned = run("npu_ir.cli", "passes", cwd=tmp_path, path=(site,)).stderr
+
+    taken = new.removeprefix('Pipeline("').removesuffix('"')
+    refusal = f"RegistryError: twin-plugin (twin-plugin 0.1.0) offers {kind} called {taken!r}, and so does {EXAMPLE}"
+    assert found["npu-plugin-example"]["refused"] is None
+    assert found["twin-plugin"]["refused"] == refusal
+    assert f"plugin 'twin-plugin' (twin-plugin 0.1.0) was refused: {refusal}" in warned
+
+
+def test_the_order_of_passes_does_not_depend_on_the_order_of_installation(
+    plugin: Plugin, tmp_path: Path
+) -> None:
+    joins = ("    min_elements", '    pipelines = ("minimal",)\n    min_elements')
+    first, second = plugin("one-plugin", fuse_add_relu=joins), plugin("two-plugin", fuse_add_relu=joins)
+
+    orders = [
+        npu("passes", "minimal", cwd=tmp_path, path=path) for path in ((first, second), (second, first))
+    ]
+
+    assert orders[0] == orders[1]
+    assert [line.split()[-1] for line in orders[0].splitlines()][-2:] == [
+        "one-plugin-fuse-add-relu", "two-plugin-fuse-add-relu"
+    ]  # fmt: skip
+
+
+def test_a_plugin_that_is_left_out_takes_its_passes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPU_DISABLE_PLUGINS", "npu-plugin-example")
+
+    assert "npu-plugin-example" not in npu("passes", cwd=tmp_path)
+    assert reports(tmp_path)["npu-plugin-example"]["refused"] == "disabled by NPU_DISABLE_PLUGINS"
