@@ -416,3 +416,14 @@ graph G {
     interpreter.run_flat()[0][0]._values().mul_(7)
 
     assert torch.equal(interpreter.run_flat()[0][0].to_dense(), torch.eye(2))
+
+
+def test_callers_do_not_write_into_the_constants_of_a_graph() -> None:
+    graph = Graph()
+    graph.set_outputs(graph.add_constant("c", torch.ones(2)))
+    interpreter = Interpreter(graph)
+
+    interpreter.run().mul_(9)
+
+    assert torch.equal(interpreter.run(), torch.ones(2))
+    assert torch.equal(execute_ir(graph.clone()), torch.ones(2))

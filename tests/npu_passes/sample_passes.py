@@ -12,6 +12,7 @@ class DropAlias(Pass):
     """Replace ``alias(x)`` by ``x``."""
 
     name = "drop-alias"
+    is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
         found = list(graph.nodes_of(ALIAS))
@@ -42,6 +43,7 @@ class ReluToGelu(Pass):
     """
 
     name = "relu-to-gelu"
+    is_idempotent = True
     only: str = ""
 
     def run(self, graph: Graph) -> bool:
@@ -60,6 +62,7 @@ class ReluToClamp(Pass):
     """
 
     name = "relu-to-clamp"
+    is_idempotent = True
     wrong: str = "never"
 
     def run(self, graph: Graph) -> bool:
@@ -174,6 +177,7 @@ class Picky(Pass):
     """
 
     name = "picky"
+    is_idempotent = True
     wants: str = ""
     promises: str = ""
 
@@ -191,6 +195,7 @@ class Refusing(Pass):
     """Refuse every relu."""
 
     name = "refusing"
+    is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
         for node in graph.nodes_of(RELU):

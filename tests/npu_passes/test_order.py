@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from typing import Any
 
 import pytest
 
 from npu_ir import Graph, plugins
-from npu_passes import Pass, PassError, PassManager, Pipeline, all_pipelines, passes_of
+from npu_passes import Pass, PassError, PassManager, Pipeline, all_pipelines, optimize, passes_of
 from tests.npu_passes.conftest import Install, point
 
 
@@ -59,9 +60,15 @@ def test_what_is_no_pass_is_refused() -> None:
         PassManager([3])  # type: ignore[list-item]
 
 
-def test_less_than_one_round_is_refused() -> None:
-    with pytest.raises(PassError, match="at least one round, not in 0"):
-        PassManager([], max_rounds=0)
+@pytest.mark.parametrize("rounds", [0, -1, 1.5, True])
+def test_less_than_one_round_is_refused(rounds: Any) -> None:
+    with pytest.raises(PassError, match=f"at least one round, not in {rounds}"):
+        PassManager([], max_rounds=rounds)
+
+
+def test_a_pipeline_goes_by_its_name() -> None:
+    with pytest.raises(PassError, match=r"(?s)a pipeline goes by its name, not \['cse'\].*PassManager"):
+        optimize(Graph(), ["cse"])  # type: ignore[arg-type]
 
 
 def test_text_alone_is_taken_for_a_list_of_passes(install: Install) -> None:

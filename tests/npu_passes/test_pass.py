@@ -145,9 +145,15 @@ def test_a_pass_without_a_name_cannot_be_made() -> None:
         Nameless()
 
 
-def test_constraints_are_tuples() -> None:
-    with pytest.raises(PassError, match="before is a tuple of names, not 'cse'"):
-        type("Early", (Pass,), {"name": "early", "before": "cse"})
+@pytest.mark.parametrize("names", ["cse", (1,), (DropAlias,)], ids=["text", "numbers", "classes"])
+def test_constraints_are_tuples_of_names(names: Any) -> None:
+    with pytest.raises(PassError, match="Early.before is a tuple of names, not"):
+        type("Early", (Pass,), {"name": "early", "before": names})
+
+
+def test_numerics_are_no_number() -> None:
+    with pytest.raises(PassError, match=r"(?s)Loose.numerics is 1e-05.*within\(1e-5\)"):
+        type("Loose", (Pass,), {"name": "loose", "numerics": 1e-5})
 
 
 def test_a_pass_runs_without_a_manager() -> None:

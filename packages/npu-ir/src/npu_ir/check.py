@@ -15,7 +15,7 @@ import torch
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
-from npu_ir.ops.arguments import RECORD_ATTRS, record_problem
+from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, record_problem
 from npu_ir.prologue_rules import prologue_problems
 from npu_ir.region_rules import region_problems
 from npu_ir.schema_rules import schema_problems
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from npu_ir.node import Use
 
 
+_PLAIN_CLASSES = frozenset({bool, float, str, type(None)})  # of literals that are plain whatever their content
 _END_OF_SIZES = 1 << 63  # PyTorch counts in int64
 
 
@@ -150,10 +151,14 @@ def _symbols(graph: Graph) -> Iterator[str]:
         if graph.owner is not None or not constraint.symbols <= known:
             yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
     yield from _unknown_symbols(graph, graph.arguments, known)
+    fixed: set[int] = set()  # many values share one type, which is looked at once
     for node in graph._iterate():
-        if any(value.type.symbols for value in node.outputs):
+        open_types = [value.type for value in node.outputs if id(value.type) not in fixed]
+        if any(type.symbols for type in open_types):
             _learn(known, node.outputs)
             yield from _unknown_symbols(graph, node.outputs, known)
+        else:
+            fixed.update(map(id, open_types))
 
 
 def _learn(known: set[str], values: Sequence[Value]) -> None:
@@ -187,6 +192,8 @@ def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> 
 def _attrs(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         for name, value in node.attrs.items():
+            if value.__class__ in _PLAIN_CLASSES:
+                continue
             try:
                 plain = same_literal(to_literal(value), value)
             except GraphError as error:
@@ -198,7 +205,8 @@ def _attrs(graph: Graph) -> Iterator[str]:
 
 def _records(graph: Graph) -> Iterator[str]:
     for node in graph._iterate():
-        problem = record_problem(node.attrs) if any(key in node.attrs for key in RECORD_ATTRS) else None
+        attrs = node.attrs
+        problem = record_problem(attrs) if LIST_SIZES in attrs or NONE_MASKS in attrs else None
         if problem is not None:
             yield f"node {node.name!r}: {problem}"
         if node.operands is not None and len(node.operands) != len(node.inputs):

@@ -145,7 +145,7 @@ class Graph(Signature):
             raise GraphError(f"{op_type}: {len(output_types)} outputs but {len(output_names)} output names")
         next_node = self._position(before, after)
         owned = dict(regions or {})
-        symbols = merged_symbols(self, owned)
+        symbols = merged_symbols(self, owned) if owned else {}
 
         node = OpNode(
             self._unique(self._nodes, short_name(op_type) if name is None else name),

@@ -32,7 +32,10 @@ class Prologue:
     ) -> None:
         self._graph = graph
         self._device = device
-        self._outside = {_memory(tensor) for tensor in weights.values()}
+        # The data of constants belongs to the graph, and to its copies.
+        of_graph = {_memory(value.argument.data) for value in weights if value.argument is not None}
+        self._outside = {_memory(tensor) for tensor in weights.values()} - of_graph
+        self._of_graph = of_graph
         self._values = self._evaluated(dict(weights), observe)
 
     def values_on(self, device: torch.device) -> dict[Value, Any]:
@@ -47,7 +50,7 @@ class Prologue:
         with no_outside_influence(self._device):
             run_nodes(nodes, values, self._device, SymbolValues(self._graph.symbols), observe)
         self._own = {_memory(values[value]) for node in nodes for value in node.outputs if value in values}
-        self._own -= self._outside | {None}
+        self._own = (self._own | self._of_graph) - (self._outside | {None})
         kept = {value: item for value, item in values.items() if _is_read_by_calls(value)}
         self._own_sparse = {
             id(item) for value, item in kept.items() if value.producer is not None and _is_sparse(item)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from npu_ir._torch import OpOverload
 from npu_ir.errors import GraphError
 from npu_ir.node import OpNode
-from npu_ir.ops.arguments import RECORD_ATTRS
+from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS
 from npu_ir.ops.calls import bind_node
 from npu_ir.ops.schema import OpSchema, find_op, schema_of
 
@@ -44,13 +45,15 @@ def _form(node: OpNode) -> Hashable:
     """
     operands = () if node.operands is None else tuple(node.operands)
     names = tuple(node.attrs)
-    if (
-        node.regions
-        or any("[" in operand for operand in operands)
-        or any(key in names for key in RECORD_ATTRS)
-    ):
+    if node.regions or _has_places(operands) or LIST_SIZES in names or NONE_MASKS in names:
         return None
     return node.op_type, node.operands is None, operands, len(node.inputs), names
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_places(operands: tuple[str, ...]) -> bool:
+    """Whether one of the operands is a place in a list."""
+    return any("[" in operand for operand in operands)
 
 
 def _problem(schema: OpSchema, node: OpNode) -> str | None:

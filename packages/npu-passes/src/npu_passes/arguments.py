@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from npu_ir import OpNode
 from npu_ir.ops.calls import Slot
 from npu_ir.ops.execution import binding_of
-from npu_ir.ops.schema import OpSchema, find_op, schema_of
+from npu_ir.ops.schema import Op, find_op, schema_of
 from npu_passes.errors import PassError
 
 
@@ -30,16 +31,19 @@ def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
     given = {arg.name: item for arg, item in zip(schema.args, binding.positional, strict=False)}
     given.update(binding.keyword)
     found = {name: _filled(item, node) for name, item in given.items()}
-    return {**schema_defaults(schema), **found} if defaults else found
+    return {**defaults_of(op), **found} if defaults else found
 
 
-def schema_defaults(schema: OpSchema) -> Mapping[str, Any]:
+@functools.cache
+def defaults_of(op: Op) -> Mapping[str, Any]:
     """Return the defaults of an op's arguments; an optional tensor's is None."""
-    arguments = getattr(schema.op, "_schema", None)
+    arguments = getattr(op, "_schema", None)
     if arguments is None:
         return {}
     known = {item.name: item.default_value for item in arguments.arguments if item.has_default_value()}
-    return {arg.name: known.get(arg.name) for arg in schema.args if arg.name in known or not arg.required}
+    return {
+        arg.name: known.get(arg.name) for arg in schema_of(op).args if arg.name in known or not arg.required
+    }
 
 
 def _filled(item: Any, node: OpNode) -> Any:

@@ -49,7 +49,7 @@ class Pass:
         before: The names of passes that come later than this one, where both are in a pipeline.
         after: The names of passes that come earlier.
         pipelines: The named pipelines that the pass joins when its plugin is installed.
-        is_idempotent: Whether a second run right after the first changes nothing.
+        is_idempotent: Whether a second run right after the first changes nothing; it is then left out.
     """
 
     name: ClassVar[str]
@@ -57,7 +57,7 @@ class Pass:
     before: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
     pipelines: ClassVar[tuple[str, ...]] = ()
-    is_idempotent: ClassVar[bool] = True
+    is_idempotent: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -67,8 +67,13 @@ class Pass:
                 f"{cls.__name__}: a pass is not called {name!r}", fix="use lower-case words: my-rewrite"
             )
         for field in ("before", "after", "pipelines"):
-            if not isinstance(getattr(cls, field), tuple):
-                raise PassError(f"{cls.__name__}.{field} is a tuple of names, not {getattr(cls, field)!r}")
+            names = getattr(cls, field)
+            if not (isinstance(names, tuple) and all(isinstance(item, str) for item in names)):
+                raise PassError(f"{cls.__name__}.{field} is a tuple of names, not {names!r}")
+        if not isinstance(cls.numerics, Numerics):
+            raise PassError(
+                f"{cls.__name__}.numerics is {cls.numerics!r}", fix="write EXACT, or within(1e-5)"
+            )
         try:
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         except ValueError as error:

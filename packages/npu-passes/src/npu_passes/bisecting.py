@@ -38,7 +38,7 @@ class Culprit:
     after: Graph
 
     def __str__(self) -> str:
-        nodes = f" of {', '.join(self.rewrite.nodes)}" if self.rewrite.nodes else ""
+        nodes = f" of {', '.join(self.rewrite.paths)}" if self.rewrite.nodes else ""
         return f"{self.pass_text}: rewrite {self.number}, {self.rewrite.rule!r}{nodes}: {self.difference}"
 
 

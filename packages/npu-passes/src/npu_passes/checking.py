@@ -97,6 +97,8 @@ def _difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
         return f"is {_short(actual)}, and was {_short(expected)}"
     if actual.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
+    if expected.is_quantized:
+        actual, expected = actual.dequantize(), expected.dequantize()
     if same_data(actual, expected) or actual.numel() == 0:
         return None
     if not (expected.is_floating_point() or expected.is_complex()):

@@ -23,16 +23,23 @@ class Rewrite:
         rule: Which of its rules.
         nodes: The names of the nodes it was about.
         made: The names of the nodes it made.
+        region: Where they are: the path of a region (`region_path`); "" in the program itself.
     """
 
     pass_name: str
     rule: str
     nodes: tuple[str, ...]
     made: tuple[str, ...] = ()
+    region: str = ""
 
     def __str__(self) -> str:
         made = f" -> {', '.join(self.made)}" if self.made else ""
-        return f"{self.pass_name}: {self.rule}: {', '.join(self.nodes)}{made}"
+        return f"{self.pass_name}: {self.rule}: {', '.join(self.paths)}{made}"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """``nodes``, with the region in front that they are in: ``cond.true_fn/mul``."""
+        return tuple(_path(self.region, name) for name in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +51,35 @@ class Refusal:
         rule: Which of its rules; "" where there is only one.
         node: The name of the node it would have changed.
         reason: Why not.
+        region: Where the node is: the path of a region (`region_path`); "" in the program itself.
     """
 
     pass_name: str
     rule: str
     node: str
     reason: str
+    region: str = ""
 
     def __str__(self) -> str:
-        return f"{self.pass_name}: {self.node}: {self.reason}"
+        return f"{self.pass_name}: {self.path}: {self.reason}"
+
+    @property
+    def path(self) -> str:
+        """``node``, with the region in front that it is in: ``cond.true_fn/mul``."""
+        return _path(self.region, self.node)
+
+
+def region_path(graph: Graph | None) -> str:
+    """Return where a region is in its program, by the nodes around it: ``cond.true_fn``; "" of the program itself."""
+    owner = None if graph is None else graph.owner
+    if owner is None:
+        return ""
+    (name,) = (name for name, region in owner.regions.items() if region is graph)
+    return _path(region_path(owner.graph), f"{owner.name}.{name}")
+
+
+def _path(region: str, name: str) -> str:
+    return f"{region}/{name}" if region else name
 
 
 class RewriteLimitReachedError(BaseException):
@@ -105,7 +132,7 @@ class Journal:
         if self._open is not None:
             raise PassError(
                 f"{rewrite.pass_name}: the rewrite {rewrite.rule!r} begins inside of {self._open.rule!r}",
-                where=f"node {rewrite.nodes[-1]!r}",
+                where=f"node {rewrite.paths[-1]!r}",
                 fix="end one rewrite before the next, so that the graph is whole between them",
             )
         self.note_edits(graph, rewrite.pass_name)
@@ -128,7 +155,7 @@ class Journal:
     def note_edits(self, graph: Graph, pass_name: str) -> None:
         """Write down edits of ``graph`` that no rewrite was said to be about, if there are any."""
         if self._has_edits(graph):
-            self.rewrites.append(Rewrite(pass_name, "run", ()))
+            self.rewrites.append(Rewrite(pass_name, "run", (), region=region_path(graph)))
         self._edits[id(graph)] = graph.edits
 
     def _has_edits(self, graph: Graph) -> bool:
@@ -159,4 +186,4 @@ def current() -> Journal:
 
 def refuse(pass_name: str, rule: str, node: OpNode, reason: str) -> None:
     """Write down why a rewrite of ``node`` is not made."""
-    current().refuse(Refusal(pass_name, rule, node.name, reason))
+    current().refuse(Refusal(pass_name, rule, node.name, reason, region_path(node.graph)))

@@ -105,7 +105,7 @@ class PassManager:
         checked: Checked | None = None,
         dump_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        if max_rounds < 1:
+        if type(max_rounds) is not int or max_rounds < 1:
             raise PassError(f"passes run in at least one round, not in {max_rounds}")
         if isinstance(passes, (str, Pass, type)):
             passes = [passes]
@@ -167,7 +167,7 @@ class PassManager:
         except GraphError as error:
             rewrite = self._first_breaking(original, len(rounds.journal.rewrites))
             where = (
-                [f"rewrite {rewrite.rule!r} of {', '.join(rewrite.nodes)}"]
+                [f"rewrite {rewrite.rule!r} of {', '.join(rewrite.paths)}"]
                 if rewrite and rewrite.nodes
                 else []
             )

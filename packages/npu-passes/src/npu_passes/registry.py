@@ -65,6 +65,10 @@ def passes_of(pipeline: str) -> list[Pass]:
         PassError: There is no such pipeline, it names an unknown pass, or there is no order.
     """
     found = plugins.loaded().pipelines
+    if not isinstance(pipeline, str):
+        raise PassError(
+            f"a pipeline goes by its name, not {pipeline!r}", fix="PassManager(passes).run(graph) runs passes"
+        )
     if pipeline not in found:
         raise PassError(f"there is no pipeline {pipeline!r}", fix=_suggestion(pipeline, found, "npu passes"))
     own = parse_passes(found[pipeline].passes) if found[pipeline].passes.strip() else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes import journal
 from npu_passes.errors import PassError
-from npu_passes.journal import Rewrite
+from npu_passes.journal import Rewrite, region_path
 
 _Type = TensorType | ScalarType
 
@@ -28,7 +29,10 @@ class Edit:
         self.graph = graph
         self.made: list[str] = []
         self._nodes = tuple(nodes)
-        self._provenance = merged_provenance(nodes)
+
+    @functools.cached_property
+    def _provenance(self) -> Provenance:
+        return merged_provenance(self._nodes)
 
     def call(
         self, op_type: str, *args: Any, type: _Type | None = None, name: str | None = None, **kwargs: Any
@@ -128,10 +132,10 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
     Raises:
         PassError: What is done inside fails; names pass, rule and nodes.
     """
-    names = tuple(node.name for node in nodes)
     _require_nodes(pass_name, graph, rule, nodes)
     log = journal.current()
-    log.begin_rewrite(graph, Rewrite(pass_name, rule, names))
+    entry = Rewrite(pass_name, rule, tuple(node.name for node in nodes), region=region_path(graph))
+    log.begin_rewrite(graph, entry)
     edit = Edit(graph, nodes)
     try:
         yield edit
@@ -142,7 +146,7 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
         message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
         failure = PassError(
             f"{pass_name}: {rule} failed: {message}",
-            where=f"node{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}",
+            where=f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, entry.paths))}",
             fix=error.fix if isinstance(error, NpuError) else None,
         )
         log.fail_rewrite(failure)

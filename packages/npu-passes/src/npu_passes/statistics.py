@@ -19,7 +19,8 @@ class GraphStatistics:
         constant_bytes: Bytes of the constants.
         flops: Floating-point operations of a call, a multiplication and an addition counting as two: matrix
             products, convolutions and attention. What regions do is counted once.
-        unknown_flops: Nodes whose operations are not known, and not in ``flops``: their sizes are open.
+        unknown_flops: Nodes whose operations are not known, and not in ``flops``: their sizes are open, or PyTorch
+            cannot run them without data.
     """
 
     nodes: int

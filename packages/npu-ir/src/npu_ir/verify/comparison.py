@@ -82,6 +82,8 @@ def compare(
     if same_data(actual, expected):  # the usual case, at a fraction of the cost of float64 copies
         return Comparison(name)
     default = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
+    if expected.is_quantized:
+        actual, expected = actual.dequantize(), expected.dequantize()
     return _compare_values(
         name, actual, expected, default[0] if rtol is None else rtol, default[1] if atol is None else atol
     )

@@ -36,7 +36,7 @@ def print_culprit(culprit: Culprit, options: argparse.Namespace) -> None:
     lines = {
         "pass": culprit.pass_text,
         "rewrite": f"{culprit.rewrite.rule}, number {culprit.number}",
-        "nodes": ", ".join(culprit.rewrite.nodes) or "not stated",
+        "nodes": ", ".join(culprit.rewrite.paths) or "not stated",
         "made": ", ".join(culprit.rewrite.made) or "nothing",
         "problem": culprit.difference,
         "shown by": str(_repro_dir(options) / "repro.py"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 from npu_ir.cli.console import print_table
 from npu_ir.cli.quantities import counted, size_text
-from npu_passes.journal import Journal
+from npu_passes.journal import Journal, Rewrite
 from npu_passes.manager import PassResult, PassStatistics
 from npu_passes.statistics import GraphStatistics
 
@@ -36,6 +37,9 @@ _QUANTITIES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 )
 
 
+_MOST_NAMES = 6
+
+
 def nodes_text(before: GraphStatistics, after: GraphStatistics) -> str:
     """Return how many nodes there were and are: ``62 -> 42, and 80 in the prologue``."""
     prologue = f", and {after.prologue_nodes:,} in the prologue" if after.prologue_nodes else ""
@@ -53,7 +57,7 @@ def print_statistics(result: PassResult) -> None:
     rows.append(["after", *total, *_sizes(result.after), _seconds(result.seconds)])
     print_table(("pass", "runs", "rewrites", *(column for column, *_ in _QUANTITIES), "time"), rows)
     if result.after.unknown_flops:
-        print(f"FLOPs without {counted(result.after.unknown_flops, 'node')} whose sizes are open")
+        print(f"FLOPs without {counted(result.after.unknown_flops, 'node')} whose operations are not known")
     print()
 
 
@@ -78,18 +82,39 @@ def _seconds(seconds: float) -> str:
 
 
 def print_journal(journal: Journal) -> None:
-    """Print every rewrite, and every one that was refused."""
+    """Print every rewrite, and every one that was refused.
+
+    Rewrites in a row that one rule made of nodes, without new ones, are one line; so are refusals for one reason.
+    """
     if journal.rewrites:
-        rows = [
-            (item.pass_name, item.rule, ", ".join(item.nodes), ", ".join(item.made))
-            for item in journal.rewrites
-        ]
+        rows = [_rewrites_row(list(items)) for _, items in groupby(journal.rewrites, _kind)]
         print_table(("rewrite by", "rule", "nodes", "made"), rows)
         print()
     if journal.refusals:
-        refused = [(item.pass_name, item.rule, item.node, item.reason) for item in journal.refusals]
-        print_table(("refused by", "rule", "node", "because"), refused)
+        groups = groupby(journal.refusals, lambda item: (item.pass_name, item.rule, item.reason))
+        refused = [
+            (pass_name, rule, names_text([item.path for item in items]), reason)
+            for (pass_name, rule, reason), items in groups
+        ]
+        print_table(("refused by", "rule", "nodes", "because"), refused)
         print()
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Return the names, of many the first and last two: ``to, add, ..., neg, conv2d (13 in all)``."""
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:2])}, ..., {', '.join(names[-2:])} ({len(names):,} in all)"
+
+
+def _kind(item: Rewrite) -> tuple[Any, ...]:
+    """Return what rewrites of one line have in common."""
+    return item.pass_name, item.rule, id(item) if item.made else None
+
+
+def _rewrites_row(items: list[Rewrite]) -> tuple[str, ...]:
+    paths = [path for item in items for path in item.paths]
+    return items[0].pass_name, items[0].rule, names_text(paths), names_text(items[0].made)
 
 
 def result_data(result: PassResult) -> dict[str, Any]:

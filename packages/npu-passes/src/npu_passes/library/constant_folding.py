@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import torch
 
@@ -49,6 +49,7 @@ class ConstantFolding(Pass):
     """
 
     name = "constant-folding"
+    is_idempotent = True
 
     max_bytes: int = 1 << 20
 
@@ -122,17 +123,33 @@ class ConstantFolding(Pass):
             if not self._refuse(node, memory.transient_problem(node)):
                 movable[node] = None
         for node in reversed(list(movable)):
-            is_kept = any(user not in movable for value in node.outputs for user, _ in value.uses)
-            if is_kept and self._refuse(node, memory.kept_problem(node)):
+            if _is_kept(node, movable) and self._refuse(node, memory.kept_problem(node)):
                 del movable[node]
-        for node in movable:
-            with self.rewrite(graph, "prologue", node):
-                graph.move_to_prologue(node)
+        for nodes in _by_kept_result(movable):
+            with self.rewrite(graph, "prologue", *nodes):
+                for node in nodes:
+                    graph.move_to_prologue(node)
 
     def _refuse(self, node: OpNode, problem: str | None) -> bool:
         if problem is not None:
             self.refuse(node, problem, "prologue")
         return problem is not None
+
+
+def _is_kept(node: OpNode, movable: Container[OpNode]) -> bool:
+    """Whether calls read a result of ``node`` once the ``movable`` nodes are in the prologue."""
+    return any(user not in movable for value in node.outputs for user, _ in value.uses)
+
+
+def _by_kept_result(movable: Mapping[OpNode, None]) -> Iterator[list[OpNode]]:
+    """Yield the movable nodes in order, parted behind each one whose results are kept."""
+    group: list[OpNode] = []
+    for node in movable:
+        group.append(node)
+        if _is_kept(node, movable):
+            yield group
+            group = []
+    assert not group, "what nothing keeps was no candidate"
 
 
 def _is_constant(node: OpNode) -> bool:

@@ -70,6 +70,7 @@ class ConvAddFolding(Pass):
     """
 
     name = "conv-add-folding"
+    is_idempotent = True
     numerics = within(1e-5)
     before = ("constant-folding",)
 
@@ -78,7 +79,7 @@ class ConvAddFolding(Pass):
         for node in graph.nodes_of(*_KINDS):
             if node.in_prologue:
                 continue
-            sides = list(_sides(node))
+            sides = [side for side in _sides(node) if _is_candidate(graph, side)]
             problems = [next(_problems(graph, side, node), None) for side in sides]
             if None in problems:
                 self._fold(graph, sides[problems.index(None)], node)
@@ -105,13 +106,21 @@ def _sides(node: OpNode) -> Iterator[_Side]:
             yield _Side(op, _KINDS[node.op_type], arguments[other], name == "self", arguments.get("alpha", 1))
 
 
+def _is_candidate(graph: Graph, side: _Side) -> bool:
+    """Whether the other operand looks as if it could be folded: an activation, as in a residual sum, does not."""
+    if not isinstance(side.other, Value):
+        return True
+    other = _narrow(side.other)
+    return _is_per_channel(side.op, other) or is_weight(graph, other)
+
+
 def _problems(graph: Graph, side: _Side, node: OpNode) -> Iterator[str]:
     """Yield why a node cannot be folded into the convolution."""
     yield from fold_problems(graph, side.op, node.outputs[0])
     if side.kind == "div" and not side.is_self:
         yield "it divides by the output of the convolution"
     if isinstance(side.alpha, Value):
-        yield f"its alpha is %{side.alpha.name}, which is not known before the call"
+        yield f"its alpha, {unknown(graph, side.alpha)}, and only weights can be folded"
     if isinstance(side.other, Value):
         yield from _operand_problems(graph, side.op, _narrow(side.other))
         return
@@ -124,13 +133,19 @@ def _problems(graph: Graph, side: _Side, node: OpNode) -> Iterator[str]:
 
 def _operand_problems(graph: Graph, op: ChannelOp, other: Value) -> Iterator[str]:
     if not isinstance(other.type, TensorType) or not is_weight(graph, other):
-        yield unknown(graph, other)
-        return
+        yield f"{unknown(graph, other)}, and only weights can be folded"
+    elif not _is_per_channel(op, other):
+        yield f"%{other.name} is {other.type}, which is not one number for each channel of {op.type}"
+
+
+def _is_per_channel(op: ChannelOp, other: Value) -> bool:
+    """Whether a value has one number for each output channel, or for all of them."""
+    if not isinstance(other.type, TensorType):
+        return True
     shape, rank = other.type.sizes, op.type.rank
     aligned = (1,) * (rank - len(shape)) + shape
     expected = (1,) * op.axis + (op.channels,) + (1,) * (rank - op.axis - 1)
-    if len(shape) > rank or aligned not in (expected, (1,) * rank):
-        yield f"%{other.name} is {other.type}, which is not one number for each channel of {op.type}"
+    return len(shape) <= rank and aligned in (expected, (1,) * rank)
 
 
 def _narrow(value: Value) -> Value:

@@ -56,6 +56,7 @@ class ConvBnFolding(Pass):
     """
 
     name = "conv-bn-folding"
+    is_idempotent = True
     numerics = within(1e-5)
     before = ("conv-add-folding", "constant-folding")
 

@@ -22,6 +22,7 @@ class Cse(Pass):
     """
 
     name = "cse"
+    is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
         """Replace them in one forward sweep."""

@@ -18,6 +18,7 @@ class DeadCode(Pass):
     """
 
     name = "dead-code"
+    is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
         """Remove them in one backward sweep."""

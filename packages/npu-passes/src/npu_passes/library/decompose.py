@@ -32,6 +32,7 @@ class Decompose(Pass):
     """
 
     name = "decompose"
+    is_idempotent = True
     numerics = within(1e-5)
     before = ("constant-folding",)
 

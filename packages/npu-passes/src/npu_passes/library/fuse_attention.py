@@ -31,6 +31,7 @@ class FuseAttention(Pass):
     """
 
     name = "fuse-attention"
+    is_idempotent = True
     numerics = within(1e-5)
 
     def run(self, graph: Graph) -> bool:

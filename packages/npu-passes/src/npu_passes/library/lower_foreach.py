@@ -19,6 +19,7 @@ class LowerForeach(Pass):
     """
 
     name = "lower-foreach"
+    is_idempotent = True
     before = ("constant-folding",)
 
     def run(self, graph: Graph) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import Graph, InputKind, OpNode, TensorType, Value
+from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.symbols import Dim
 from npu_passes.arguments import arguments_of
 from npu_passes.rewriting import Edit
@@ -123,9 +123,9 @@ def unknown(graph: Graph, value: Value) -> str:
     """Return in words that ``value`` is not known when weights are bound."""
     if value in graph.updates:
         return f"%{value.name} is updated by the graph"
-    if value.argument is not None and value.argument.kind is InputKind.INPUT:
-        return f"%{value.name} is an input of the call"
-    return f"%{value.name} is not known before the call"
+    if value.producer is None:
+        return f"%{value.name} is an input of the {'call' if graph.owner is None else 'region'}"
+    return f"%{value.name} is computed in each call"
 
 
 def fold(edit: Edit, op: ChannelOp, affine: Affine) -> Value:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from npu_ir import Graph, OpNode, Value
-from npu_ir.ops.schema import Op, find_op, schema_of
-from npu_passes.arguments import arguments_of, schema_defaults
+from npu_ir.ops.schema import find_op
+from npu_passes.arguments import arguments_of, defaults_of
 from npu_passes.errors import PassError
 from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
 
@@ -168,12 +167,6 @@ def _arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, A
         return arguments_of(node), defaults_of(op)
     by_position = {str(index): value for index, value in enumerate(node.inputs)}
     return {**by_position, **node.attrs}, {}
-
-
-@functools.cache
-def defaults_of(op: Op) -> Mapping[str, Any]:
-    """Return what the schema of an op has for arguments that are not given."""
-    return schema_defaults(schema_of(op))
 
 
 def _in_order(root: OpNode, nodes: Mapping[OpNode, None]) -> tuple[OpNode, ...]:

@@ -23,7 +23,6 @@ class PatternPass(Pass):
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    is_idempotent: ClassVar[bool] = False
     _index: ClassVar[Mapping[str, Sequence[Rule]]] = {}
 
     def __init_subclass__(cls) -> None:

@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 from npu_ir import Value
 from npu_ir.ops.schema import find_op, schema_of
+from npu_passes.arguments import defaults_of
 from npu_passes.errors import PassError
-from npu_passes.patterns.matching import Match, defaults_of
+from npu_passes.patterns.matching import Match
 from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
 from npu_passes.rewriting import Edit
 

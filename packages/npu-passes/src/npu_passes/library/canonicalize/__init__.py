@@ -34,6 +34,7 @@ class Canonicalize(Pass):
     """
 
     name = "canonicalize"
+    is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
         """Rewrite the body in one forward sweep."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from typing import Any
-
 from npu_ir import OpNode, TensorType
 from npu_ir.literals import Literal, same_literal
-from npu_ir.ops.schema import find_op, schema_of
-from npu_passes.arguments import schema_defaults
+from npu_ir.ops.schema import find_op
+from npu_passes.arguments import defaults_of
 
 # Ops with arguments that are axes of their first input.
 _AXES_OF_INPUT = frozenset(
@@ -45,18 +41,13 @@ def canonical_attrs(node: OpNode) -> dict[str, Literal] | None:
     if op is None:
         return None
     attrs = {name: _canonical(node, name, item) for name, item in node.attrs.items()}
-    for name, item in _defaults(op).items():
+    for name, item in defaults_of(op).items():
         if name in attrs and same_literal(attrs[name], _canonical(node, name, item)):
             del attrs[name]
     same = attrs.keys() == node.attrs.keys() and all(
         same_literal(attrs[name], node.attrs[name]) for name in attrs
     )
     return None if same else attrs
-
-
-@functools.cache
-def _defaults(op: Any) -> Mapping[str, Any]:
-    return schema_defaults(schema_of(op))
 
 
 def _canonical(node: OpNode, name: str, item: Literal) -> Literal:

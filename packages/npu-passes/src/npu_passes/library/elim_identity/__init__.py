@@ -55,6 +55,7 @@ class ElimIdentity(Pass):
     """
 
     name = "elim-identity"
+    is_idempotent = True
 
     signed_zeros: bool = False
 
