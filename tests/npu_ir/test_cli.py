@@ -397,6 +397,17 @@ def test_an_error_in_a_process_of_its_own_is_one_line_and_the_fix() -> None:
     ]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_output_that_finds_no_space_is_an_error_of_one_line_and_the_fix() -> None:
+    done = run_process("sh", "-c", f"{sys.executable} -m npu_ir.cli show net.json >/dev/full")
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "npu: error: the output cannot be written: No space left on device",
+        "  fix: make space where it goes",
+    ]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 def test_a_reader_that_stops_early_is_no_error() -> None:
     command = f"{sys.executable} -m npu_ir.cli show net.json; echo $? >code"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from npu_ir import Graph, VerificationError, VerificationReport, WeightError, extract_ir, verify_ir
+from npu_ir.equality import same_data
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.verify import Comparison, compare
 from tests.npu_ir.corpus.case import Function
@@ -29,6 +30,17 @@ X = torch.tensor([[1.0, -2.0]])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_tensor_equals_itself_in_every_dtype(dtype: torch.dtype) -> None:
     assert compare("x", random_bits(dtype, 3), random_bits(dtype, 3)) == Comparison("x")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_quantized_tensors_are_equal_where_the_numbers_are() -> None:
+    def quantized(first: float, scale: float = 0.5) -> torch.Tensor:
+        return torch.quantize_per_tensor(torch.tensor([first, 2.0]), scale, 0, torch.quint8)
+
+    assert compare("x", quantized(1.0), quantized(1.0)).ok
+    assert "1 of 2 elements differ" in str(compare("x", quantized(1.5), quantized(1.0)).problem)
+    assert same_data(quantized(1.0), quantized(1.0))
+    assert not same_data(quantized(1.0), quantized(1.0, scale=1.0))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

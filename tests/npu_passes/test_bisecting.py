@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from npu_ir import Graph, execute_ir, load_ir, parse_ir
-from npu_passes import Checked, PassError, bisect
+from npu_passes import Checked, Pass, PassError, bisect
 from tests.npu_passes.sample_passes import DropAlias, Nudge, ReluToClamp, ReluToGelu
 
 ROWS = "\n".join(f"  %r{index}: f32[4] = aten.relu.default(self=%a)" for index in range(20))
@@ -76,7 +77,7 @@ def test_a_reproduction_is_written_that_runs_on_its_own(wide: Graph, tmp_path: P
     assert sorted(path.name for path in folder.iterdir()) == [
         "after.json",
         "before.json",
-        "calls.pt",
+        "inputs.pt",
         "repro.py",
         "weights.pt",
     ]
@@ -84,7 +85,18 @@ def test_a_reproduction_is_written_that_runs_on_its_own(wide: Graph, tmp_path: P
     finished = subprocess.run(
         [sys.executable, str(folder / "repro.py")], capture_output=True, text=True, check=True
     )
-    assert finished.stdout.startswith("largest difference 0.")
+    assert finished.stdout == f"{culprit.difference}\n"
+
+
+def test_what_only_the_second_call_shows_is_found(wide: Graph) -> None:
+    good, bad = (((torch.full((4,), number),), {}) for number in (1.0, -1.0))
+
+    assert bisect(wide, [ReluToClamp(wrong="r13")], data=Checked(calls=[good])) is None
+
+    culprit = bisect(wide, [ReluToClamp(wrong="r13")], data=Checked(calls=[good, bad]))
+
+    assert culprit is not None
+    assert culprit.rewrite.nodes == ("r13",)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(wide: Graph, tmp_path: Path) -> None:
@@ -97,6 +109,29 @@ def test_a_folder_that_cannot_be_written_is_refused(wide: Graph, tmp_path: Path)
 def test_a_graph_that_cannot_be_run_cannot_be_bisected(wide: Graph) -> None:
     with pytest.raises(PassError, match="fails before any pass"):
         bisect(wide, [ReluToGelu], data=Checked(calls=[((), {})]))
+
+
+def test_an_edit_between_rewrites_is_found(wide: Graph) -> None:
+    class Mixed(Pass):
+        """Rewrite rightly, and edit wrongly in between."""
+
+        name = "mixed"
+        is_idempotent = True
+
+        def run(self, graph: Graph) -> bool:
+            first, second, *_ = graph.nodes_of("aten.relu.default")
+            for node in (first, second):
+                with self.rewrite(graph, "right", node) as edit:
+                    edit.replace(node.outputs[0], edit.call("aten.clamp_min.default", node.inputs[0], 0))
+                if node is first:
+                    added = graph.node("s3")
+                    graph.set_input(added, 1, added.inputs[0])
+            return True
+
+    culprit = bisect(wide, Mixed)
+
+    assert culprit is not None
+    assert (culprit.rewrite.rule, culprit.number) == ("run", 2)
 
 
 def test_a_pass_that_is_not_deterministic_cannot_be_bisected(wide: Graph) -> None:
@@ -117,10 +152,4 @@ def test_the_graph_that_is_bisected_stays(wide: Graph) -> None:
     bisect(wide, [ReluToGelu])
 
     assert wide == parse_ir(WIDE)
-    assert execute_ir(wide, (_ones(),)).shape == (4,)
-
-
-def _ones() -> object:
-    import torch
-
-    return torch.ones(4)
+    assert execute_ir(wide, (torch.ones(4),)).shape == (4,)

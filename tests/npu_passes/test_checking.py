@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import inf, nan, tensor
 
-from npu_passes import EXACT, within
+from npu_passes import EXACT, Checked, PassError, within
 from npu_passes.checking import first_difference, relative_error
 
 
@@ -93,3 +93,44 @@ def test_where_nothing_but_zero_is_expected_the_difference_itself_counts() -> No
 
 def test_results_of_other_names_differ() -> None:
     assert first_difference([{"a": 1}], [{"b": 1}], EXACT) == "the results are a, and were b"
+
+
+def quantized(*numbers: float, scale: float = 0.5, zero_point: int = 0) -> torch.Tensor:
+    return torch.quantize_per_tensor(tensor(numbers), scale, zero_point, torch.qint8)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_quantized_results_are_compared_by_the_numbers_they_stand_for() -> None:
+    assert difference(quantized(1.0, 2.0), quantized(1.0, 2.0)) is None
+    assert difference(quantized(1.0, 2.0), quantized(1.0, 2.0, zero_point=3)) is None
+    assert difference(quantized(1.0, 2.0), quantized(1.0, 2.5)) is not None
+    assert difference(quantized(1.0, 2.0, scale=1.0), quantized(2.0, 4.0, scale=2.0)) is not None
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param([(tensor(1.0),)], id="no keyword arguments"),
+        pytest.param((tensor([1.0]),), id="a tensor"),
+        pytest.param(tensor([1.0]), id="a tensor for the list"),
+        pytest.param([(tensor(1.0), {})], id="a tensor for the arguments"),
+        pytest.param([((tensor(1.0),), None)], id="None for keyword arguments"),
+        pytest.param(3, id="a number"),
+    ],
+)
+def test_a_call_is_a_pair_of_arguments_and_keyword_arguments(calls: Any) -> None:
+    with pytest.raises(
+        PassError, match=r"a call is a pair .*, not [\s\S]*fix: Checked\(calls=\[\(\(x, y\), {}\)"
+    ):
+        Checked(calls=calls)
+
+
+def test_calls_that_are_generated_are_kept_for_all_runs() -> None:
+    data = Checked(calls=(((tensor(1.0),), {}) for _ in range(2)))  # type: ignore[arg-type]
+
+    assert len(data.calls) == len(list(data.calls)) == 2
+
+
+def test_weights_are_no_module() -> None:
+    with pytest.raises(PassError, match="a mapping or the path of a file, not Linear"):
+        Checked(weights=torch.nn.Linear(1, 1))  # type: ignore[arg-type]

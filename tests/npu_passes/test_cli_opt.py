@@ -39,6 +39,7 @@ class Clamp(Pass):
     """
 
     name = "clamp"
+    is_idempotent = True
     bound: float = 0.0
     keep: tuple[str, ...] = ()
 
@@ -61,6 +62,7 @@ class DoubleWrongly(Pass):
     """Turn ``x * 2`` into ``x + x``, and ``x - 1`` into what it is not."""
 
     name = "double-wrongly"
+    is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
         found = list(graph.nodes_of("aten.mul.Tensor", "aten.sub.Tensor"))
@@ -173,13 +175,13 @@ def test_stats_show_what_each_pass_changed(capsys: Capture) -> None:
     assert rows[4][:10] == ["after", "2", "rounds", "5", "7", "0", "20", "0", "B", "64"]
 
 
-def test_sizes_that_are_open_are_said_to_be_missing(capsys: Capture) -> None:
+def test_operations_that_are_not_known_are_said_to_be_missing(capsys: Capture) -> None:
     batch = torch.export.Dim("batch", min=2, max=64)
     save_ir(extract_ir(Net(), (torch.ones(3, 4),), dynamic_shapes=({0: batch},)), "open.json")
 
     assert opt("open.json", "--passes", "clamp", "--stats") == 0
 
-    assert "FLOPs without 1 node whose sizes are open\n" in capsys.readouterr().out
+    assert "FLOPs without 1 node whose operations are not known\n" in capsys.readouterr().out
 
 
 def test_explain_shows_rewrites_and_refusals(capsys: Capture) -> None:
@@ -191,6 +193,40 @@ def test_explain_shows_rewrites_and_refusals(capsys: Capture) -> None:
     assert refused.splitlines()[1].split(maxsplit=3) == ["clamp", "to-clamp", "relu", "it is to be kept"]
 
 
+def test_explain_gathers_what_one_rule_did_to_many_nodes_and_cuts_long_lists(capsys: Capture) -> None:
+    chain = torch.nn.Sequential(*(torch.nn.Flatten(0) for _ in range(9)))
+    save_ir(extract_ir(chain, (torch.ones(4),)), "chain.json")
+
+    assert opt("chain.json", "--passes", "elim-identity", "--explain") == 0
+
+    (_, *rows), *_ = (part.splitlines() for part in capsys.readouterr().out.split("\n\n"))
+    nodes = "flatten, flatten_1, ..., flatten_7, flatten_8 (9 in all)"
+    assert [" ".join(row.split()) for row in rows] == [f"elim-identity view {nodes}"]
+
+
+def test_explain_says_refusals_for_one_reason_once(capsys: Capture) -> None:
+    assert opt("net.json", "--passes", "clamp{keep=[relu,relu_1]}", "--explain") == 0
+
+    _, refused, _ = capsys.readouterr().out.split("\n\n")
+    assert [" ".join(row.split()) for row in refused.splitlines()] == [
+        "refused by rule nodes because",
+        "clamp to-clamp relu, relu_1 it is to be kept",
+    ]
+
+
+def test_explain_names_the_region_that_a_node_is_in(capsys: Capture) -> None:
+    class Branches(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x.relu() + 1, lambda x: x.relu() - 1, (x,))
+
+    save_ir(extract_ir(Branches(), (torch.ones(4),)), "branches.json")
+
+    assert opt("branches.json", "--passes", "clamp", "--explain") == 0
+
+    made = capsys.readouterr().out.split("\n\n")[0]
+    assert [row.split()[2] for row in made.splitlines()[1:]] == ["cond.true_fn/relu", "cond.false_fn/relu"]
+
+
 def test_json_holds_all_of_it(capsys: Capture) -> None:
     assert opt("net.json", "--passes", "clamp{keep=[relu]}", "--json") == 0
 
@@ -199,10 +235,10 @@ def test_json_holds_all_of_it(capsys: Capture) -> None:
     assert data["before"]["nodes"] == data["after"]["nodes"] == 7
     assert data["passes"][0]["text"] == "clamp{keep=[relu]}"
     assert data["rewrites"][0] == {
-        "pass_name": "clamp", "rule": "to-clamp", "nodes": ["relu_1"], "made": ["clamp"]
+        "pass_name": "clamp", "rule": "to-clamp", "nodes": ["relu_1"], "made": ["clamp"], "region": ""
     }  # fmt: skip
     assert data["refusals"] == [
-        {"pass_name": "clamp", "rule": "to-clamp", "node": "relu", "reason": "it is to be kept"}
+        {"pass_name": "clamp", "rule": "to-clamp", "node": "relu", "reason": "it is to be kept", "region": ""}
     ]
 
 
@@ -211,7 +247,7 @@ def test_passes_that_find_no_end_are_a_warning(capsys: Capture) -> None:
 
     printed = capsys.readouterr()
     assert "rounds  3, 3 rewrites" in printed.out
-    assert printed.err == "npu: warning: not converged after 3 rounds: --max-rounds N allows more\n"
+    assert printed.err == "npu: warning: not converged after 3 rounds: a larger --max-rounds allows more\n"
     assert Path("fast.json").exists()
 
 
@@ -280,11 +316,11 @@ def test_bisect_names_the_rewrite_and_writes_what_shows_it(capsys: Capture) -> N
     )
     assert code == 1
     assert lines["pass"] == "double-wrongly"
-    assert lines["rewrite"] == "double, number 5"
+    assert lines["rewrite"] == "double, number 5 of those of all passes"
     assert lines["nodes"] == "sub"
     assert lines["problem"].startswith("result differs by ")
     assert lines["shown"] == "by  fast.repro/repro.py"
-    assert shown.stdout.startswith("largest difference ")
+    assert shown.stdout.startswith("result differs by ")
     assert not Path("fast.json").exists()
 
 
@@ -348,7 +384,26 @@ def test_bisect_takes_a_tolerance_and_a_folder(capsys: Capture) -> None:
             id="input",
         ),
         pytest.param(
-            ["--passes", "clamp", "--bisect", "--rtol", "-1"], 1, "a tolerance is finite", id="tolerance"
+            ["--passes", "clamp", "--bisect", "--rtol", "-1"],
+            2,
+            "--rtol: a tolerance is finite",
+            id="tolerance",
+        ),
+        pytest.param(
+            ["--passes", "clamp", "--bisect", "--rtol", "nan"], 2, "a tolerance is finite", id="nan"
+        ),
+        pytest.param(["--bisect", "--rtol", "x"], 2, "argument --rtol: 'x' is no number", id="no number"),
+        pytest.param(["--seed", "0"], 2, "passes look at no weights and no inputs", id="seed"),
+        pytest.param(["--int-high", "2"], 2, "passes look at no weights and no inputs", id="int-high"),
+        pytest.param(["--passes", "flip{a=1}"], 2, "fix: it has no options", id="no options"),
+        pytest.param(
+            ["--passes", "constant-folding{max_bytes=-1}"], 2, "is a number of bytes, not -1", id="bytes"
+        ),
+        pytest.param(
+            ["--passes", "decompose{ops=[aten.nope.default]}"],
+            2,
+            "'aten.nope.default', and there is no",
+            id="op",
         ),
         pytest.param(
             ["--passes", "breaking"],
@@ -365,6 +420,27 @@ def test_what_cannot_be_done_is_said(words: list[str], code: int, message: str, 
     given = opt("net.json", *words)
 
     assert (given, message in capsys.readouterr().err) == (code, True)
+
+
+def test_a_graph_that_was_saved_with_weights_is_not_saved_over(capsys: Capture) -> None:
+    before = Path("full.json").read_bytes()
+
+    assert opt("full.json", "-o", "./full.json", "--passes", "clamp") == 2
+    assert (
+        "full.json was saved with its weights, which a graph in its place would lose"
+        in capsys.readouterr().err
+    )
+    assert Path("full.json").read_bytes() == before
+    assert opt("net.json", "-o", "net.json", "--passes", "clamp") == 0
+
+
+def test_weights_that_were_saved_with_the_graph_are_said_not_to_be_copied(capsys: Capture) -> None:
+    assert opt("full.json", "-o", "fast.json", "--passes", "clamp") == 0
+    assert "weights  not copied: npu run fast.json --weights full.json\n" in capsys.readouterr().out
+
+    assert opt("full.json", "--passes", "clamp") == 0
+    assert opt("net.json", "-o", "fast.json", "--passes", "clamp") == 0
+    assert "weights" not in capsys.readouterr().out
 
 
 def test_a_file_that_is_there_survives_an_error() -> None:

@@ -105,6 +105,33 @@ words=[a,"true"]  list   What to say.
     )
 
 
+def test_a_pipeline_that_nobody_has_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(Shake, "pipelines", ("shaking", "shakign"))
+
+    assert passes("shake") == 0
+    assert "\npipelines  shaking, shakign (there is none)\n" in capsys.readouterr().out
+
+
+def test_a_pass_that_says_nothing_of_itself_is_listed_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    class Silent(Calm):
+        name = "silent"
+
+    monkeypatch.setitem(plugins.loaded().passes, "silent", Silent)
+
+    assert passes("silent") == 0
+    assert capsys.readouterr().out.endswith("\n\nNot said.\n")
+    assert "### `silent`\n\nNot said.\n" in passes_page([Silent], [])
+
+
+def test_the_page_says_which_pipelines_cannot_be_used(capsys: Capture) -> None:
+    assert passes("--markdown") == 0
+    assert "```text\ncannot be used: there is no pass 'no-such-pass'\n```" in capsys.readouterr().out
+
+
 def test_a_pipeline_shows_its_passes_in_order(capsys: Capture) -> None:
     assert passes("shaking") == 0
 

@@ -108,7 +108,7 @@ def test_weights_that_are_computed_from_inputs_are_refused() -> None:
     model = trained(Call(function, conv=nn.Conv2d(3, 4, 3), norm=nn.BatchNorm2d(4)))
 
     reasons = refused(model, image(3), torch.randn(4, 1, 1, 1))
-    assert reasons == ["%mul is not known before the call, and the convolution reads it as a weight"]
+    assert reasons == ["%mul is computed in each call, and the convolution reads it as a weight"]
 
 
 def test_a_linear_layer_on_sequences_is_refused() -> None:

@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_ir.ops.schema import find_op
-from npu_passes import PassManager
+from npu_passes import PassError, PassManager
 from npu_passes.journal import Journal, writing_to
 from npu_passes.library.decompose import Decompose
 from npu_passes.testing import check_pass
@@ -263,3 +263,41 @@ def test_dropout_that_is_off_is_taken_apart() -> None:
     assert not_core(graph) == set()
     x = torch.randn(4, 4)
     assert torch.equal(execute_ir(graph, (x,), weights={"w": x}), x)
+
+
+def test_what_looks_at_the_memory_of_a_lazy_conjugate_stays() -> None:
+    class Imaginary(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.conj().imag
+
+    x = torch.tensor([1 + 2j, 3 - 4j])
+    graph = extract_ir(Imaginary(), (x,))
+
+    journal = decomposed(graph)
+
+    assert any("which may hold the conjugate" in refusal.reason for refusal in journal.refusals)
+    assert torch.equal(execute_ir(graph, (x,)), x.conj().imag)
+
+
+def test_the_copy_of_a_result_states_the_strides_that_it_has() -> None:
+    class Grid(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+            return list(torch.broadcast_tensors(x, y))
+
+    graph = extract_ir(Grid(), (torch.ones(2, 1), torch.ones(1, 3)))
+
+    decomposed(graph)
+
+    for node in graph.nodes_of("aten.clone.default"):
+        assert node.outputs[0].tensor_type.strides is None
+
+
+@pytest.mark.parametrize("option", ["ops", "keep"])
+def test_an_op_that_is_not_there_is_refused(option: str) -> None:
+    with pytest.raises(PassError, match=r"(?s)'aten.nope.default', and there is no such operator.*namespace"):
+        Decompose(**{option: ("aten.linear.default", "aten.nope.default")})
+
+
+def test_an_op_of_others_is_refused() -> None:
+    with pytest.raises(PassError, match=r"does not take prims.add.default apart: only ops of aten and npu"):
+        Decompose(ops=("prims.add.default",))

@@ -18,6 +18,7 @@ from npu_passes.fused_ops import ACTIVATIONS, LINEAR_ACTIVATION
 from npu_passes.library.decompose import Decompose
 from npu_passes.library.fuse_linear_activation import FuseLinearActivation
 from npu_passes.testing import check_pass
+from tests.npu_ir.corpus.case import Function
 from tests.npu_passes.pattern_cases import op_types, reasons
 
 MODULES = [
@@ -29,6 +30,7 @@ MODULES = [
     pytest.param(nn.ReLU(), "relu", id="relu"),
     pytest.param(nn.ReLU(inplace=True), "relu", id="relu-in-place"),
     pytest.param(nn.ReLU6(), "relu6", id="relu6"),
+    pytest.param(Function(nn.functional.relu6), "relu6", id="relu6-function"),
     pytest.param(nn.Sigmoid(), "sigmoid", id="sigmoid"),
     pytest.param(nn.SiLU(), "silu", id="silu"),
     pytest.param(nn.Tanh(), "tanh", id="tanh"),

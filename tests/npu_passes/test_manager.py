@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,19 @@ def test_dumps_of_another_run_are_not_mixed_in(chain: Graph, tmp_path: Path) -> 
         PassManager([DropAlias], dump_dir=tmp_path).run(chain)
 
 
+def test_a_dump_is_written_in_full_or_not_at_all(
+    chain: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+
+    with pytest.raises(PassError, match="the graph cannot be dumped: No space left on device"):
+        PassManager([DropAlias], dump_dir=tmp_path).run(chain)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_for_dumps_that_cannot_be_made_is_refused(chain: Graph, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
@@ -294,6 +308,24 @@ def test_a_rewrite_that_fails_is_reported_though_the_pass_goes_on(chain: Graph) 
 
     with pytest.raises(PassError, match="stubborn: attempt failed"):
         run(chain, Stubborn)
+
+
+def test_an_abandoned_rewrite_does_not_keep_others_from_beginning(chain: Graph) -> None:
+    class Generating(DropAlias):
+        """Begin a rewrite in a generator that is left."""
+
+        name = "generating"
+
+        def run(self, graph: Graph) -> bool:
+            def begun() -> Iterator[None]:
+                with self.rewrite(graph, "left", graph.nodes[0]):
+                    yield
+
+            for _ in begun():
+                break
+            return super().run(graph)
+
+    assert run(chain, Generating).after.nodes == 2
 
 
 def test_a_rewrite_that_changed_nothing_is_no_rewrite(chain: Graph) -> None:

@@ -38,6 +38,12 @@ def test_before_and_after_move_passes_no_further_than_they_must() -> None:
     assert names(PassManager([first, second, third])) == ["c", "a", "b"]
 
 
+def test_what_has_to_come_earlier_moves_and_the_others_keep_their_order() -> None:
+    passes = [make("a"), make("b"), make("c"), make("last", before=("a",))]
+
+    assert names(PassManager(passes)) == ["last", "a", "b", "c"]
+
+
 def test_constraints_on_passes_that_are_not_there_do_not_count() -> None:
     assert names(PassManager([make("a", after=("zzz",)), make("b", before=("yyy",))])) == ["a", "b"]
 
@@ -84,6 +90,27 @@ def test_a_pass_joins_the_pipelines_that_it_names(install: Install) -> None:
     assert [item.name for item in passes_of("mine")] == ["joins", "own"]
 
 
+def test_a_pass_that_joins_does_not_reorder_the_passes_of_the_pipeline(install: Install) -> None:
+    pipes = point("pipes", [make("a"), make("b")], [Pipeline("mine", "a,b")])
+    install(pipes, point("one", [make("joins", pipelines=("mine",), after=("b",), before=("a",))]))
+
+    with pytest.raises(
+        PassError,
+        match=r"(?s)^joins cannot join the pipeline 'mine': .* run as a,b\n  at: one \(one-dist 1.0\)",
+    ):
+        passes_of("mine")
+
+
+def test_passes_that_join_do_not_reorder_the_passes_of_the_pipeline_together(install: Install) -> None:
+    pipes = point("pipes", [make("a"), make("b")], [Pipeline("mine", "a,b")])
+    first = make("first", pipelines=("mine",), after=("b",), before=("second",))
+    second = make("second", pipelines=("mine",), before=("a",))
+    install(pipes, point("one", [first, second]))
+
+    with pytest.raises(PassError, match="first, second cannot join the pipeline 'mine'"):
+        passes_of("mine")
+
+
 def test_the_order_of_a_pipeline_is_not_that_of_installation(install: Install) -> None:
     points = [point(name, [make(f"pass-{name}", pipelines=("empty",))]) for name in "zya"]
     points.append(point("pipes", (), [Pipeline("empty", "")]))
@@ -118,8 +145,20 @@ def test_two_passes_of_one_name_are_refused_with_both_distributions(install: Ins
         install(point("mine", [make("dead-code")]))
 
     (message,) = [str(item.message) for item in caught]
-    assert "npu-passes (npu-passes" in message
-    assert "mine (mine-dist 1.0)" in message
+    assert (
+        "mine (mine-dist 1.0) offers passes called 'dead-code', and so does npu-passes (npu-passes" in message
+    )
+
+
+@pytest.mark.parametrize("name", ["a-plugin", "npu-passes"])
+def test_a_plugin_whose_name_comes_first_takes_nothing_of_ours_away(name: str, install: Install) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        install(point(name, [make("dead-code")], [Pipeline("default", "dead-code")]))
+
+    (message,) = [str(item.message) for item in caught]
+    assert f"plugin {name!r} ({name}-dist 1.0) was refused" in message
+    assert len(passes_of("default")) > 1
 
 
 def test_our_passes_come_through_the_entry_point_of_plugins() -> None:

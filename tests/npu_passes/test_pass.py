@@ -41,7 +41,9 @@ def test_a_pass_cannot_be_changed() -> None:
     ("given", "message"),
     [
         pytest.param({"flag": 1}, "the option 'flag' of optional is a bool, not 1", id="int for bool"),
-        pytest.param({"count": True}, "the option 'count' of optional is a int, not True", id="bool for int"),
+        pytest.param(
+            {"count": True}, "the option 'count' of optional is an int, not True", id="bool for int"
+        ),
         pytest.param({"rate": "1"}, "the option 'rate' of optional is a float, not '1'", id="str for float"),
         pytest.param({"items": ["a"]}, "the option 'items' of optional is a list, not", id="list"),
         pytest.param({"items": (1,)}, "the option 'items' of optional is a list, not", id="numbers in it"),
@@ -50,6 +52,29 @@ def test_a_pass_cannot_be_changed() -> None:
 def test_an_option_of_another_type_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(PassError, match=message):
         Optional(**given)
+
+
+def test_a_pass_may_ask_more_of_its_options() -> None:
+    class Wide(Pass):
+        """Be wide.
+
+        Attributes:
+            width: How wide, in elements.
+        """
+
+        name = "wide"
+        width: int = 1
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if self.width < 1:
+                raise PassError(f"the option 'width' of {self.name} is from 1 on, not {self.width}")
+
+    assert Wide(width=2).width == 2
+    with pytest.raises(PassError, match="the option 'width' of wide is from 1 on, not 0"):
+        Wide(width=0)
+    with pytest.raises(PassError, match="'width' of wide is an int, not '0'"):
+        Wide(width="0")  # type: ignore[arg-type]
 
 
 def test_an_integer_is_a_float() -> None:
@@ -76,6 +101,12 @@ def test_an_option_that_no_command_line_can_write_is_refused() -> None:
 
     with pytest.raises(PassError, match="options have a default, and one of the types bool, int, float, str"):
         Odd()
+
+
+@pytest.mark.parametrize("field", ["before", "after"])
+def test_a_pass_that_comes_before_or_after_itself_is_refused(field: str) -> None:
+    with pytest.raises(PassError, match=f"Odd.{field} names the pass itself"):
+        type("Odd", (Pass,), {"name": "odd", field: ("other", "odd")})
 
 
 def test_options_are_inherited_with_their_documentation() -> None:

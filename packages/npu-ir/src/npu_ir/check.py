@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from npu_ir.node import Use
 
 
-_PLAIN_CLASSES = frozenset({bool, float, str, type(None)})  # of literals that are plain whatever their content
+_PLAIN_CLASSES = frozenset(
+    {bool, float, str, type(None)}
+)  # of literals that are plain whatever their content
 _END_OF_SIZES = 1 << 63  # PyTorch counts in int64
 
 

@@ -15,7 +15,9 @@ def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
     Of a quantized tensor these are the integers, without scale and zero point.
     """
-    stored = tensor.int_repr() if tensor.is_quantized else tensor  # view() of a quantized one kills the process
+    stored = (
+        tensor.int_repr() if tensor.is_quantized else tensor
+    )  # view() of a quantized one kills the process
     resolved = stored.detach().resolve_conj().resolve_neg().cpu()
     if not resolved.numel():
         return torch.empty(0, dtype=torch.uint8, device="cpu")

@@ -1,7 +1,7 @@
 """Finding, loading and reporting plugins.
 
-Plugins are loaded once, when something they may offer is first asked for, in the order of their
-entry-point names: never in the order of installation. One that cannot be loaded, or that offers
+Plugins are loaded once, when something they may offer is first asked for: those of this project first,
+and then in the order of their entry-point names, never in the order of installation. One that cannot be loaded, or that offers
 what another one already does, is refused as a whole and reported; the others go on.
 ``NPU_DISABLE_PLUGINS=name,name`` leaves plugins out.
 """
@@ -25,6 +25,8 @@ from npu_ir.registry import OpRegistry
 
 GROUP = "npu"
 DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
+# The distributions of this project: no other plugin takes what they offer away by being first.
+_OWN = ("npu-ir", "npu-passes", "npu-cuda", "npu-runtime")
 
 
 class PluginWarning(UserWarning):
@@ -97,11 +99,11 @@ def registry() -> OpRegistry:
 
 
 def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
-    """Load plugins from entry points, in the order of their names; warns for each that is refused."""
+    """Load plugins from entry points, ours first, in the order of their names; warns for each that is refused."""
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
     plugins = Plugins(manager, OpRegistry(), [], {}, {}, {})
-    for point in sorted(points, key=lambda point: (point.name, point.value)):
+    for point in sorted(points, key=lambda point: (not _is_own(point), point.name, point.value)):
         report = PluginReport(point.name, _distribution(point))
         plugins.reports.append(report)
         if point.name in disabled:
@@ -119,6 +121,10 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
                 stacklevel=2,
             )
     return plugins
+
+
+def _is_own(point: EntryPoint) -> bool:
+    return point.dist is not None and point.dist.name in _OWN
 
 
 def _distribution(point: EntryPoint) -> str:

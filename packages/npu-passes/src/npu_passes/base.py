@@ -41,7 +41,8 @@ class Pass:
 
     Options are bools, numbers, strings or tuples of strings, each with a default; the section "Attributes:"
     of the docstring says what they do. Equality, repr, the text form (`npu_passes.parse_passes`) and the
-    reference pages come from them.
+    reference pages come from them. What else must hold of them, a subclass checks in ``__post_init__``: it calls
+    ``super().__post_init__()``, and raises `PassError`.
 
     Attributes:
         name: Kebab-case, and unique among all passes of all plugins.
@@ -70,16 +71,20 @@ class Pass:
             names = getattr(cls, field)
             if not (isinstance(names, tuple) and all(isinstance(item, str) for item in names)):
                 raise PassError(f"{cls.__name__}.{field} is a tuple of names, not {names!r}")
+            if name in names and field != "pipelines":
+                raise PassError(f"{cls.__name__}.{field} names the pass itself", fix="name other passes")
         if not isinstance(cls.numerics, Numerics):
             raise PassError(
                 f"{cls.__name__}.numerics is {cls.numerics!r}", fix="write EXACT, or within(1e-5)"
             )
+        doc = cls.__dict__.get("__doc__") or ""
         try:
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         except ValueError as error:
             raise PassError(
                 f"{cls.__name__}: {error}", fix="lists of strings are tuples: ('a', 'b')"
             ) from error
+        cls.__doc__ = doc  # where there is none, dataclass puts the signature there
 
     def __post_init__(self) -> None:
         if not isinstance(getattr(self, "name", None), str):
@@ -103,8 +108,9 @@ class Pass:
     def rewrite(self, graph: Graph, rule: str, *nodes: OpNode) -> AbstractContextManager[Edit]:
         """Begin one rewrite of ``nodes``, the last of which it takes the place of.
 
-        Nodes that are made inside carry the provenance of all of them. In the end those of them that nothing
-        reads any more are erased, and the journal has an entry.
+        Nodes that are made inside carry the provenance of all of them. In the end those of them that are
+        pure and that nothing reads any more are erased, and the journal has an entry. What draws random numbers or
+        has other effects stays: ``edit.erase(node)`` takes it out.
 
         Args:
             graph: The graph that is rewritten.

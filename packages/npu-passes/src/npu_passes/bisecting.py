@@ -102,16 +102,22 @@ class _Search:
         return None
 
     def _within(self, item: Pass, good: int, bad: int, expected: object, numerics: Numerics) -> Culprit:
-        """Halve the rewrites of one run of a pass: after ``good`` of all rewrites all is well, after ``bad`` not."""
+        """Halve the rewrites of one run of a pass: after ``good`` of all rewrites all is well, after ``bad`` not.
+
+        Where the pass edits between its rewrites, it stops behind these edits, which are an entry of their own.
+        """
         while bad - good > 1:
-            middle = (good + bad) // 2
-            if self._difference(self._state(middle).graph, expected, numerics) is None:
-                good = middle
+            state = self._state((good + bad) // 2)
+            count = len(state.journal.rewrites)
+            if self._difference(state.graph, expected, numerics) is None:
+                good = count
+            elif count < bad:
+                bad = count
             else:
-                bad = middle
+                break
         before, after = self._state(good), self._state(bad)
         difference = self._difference(after.graph, expected, numerics)
-        if difference is None or len(after.journal.rewrites) != bad:
+        if difference is None or len(after.journal.rewrites) < bad:
             raise PassError(
                 f"{item} cannot be bisected: it makes other rewrites each time it runs",
                 where=f"graph {self._graph.name!r}, rewrite {bad}",

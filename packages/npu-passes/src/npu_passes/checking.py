@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir import Graph, Interpreter, NpuError
+from npu_ir import Graph, Interpreter, NpuError, load_weights
 from npu_ir.equality import same_data
 from npu_ir.literals import same_literal
 from npu_ir.random_data import random_call, random_weights
@@ -24,16 +25,44 @@ class Checked:
     """What a graph is run on in checked mode.
 
     Attributes:
-        weights: By ``state_dict`` key; random ones if not given.
+        weights: By ``state_dict`` key, or the path of a file of them; random ones if not given.
         calls: Pairs of positional and keyword arguments; one call on random data if not given.
         sizes: Values of symbols, for random data.
         seed: Of the random data, and of ops that draw random numbers.
+
+    Raises:
+        PassError: The weights or calls are no such thing.
     """
 
-    weights: Mapping[str, torch.Tensor] | None = None
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None
     calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, (Mapping, str, os.PathLike, type(None))):
+            raise PassError(
+                f"weights are a mapping or the path of a file, not {_short(self.weights)}",
+                fix="Checked(weights=model.state_dict())",
+            )
+        is_listed = isinstance(self.calls, Iterable) and not isinstance(self.calls, torch.Tensor)
+        calls = tuple(self.calls) if is_listed else (self.calls,)
+        for call in calls:
+            if not _is_call(call):
+                raise PassError(
+                    f"a call is a pair of positional and keyword arguments, not {_short(call)}",
+                    fix="Checked(calls=[((x, y), {})])",
+                )
+        object.__setattr__(self, "calls", calls)
+
+
+def _is_call(item: object) -> bool:
+    return (
+        isinstance(item, (tuple, list))
+        and len(item) == 2
+        and isinstance(item[0], (tuple, list))
+        and isinstance(item[1], Mapping)
+    )
 
 
 class Trial:
@@ -50,7 +79,7 @@ class Trial:
     def __init__(self, graph: Graph, data: Checked) -> None:
         self.seed = data.seed
         try:
-            self.weights = random_weights(graph, data.seed) if data.weights is None else data.weights
+            self.weights = _weights(graph, data)
             self.calls = list(data.calls) or [random_call(graph, seed=data.seed, sizes=data.sizes)]
             self.first = self.results(graph)
         except NpuError as error:
@@ -67,7 +96,7 @@ class Trial:
             NpuError: It cannot be run.
         """
         interpreter = Interpreter(graph, self.weights)
-        paths = graph.results[0].leaf_paths("result")
+        paths = list(graph.results[0].leaf_paths("result"))
         found = []
         for args, kwargs in self.calls:
             torch.manual_seed(self.seed)
@@ -77,16 +106,27 @@ class Trial:
         return found
 
 
+def _weights(graph: Graph, data: Checked) -> Mapping[str, torch.Tensor]:
+    if data.weights is None:
+        return random_weights(graph, data.seed)
+    return data.weights if isinstance(data.weights, Mapping) else load_weights(data.weights, graph)
+
+
 def first_difference(actual: Results, expected: Results, numerics: Numerics) -> str | None:
     """Return where results differ by more than ``numerics`` allows, and by how much; None where they do not."""
+    return next(differences(actual, expected, numerics), None)
+
+
+def differences(actual: Results, expected: Results, numerics: Numerics) -> Iterator[str]:
+    """Yield where results differ by more than ``numerics`` allows, and by how much."""
     for now, before in zip(actual, expected, strict=True):
         if now.keys() != before.keys():
-            return f"the results are {', '.join(now)}, and were {', '.join(before)}"
+            yield f"the results are {', '.join(now)}, and were {', '.join(before)}"
+            continue
         for name, value in now.items():
             problem = _difference(value, before[name], numerics)
             if problem is not None:
-                return f"{name} {problem}"
-    return None
+                yield f"{name} {problem}"
 
 
 def _difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:

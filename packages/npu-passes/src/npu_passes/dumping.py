@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import BinaryIO
 
 from npu_ir import Graph
+from npu_ir.serial.staging import staged_files
 from npu_passes.errors import PassError
 
 
@@ -35,9 +37,15 @@ class Dumps:
             PassError: It cannot be written.
         """
         path = self._folder / f"{self._count:02d}-{name}.ir"
+
+        def content(file: BinaryIO) -> str:
+            file.write(f"{graph}\n".encode())
+            return path.name
+
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{graph}\n", encoding="utf-8")
+            with staged_files(self._folder) as staging:
+                staging.write(content)
         except OSError as error:
             raise PassError(
                 f"the graph cannot be dumped: {error.strerror or error}",

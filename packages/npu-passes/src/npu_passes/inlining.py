@@ -36,9 +36,7 @@ def inline(edit: Edit, node: OpNode, found: Expansion) -> None:
         if output.uses:
             value = laid_out(edit, values[result.index], output.type)
             if output.is_output and value in values_before and not is_view(node):
-                value = edit.call(
-                    "aten.clone.default", value, type=value.type
-                )  # a result of its own stays one
+                value = edit.call("aten.clone.default", value)  # a result of its own stays one
             edit.replace(output, value)
     edit.erase(node)
 

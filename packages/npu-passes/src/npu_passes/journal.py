@@ -152,6 +152,10 @@ class Journal:
         self._open = None
         self.failure = self.failure or failure
 
+    def abandon_rewrite(self) -> None:
+        """Note that the rewrite that began last will not end."""
+        self._open = None
+
     def note_edits(self, graph: Graph, pass_name: str) -> None:
         """Write down edits of ``graph`` that no rewrite was said to be about, if there are any."""
         if self._has_edits(graph):

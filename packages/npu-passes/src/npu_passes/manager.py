@@ -14,6 +14,7 @@ from npu_passes.checking import Checked, Results, Trial, first_difference
 from npu_passes.dumping import Dumps
 from npu_passes.errors import PassError
 from npu_passes.flops import FlopCounter
+from npu_passes.interface import interface_change
 from npu_passes.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.options import options_of
 from npu_passes.pass_text import format_passes, parse_passes
@@ -128,8 +129,9 @@ class PassManager:
 
         Raises:
             GraphError: ``graph`` breaks a rule of the IR before any pass.
-            PassError: A pass fails, breaks a rule, changes what the graph computes (in checked mode), or says
-                wrongly whether it edited the graph. Names the pass, and the rewrite where it can be told.
+            PassError: A pass fails, breaks a rule, changes what callers pass or get, changes what the graph
+                computes (in checked mode), or says wrongly whether it edited the graph. Names the pass, and the
+                rewrite where it can be told.
         """
         # Of the many small objects of a large graph none is garbage: looking for it would take a third of the time.
         with no_collection():
@@ -176,6 +178,13 @@ class PassManager:
                 where="; ".join([*where, *([error.where] if error.where else [])]),
                 fix="this is an error of the pass; the graph that was given is unchanged",
             ) from error
+        change = interface_change(original, rounds.graph)
+        if change is not None:
+            raise PassError(
+                f"{item} changed what callers see of the graph: {change}",
+                where=f"graph {original.name!r}",
+                fix="a pass rewrites what is inside: arguments, results, updates and the names of weights stay",
+            )
 
     def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
         """Return the first rewrite after which the graph breaks a rule; None if it cannot be found again."""
@@ -234,8 +243,8 @@ def _checked_results(
     if problem is not None:
         raise PassError(
             f"{item} changed what graph {rounds.graph.name!r} computes: {problem}",
-            where=f"round {rounds.round}, {item.numerics}",
-            fix="npu_passes.bisect(graph, passes) finds the rewrite",
+            where=f"round {rounds.round}; its numerics are {item.numerics}",
+            fix="npu_passes.bisect(graph, passes), or npu opt --bisect, finds the rewrite",
         )
     return results
 

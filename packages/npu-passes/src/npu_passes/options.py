@@ -72,9 +72,17 @@ def require_right_types(item: Pass) -> None:
     for option in options_of(type(item)):
         value = getattr(item, option.name)
         if not _fits(value, option.kind):
-            raise PassError(f"the option {option.name!r} of {item.name} is a {option.kind}, not {value!r}")
+            raise PassError(
+                f"the option {option.name!r} of {item.name} is {with_article(option.kind)}, not {value!r}",
+                fix="write a tuple of strings: ('a', 'b')" if option.kind == "list" else None,
+            )
         if option.kind == "float" and math.isnan(value):
             raise PassError(f"the option {option.name!r} of {item.name} is not a number: {value}")
+
+
+def with_article(kind: str) -> str:
+    """Return ``an int``, ``a float``."""
+    return f"{'an' if kind == 'int' else 'a'} {kind}"
 
 
 def _fits(value: Any, kind: str) -> bool:

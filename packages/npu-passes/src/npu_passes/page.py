@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 
 from npu_passes.base import Pass
+from npu_passes.errors import PassError
 from npu_passes.options import Option, options_of
 from npu_passes.pass_text import format_passes, format_value
 from npu_passes.pipeline import Pipeline
@@ -20,11 +21,7 @@ use them is in [passes](../concepts/passes.md), how to write one in [write a pas
 
 
 def passes_page(passes: Iterable[type[Pass]], pipelines: Iterable[Pipeline]) -> str:
-    """Return the page of these passes and pipelines.
-
-    Raises:
-        PassError: A pipeline names an unknown pass, or there is no order.
-    """
+    """Return the page of these passes and pipelines."""
     parts = [_HEAD, "## Pipelines\n"]
     parts += [_pipeline(item) for item in pipelines]
     parts += ["## Passes\n"]
@@ -40,7 +37,15 @@ def first_sentence(item: type[Pass]) -> str:
 def doc_of(item: type[Pass]) -> str:
     """Return what a pass says of itself, without its options."""
     text = inspect.getdoc(item) or ""
-    return text.partition("Attributes:\n")[0].strip()
+    return text.partition("Attributes:\n")[0].strip() or "Not said."
+
+
+def passes_text(item: Pipeline) -> str:
+    """Return the passes of a pipeline as text, or what keeps them from being put in order."""
+    try:
+        return format_passes(passes_of(item.name))
+    except PassError as error:
+        return f"cannot be used: {error.message}"
 
 
 def option_text(option: Option) -> str:
@@ -49,7 +54,7 @@ def option_text(option: Option) -> str:
 
 
 def _pipeline(item: Pipeline) -> str:
-    names = format_passes(passes_of(item.name)) or "no passes"
+    names = passes_text(item) or "no passes"
     return f"### `{item.name}`\n\n{item.doc}\n\n```text\n{names}\n```\n"
 
 

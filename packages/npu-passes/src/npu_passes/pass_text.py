@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_passes.errors import PassError
-from npu_passes.options import Option, options_of
+from npu_passes.options import Option, options_of, with_article
 
 if TYPE_CHECKING:
     from npu_passes.base import Pass
@@ -108,7 +108,7 @@ class _Parser:
                         f"{pass_type.name} has no option {name!r}"
                         if name not in options
                         else f"the option {name!r} is given twice",
-                        fix=f"its options: {', '.join(options) or 'none'}",
+                        fix=f"its options are {', '.join(options)}" if options else "it has no options",
                     )
                 self._expect("=")
                 given[name] = self._value(options[name])
@@ -134,11 +134,13 @@ class _Parser:
         return tuple(items)
 
     def _scalar(self, option: Option, kind: str) -> Any:
-        word = self._word(f"a {kind}")
+        word = self._word(with_article(kind))
         try:
             return _READERS[kind](word)
         except (KeyError, ValueError) as error:
-            raise self._error(f"the option {option.name!r} is a {option.kind}, not {word}") from error
+            raise self._error(
+                f"the option {option.name!r} is {with_article(option.kind)}, not {word}"
+            ) from error
 
     def _peek(self) -> str | None:
         return self._tokens[self._next] if self._next < len(self._tokens) else None

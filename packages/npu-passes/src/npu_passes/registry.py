@@ -10,7 +10,7 @@ from typing import Any
 from npu_ir import plugins
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
-from npu_passes.pass_text import parse_passes
+from npu_passes.pass_text import format_passes, parse_passes
 from npu_passes.pipeline import Pipeline, ordered
 
 
@@ -59,10 +59,11 @@ def passes_of(pipeline: str) -> list[Pass]:
     """Return the passes of a named pipeline, in order, with those that plugins let join it.
 
     Passes that join stand behind the pipeline's own, by name, as far as their ``before`` and ``after`` allow:
-    the order of installation has no influence.
+    the order of installation has no influence, and the pipeline's own passes keep theirs.
 
     Raises:
-        PassError: There is no such pipeline, it names an unknown pass, or there is no order.
+        PassError: There is no such pipeline, it names an unknown pass, there is no order, or none without another
+            order of the pipeline's own passes.
     """
     found = plugins.loaded().pipelines
     if not isinstance(pipeline, str):
@@ -78,7 +79,22 @@ def passes_of(pipeline: str) -> list[Pass]:
         for name, item in all_passes().items()
         if name not in present and pipeline in getattr(item, "pipelines", ())
     ]
-    return ordered([*own, *(item() for item in joining)])
+    return _joined(pipeline, own, [item() for item in joining])
+
+
+def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
+    """Return the passes of a pipeline with those that join it, none of which may reorder it."""
+    given = ordered(own)
+    for many in (*([item] for item in joining), joining):
+        order = ordered([*own, *many])
+        if [item for item in order if item not in many] != given:
+            raise PassError(
+                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}: its own passes would"
+                f" have to change places, for they run as {format_passes(given)}",
+                where=", ".join(origin_of(item.name) for item in many),
+                fix="change the before= or after= of what joins",
+            )
+    return ordered([*own, *joining])
 
 
 def _suggestion(name: str, known: Iterable[Any], command: str) -> str:

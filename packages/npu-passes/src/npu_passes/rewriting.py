@@ -151,6 +151,9 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
         )
         log.fail_rewrite(failure)
         raise failure from error
+    except BaseException:  # an abandoned generator: what it has edited counts, but is no rewrite
+        log.abandon_rewrite()
+        raise
     log.end_rewrite(graph, edit.made)
 
 

@@ -91,7 +91,8 @@ class Rounds:
         if said != edited:
             raise PassError(
                 f"{item} returned {said}, but it {'edited the graph' if edited else 'changed nothing'}",
-                fix="run(graph) returns True exactly when it edited the graph",
+                fix="run(graph) returns True exactly when it edited the graph"
+                + ("" if edited else "; to replace a value that nothing reads is no edit"),
             )
         for part in self.graph.graphs():
             self.journal.note_edits(part, item.name)

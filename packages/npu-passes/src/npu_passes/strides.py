@@ -19,12 +19,12 @@ _SIZES = (0, 1, 7, LARGE)
 
 def can_be_laid_out(found: Type, wanted: Type, symbols: Mapping[str, Range]) -> bool:
     """Return whether `laid_out` can make a value of type ``wanted`` of one that differs in strides."""
-    return _same_strides(found, wanted, symbols) or _order(wanted, symbols) is not None
+    return same_strides(found, wanted, symbols) or _order(wanted, symbols) is not None
 
 
 def laid_out(edit: Edit, value: Value, wanted: Type) -> Value:
     """Return a value equal to ``value`` that has the strides of ``wanted``: a copy where they differ."""
-    if _same_strides(value.type, wanted, edit.graph.symbols):
+    if same_strides(value.type, wanted, edit.graph.symbols):
         return value
     order = _order(wanted, edit.graph.symbols)
     assert order is not None
@@ -36,8 +36,8 @@ def laid_out(edit: Edit, value: Value, wanted: Type) -> Value:
     return edit.call("aten.permute.default", copy, back)
 
 
-def _same_strides(left: Type, right: Type, symbols: Mapping[str, Range]) -> bool:
-    """Whether strides are equal where they matter: in dimensions of more than one element."""
+def same_strides(left: Type, right: Type, symbols: Mapping[str, Range]) -> bool:
+    """Return whether strides are equal where they matter: in dimensions of more than one element."""
     if not (isinstance(left, TensorType) and isinstance(right, TensorType)):
         return True
     return all(

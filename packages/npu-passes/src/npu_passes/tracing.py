@@ -22,6 +22,8 @@ from npu_passes.errors import PassError
 from npu_passes.recording import Step, recorded
 from npu_passes.strides import can_be_laid_out
 
+# Fails on tensors that PyTorch conjugates lazily, which stand-ins do not tell.
+_LOOKS_AT_MEMORY = "aten.view_as_real.default"
 _CPU_ONLY = ("aten.mkldnn", "mkldnn.", "quantized.")
 
 
@@ -87,9 +89,16 @@ def _expansion(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Expa
         return error.message
     if [step.op_type for step in found.steps] == [call.op_type]:
         return f"PyTorch has no decomposition of {call.op_type}"
+    if any(step.op_type == _LOOKS_AT_MEMORY and _reads_input(step, found) for step in found.steps):
+        return f"its parts look at the memory of a complex tensor, which may hold the conjugate: {_LOOKS_AT_MEMORY}"
     if stand_ins.assumptions and not _is_same_for_all(call, stand_ins, keep, per_tensor, found):
         return f"it consists of other ops for other sizes: of these only where {stand_ins.assumptions}"
     return found
+
+
+def _reads_input(step: Step, found: Expansion) -> bool:
+    """Whether a step reads an input of the node as it is."""
+    return any(index < found.inputs for index in step.reads)
 
 
 def _is_same_for_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -84,6 +85,9 @@ def _report(error: Exception, *, debug: bool) -> int:
 def _explained(error: Exception) -> str:
     if isinstance(error, NpuError):
         return message(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        _drop_output()
+        return f"the output cannot be written: {error.strerror}\n  fix: make space where it goes"
     return (
         f"{type(error).__name__}: {error}\n  fix: this one is not expected; --debug shows where it comes from"
     )

@@ -9,6 +9,8 @@ from typing import Any
 # How the generated completions say "a file": what shtab.FILE holds, which is only there with the extra `cli`.
 _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
+INT_HIGH = 2
+
 
 def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
     """Add an option or argument that names a file; the shell completes it."""
@@ -50,9 +52,9 @@ def add_random_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int-high",
         type=_positive,
-        default=2,
+        default=INT_HIGH,
         metavar="N",
-        help="random integers are below this (default: 2, valid as any index)",
+        help=f"random integers are below this (default: {INT_HIGH}, valid as any index)",
     )
 
 

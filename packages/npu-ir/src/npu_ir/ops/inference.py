@@ -76,9 +76,8 @@ class TypedCall:
         symbols: Mapping[str, Range],
     ) -> TypedCall:
         """Return the call of ``op`` on the types of these inputs; the rest is as for `infer_types`."""
-        types = tuple(value.type for value in inputs)
-        names = sorted({name for type in types for name in type.symbols})
-        ranges = tuple((name, symbols[name]) for name in names)
+        types = tuple([value.type for value in inputs])
+        ranges = _ranges(types, symbols) if symbols else ()
         return cls(
             op_type, op, types, None if operands is None else tuple(operands), ranges, repr(attrs), attrs
         )
@@ -96,6 +95,12 @@ class TypedCall:
             GraphError: As for `npu_ir.ops.calls.bind_arguments`.
         """
         return bind_arguments(schema_of(self.op), len(self.types), self.operands, self.attrs)
+
+
+def _ranges(types: Sequence[Type], symbols: Mapping[str, Range]) -> tuple[tuple[str, Range], ...]:
+    """Return the symbols in these types, with their ranges."""
+    names = sorted({name for type in types for name in type.symbols})
+    return tuple((name, symbols[name]) for name in names)
 
 
 @functools.lru_cache(maxsize=4096)

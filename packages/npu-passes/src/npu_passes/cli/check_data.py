@@ -10,6 +10,7 @@ import torch
 from npu_ir import Graph
 from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_inputs
+from npu_ir.cli.options import INT_HIGH
 from npu_ir.cli.size_text import parse_sizes
 from npu_ir.cli.weight_choice import choose_weights
 from npu_ir.random_data import needed_weights, random_tensor, random_weights
@@ -27,18 +28,19 @@ def chosen_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | No
     if not (options.check or options.bisect):
         return None, ""
     inputs, sizes = parse_inputs(options.input), parse_sizes(options.size)
-    generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(
-        graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
-    )
-    weights, origin = _chosen_weights(graph, options)
-    return Checked(weights=weights, calls=[(call.args, call.kwargs)], seed=options.seed), origin
+    seed, int_high = options.seed or 0, options.int_high or INT_HIGH
+    generator = torch.Generator().manual_seed(seed)
+    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
+    weights, origin = _chosen_weights(graph, options, seed)
+    return Checked(weights=weights, calls=[(call.args, call.kwargs)], seed=seed), origin
 
 
-def _chosen_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, torch.Tensor], str]:
+def _chosen_weights(
+    graph: Graph, options: argparse.Namespace, seed: int
+) -> tuple[dict[str, torch.Tensor], str]:
     """Return weights as `npu run` chooses them, but random ones where there are none."""
     is_given = options.weights is not None or options.random_weights is not None
     saved: Any = read_document(options.file)["weights"]
     if not is_given and saved is None and any(needed_weights(graph)):
-        return random_weights(graph, options.seed), f"random, seed {options.seed}"
+        return random_weights(graph, seed), f"random, seed {seed}"
     return choose_weights(graph, options)

@@ -11,7 +11,6 @@ from npu_ir.cli.console import print_facts
 from npu_passes.base import Pass
 from npu_passes.bisecting import Culprit, bisect
 from npu_passes.checking import Checked
-from npu_passes.numerics import Numerics
 
 
 def found_culprit(
@@ -20,9 +19,10 @@ def found_culprit(
     """Return the rewrite that ``--bisect`` finds; None if there is none, or nobody asked."""
     if not options.bisect:
         return None
-    rtol = None if options.rtol is None else Numerics(options.rtol).rtol
     folder = _repro_dir(options)
-    return bisect(graph, passes, rtol=rtol, data=data, repro_dir=folder, max_rounds=options.max_rounds)
+    return bisect(
+        graph, passes, rtol=options.rtol, data=data, repro_dir=folder, max_rounds=options.max_rounds
+    )
 
 
 def _repro_dir(options: argparse.Namespace) -> Path:
@@ -35,7 +35,7 @@ def print_culprit(culprit: Culprit, options: argparse.Namespace) -> None:
     """Say which rewrite it is, and where the reproduction is."""
     lines = {
         "pass": culprit.pass_text,
-        "rewrite": f"{culprit.rewrite.rule}, number {culprit.number}",
+        "rewrite": f"{culprit.rewrite.rule}, number {culprit.number} of those of all passes",
         "nodes": ", ".join(culprit.rewrite.paths) or "not stated",
         "made": ", ".join(culprit.rewrite.made) or "nothing",
         "problem": culprit.difference,

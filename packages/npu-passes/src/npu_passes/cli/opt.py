@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 from npu_ir import load_ir, save_ir
 from npu_ir.cli import input_text
-from npu_ir.cli.console import print_facts
-from npu_ir.cli.facts import file_facts, files_text
 from npu_ir.cli.failures import FAILED, OK, warn
 from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
 from npu_ir.cli.quantities import counted
 from npu_ir.errors import UsageError
+from npu_ir.serial.load import read_document
 from npu_passes.base import Pass
 from npu_passes.cli.check_data import chosen_data
 from npu_passes.cli.culprits import found_culprit, print_culprit
-from npu_passes.cli.reports import nodes_text, print_journal, print_statistics, result_data
+from npu_passes.cli.opt_report import print_report
 from npu_passes.errors import PassError
-from npu_passes.manager import MAX_ROUNDS, PassManager, PassResult
-from npu_passes.pass_text import format_passes, parse_passes
+from npu_passes.manager import MAX_ROUNDS, PassManager
+from npu_passes.numerics import Numerics
+from npu_passes.pass_text import parse_passes
 from npu_passes.registry import passes_of
 
 _EPILOG = f"""\
@@ -88,13 +87,15 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="compare results before and after each pass")
     parser.add_argument("--bisect", action="store_true", help="find the first rewrite that changes results")
     parser.add_argument(
-        "--rtol", type=float, help="for --bisect: what may differ from FILE (default: what each pass states)"
+        "--rtol",
+        type=_tolerance,
+        help="for --bisect: what may differ from FILE (default: what each pass states)",
     )
     parser.add_argument(
         "--repro-dir",
         type=Path,
         metavar="FOLDER",
-        help="for --bisect: where to put what shows it (default: OUT.repro)",
+        help="for --bisect: where to put what shows it, over what is there (default: OUT.repro, or FILE.repro)",
     )
     weights = parser.add_mutually_exclusive_group()
     add_file(weights, "--weights", help="for --check and --bisect; any file that npu run takes")
@@ -102,6 +103,16 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
     add_inputs(parser, "an argument of the graph")
     add_sizes(parser)
     add_random_data(parser)
+    parser.set_defaults(seed=None, int_high=None)  # to see whether they are given
+
+
+def _tolerance(text: str) -> float:
+    try:
+        return Numerics(float(text)).rtol
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+    except PassError as error:
+        raise argparse.ArgumentTypeError(error.message) from error
 
 
 def run(options: argparse.Namespace) -> int:
@@ -109,6 +120,7 @@ def run(options: argparse.Namespace) -> int:
     _require_sense(options)
     passes = _chosen_passes(options)
     graph = load_ir(options.file)
+    has_weights = _has_saved_weights(options)
     data, origin = chosen_data(graph, options)
     culprit = None if data is None else found_culprit(graph, passes, data, options)
     if culprit is not None:
@@ -125,9 +137,9 @@ def run(options: argparse.Namespace) -> int:
     seconds = time.perf_counter() - start
     if options.output is not None:
         save_ir(result.graph, options.output)
-    _report(result, manager.passes, options, seconds, origin)
+    print_report(result, manager.passes, options, seconds, origin, has_weights=has_weights)
     if not result.converged:
-        warn(f"not converged after {result.rounds} rounds: --max-rounds N allows more")
+        warn(f"not converged after {counted(result.rounds, 'round')}: a larger --max-rounds allows more")
     return OK
 
 
@@ -137,8 +149,9 @@ def _require_sense(options: argparse.Namespace) -> None:
         raise UsageError(f"--max-rounds {options.max_rounds}: passes run in at least one round")
     if not options.bisect and (options.rtol is not None or options.repro_dir is not None):
         raise UsageError("--rtol and --repro-dir are for --bisect", fix="add --bisect, or leave them out")
-    has_weights = options.weights is not None or options.random_weights is not None
-    if not (options.check or options.bisect) and (has_weights or options.input or options.size):
+    data = (options.weights, options.random_weights, options.seed, options.int_high)
+    is_data_given = options.input or options.size or any(item is not None for item in data)
+    if is_data_given and not (options.check or options.bisect):
         raise UsageError(
             "passes look at no weights and no inputs",
             fix="those are for --check and --bisect: add one of them, or leave out the data",
@@ -153,35 +166,13 @@ def _chosen_passes(options: argparse.Namespace) -> list[Pass]:
         raise UsageError(error.message, where=error.where, fix=error.fix) from error
 
 
-def _report(
-    result: PassResult, passes: tuple[Pass, ...], options: argparse.Namespace, seconds: float, origin: str
-) -> None:
-    if options.json:
-        print(json.dumps(result_data(result), indent=2))
-        return
-    if options.stats:
-        print_statistics(result)
-    if options.explain:
-        print_journal(result.journal)
-    lines = {
-        "graph": result.graph.name,
-        "passes": format_passes(passes),
-        "nodes": nodes_text(result.before, result.after),
-        "rounds": f"{result.rounds}, {counted(len(result.journal.rewrites), 'rewrite')}"
-        f", {len(result.journal.refusals):,} refused",
-        "checked": _checked_text(options, origin),
-        "dumps": _dumps_text(options.dump_dir),
-        "saved": "" if options.output is None else files_text(file_facts(options.output)["files"]),
-        "time": f"{seconds:.3f} s",
-    }
-    print_facts({name: line for name, line in lines.items() if line})
-
-
-def _checked_text(options: argparse.Namespace, origin: str) -> str:
-    done = {"after each pass": options.check, "no rewrite changes results": options.bisect}
-    found = ", ".join(text for text, is_done in done.items() if is_done)
-    return f"{found}; weights: {origin}" if found else ""
-
-
-def _dumps_text(folder: Path | None) -> str:
-    return "" if folder is None else f"{counted(len(list(folder.glob('*.ir'))), 'file')} in {folder}"
+def _has_saved_weights(options: argparse.Namespace) -> bool:
+    """Return whether weights were saved with the graph; if so, it is not overwritten: nothing would name them."""
+    weights: Any = read_document(options.file)["weights"]
+    output = options.output
+    if weights is not None and output is not None and output.exists() and output.samefile(options.file):
+        raise UsageError(
+            f"{options.file} was saved with its weights, which a graph in its place would lose",
+            fix="give another file with --output",
+        )
+    return weights is not None

@@ -13,8 +13,7 @@ from npu_ir.errors import UsageError
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.options import Option, options_of
-from npu_passes.page import doc_of, first_sentence, option_text, passes_page
-from npu_passes.pass_text import format_passes
+from npu_passes.page import doc_of, first_sentence, option_text, passes_page, passes_text
 from npu_passes.pipeline import Pipeline
 from npu_passes.registry import all_passes, all_pipelines, find_pass, origin_of, passes_of
 
@@ -99,7 +98,7 @@ def _print_list(passes: list[type[Pass]], pipelines: list[Pipeline]) -> None:
     print_table(("pass", "numerics", "pipelines", "from", "what it does"), rows)
     print()
     lines = [
-        (item.name, origin_of(item.name, "pipelines"), _passes_text(item), item.doc) for item in pipelines
+        (item.name, origin_of(item.name, "pipelines"), passes_text(item), item.doc) for item in pipelines
     ]
     print_table(("pipeline", "from", "passes", "what it is for"), lines)
 
@@ -110,7 +109,7 @@ def _print_pass(item: type[Pass]) -> None:
             "pass": item.name,
             "from": origin_of(item.name),
             "numerics": str(item.numerics),
-            "pipelines": ", ".join(_pipelines_of(item)) or "none",
+            "pipelines": ", ".join([*_pipelines_of(item), *_missing_pipelines(item)]) or "none",
             **{
                 caption: ", ".join(names)
                 for caption, names in (("before", item.before), ("after", item.after))
@@ -130,16 +129,8 @@ def _pipeline_lines(item: Pipeline) -> dict[str, str]:
         "pipeline": item.name,
         "from": origin_of(item.name, "pipelines"),
         "what for": item.doc or "not said",
-        "passes": _passes_text(item).replace(",", "\n"),
+        "passes": passes_text(item).replace(",", "\n"),
     }
-
-
-def _passes_text(item: Pipeline) -> str:
-    """Return the passes of a pipeline as text, or what keeps them from being put in order."""
-    try:
-        return format_passes(passes_of(item.name))
-    except PassError as error:
-        return f"cannot be used: {error.message}"
 
 
 def _pipelines_of(item: type[Pass]) -> list[str]:
@@ -153,6 +144,11 @@ def _pipelines_of(item: type[Pass]) -> list[str]:
         if any(isinstance(part, item) for part in passes):
             found.append(name)
     return found
+
+
+def _missing_pipelines(item: type[Pass]) -> list[str]:
+    """Return, in words, the pipelines that a pass wants to join, and that nobody has."""
+    return [f"{name} (there is none)" for name in item.pipelines if name not in all_pipelines()]
 
 
 def _pass_data(item: type[Pass]) -> dict[str, Any]:
@@ -177,6 +173,6 @@ def _pipeline_data(item: Pipeline) -> dict[str, Any]:
     return {
         "name": item.name,
         "from": origin_of(item.name, "pipelines"),
-        "passes": _passes_text(item),
+        "passes": passes_text(item),
         "doc": item.doc,
     }

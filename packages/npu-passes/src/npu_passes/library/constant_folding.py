@@ -12,6 +12,7 @@ from npu_ir.isolation import no_outside_influence
 from npu_ir.ops.effects import is_pure
 from npu_ir.ops.execution import execute_node
 from npu_passes.base import Pass
+from npu_passes.errors import PassError
 from npu_passes.folded_names import FoldedNames
 from npu_passes.library.weight_memory import WeightMemory
 from npu_passes.sharing import returned
@@ -52,6 +53,13 @@ class ConstantFolding(Pass):
     is_idempotent = True
 
     max_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_bytes < 0:
+            raise PassError(
+                f"the option 'max_bytes' of {self.name} is a number of bytes, not {self.max_bytes}"
+            )
 
     def run(self, graph: Graph) -> bool:
         before = graph.edits

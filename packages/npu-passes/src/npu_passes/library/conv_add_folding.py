@@ -65,8 +65,11 @@ class ConvAddFolding(Pass):
     them to where weights are bound.
 
     Not folded is what changes shape, dtype or layout of the result; what depends on the call or is updated by it;
-    and a convolution whose output is used elsewhere. Numbers that are no finite or very large or small factors,
-    relative to what the dtype can hold, are left as well.
+    and a convolution whose output is used elsewhere; and numbers that are not finite, or factors that are very large or
+    small for the dtype.
+
+    The new weights have the dtype of the old ones: in float16 they may overflow where the results do not, and a factor
+    that is 0 or infinite in a weight meets weights that are infinite or 0. Without data that cannot be seen.
     """
 
     name = "conv-add-folding"
@@ -120,15 +123,18 @@ def _problems(graph: Graph, side: _Side, node: OpNode) -> Iterator[str]:
     if side.kind == "div" and not side.is_self:
         yield "it divides by the output of the convolution"
     if isinstance(side.alpha, Value):
-        yield f"its alpha, {unknown(graph, side.alpha)}, and only weights can be folded"
+        yield f"its alpha is no plain number: {unknown(graph, side.alpha)}"
+        return
+    numbers = [side.alpha] if isinstance(side.other, Value) else [side.alpha, side.other]
+    yield from (f"the number {number} is not finite" for number in numbers if not math.isfinite(number))
+    factor = side.alpha
     if isinstance(side.other, Value):
         yield from _operand_problems(graph, side.op, _narrow(side.other))
-        return
-    if not math.isfinite(side.other):
-        yield f"the number {side.other} is not finite"
+    elif side.kind in ("mul", "div"):
+        factor = side.other
     limit = math.sqrt(torch.finfo(side.op.type.dtype).max)
-    if side.kind in ("mul", "div") and not 1 / limit <= abs(side.other) <= limit:
-        yield f"a factor of {side.other} may take the weights out of the range of {side.op.type}"
+    if not 1 / limit <= abs(factor) <= limit:
+        yield f"a factor of {factor} may take the weights out of the range of {side.op.type}"
 
 
 def _operand_problems(graph: Graph, op: ChannelOp, other: Value) -> Iterator[str]:
@@ -142,7 +148,7 @@ def _is_per_channel(op: ChannelOp, other: Value) -> bool:
     """Whether a value has one number for each output channel, or for all of them."""
     if not isinstance(other.type, TensorType):
         return True
-    shape, rank = other.type.sizes, op.type.rank
+    shape, rank = other.type.shape, op.type.rank
     aligned = (1,) * (rank - len(shape)) + shape
     expected = (1,) * op.axis + (op.channels,) + (1,) * (rank - op.axis - 1)
     return len(shape) <= rank and aligned in (expected, (1,) * rank)

@@ -48,6 +48,10 @@ class ConvBnFolding(Pass):
     convolutions whose output is used elsewhere, or whose weights depend on the call; and norms of another axis than
     that of the output channels (of a linear layer on sequences, of a convolution without batch).
 
+    The tolerance is one to results in float64: where mean and output are large and nearly cancel, it is eager that
+    rounds. The new weights have the dtype of the old ones: in float16 they may overflow where results do not, with
+    variances close to 0, which cannot be seen without data.
+
     Source: the formula of batch norm in evaluation mode; `torch.nn.utils.fusion.fuse_conv_bn_weights` computes the
     same in the dtype of the weights.
 

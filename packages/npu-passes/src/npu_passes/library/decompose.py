@@ -13,6 +13,7 @@ from npu_passes.numerics import within
 from npu_passes.tracing import Expansion, expansion
 
 _RULE = "core"
+_NAMESPACES = ("aten.", "npu.")
 _DEPTH = 8  # of parts that have parts: tracing finds nearly all at once
 
 
@@ -39,6 +40,21 @@ class Decompose(Pass):
     ops: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for op_type in (*self.ops, *self.keep):
+            if find_op(op_type) is None:
+                raise PassError(
+                    f"{self.name} is given {op_type!r}, and there is no such operator",
+                    fix="write namespace, name and overload: aten.linear.default",
+                )
+        for op_type in self.ops:
+            if not op_type.startswith(_NAMESPACES):
+                raise PassError(
+                    f"{self.name} does not take {op_type} apart: only ops of aten and npu",
+                    fix="leave it out of 'ops'",
+                )
+
     def run(self, graph: Graph) -> bool:
         changed = False
         for part in list(graph.graphs()):
@@ -51,7 +67,7 @@ class Decompose(Pass):
         return changed
 
     def _is_wanted(self, node: OpNode) -> bool:
-        if not node.op_type.startswith(("aten.", "npu.")) or node.op_type in self.keep:
+        if not node.op_type.startswith(_NAMESPACES) or node.op_type in self.keep:
             return False
         return node.op_type in self.ops if self.ops else not _torch.is_core(find_op(node.op_type))
 

@@ -18,22 +18,26 @@ def _gelu_tanh(term: Term) -> Term:
     return aten.gelu.default(term, approximate="tanh")
 
 
-def _relu6(term: Term) -> Term:
+def _hardtanh_from_0_to_6(term: Term) -> Term:
     return aten.hardtanh.default(term, 0, 6)
 
 
-# What `npu_passes.fused_ops` calls an activation: the call that it is.
-_ACTIVATIONS: tuple[tuple[str, Callable[[Term], Term]], ...] = (
-    ("gelu", aten.gelu.default),
-    ("gelu_tanh", _gelu_tanh),
-    ("hardsigmoid", aten.hardsigmoid.default),
-    ("hardswish", aten.hardswish.default),
-    ("mish", aten.mish.default),
-    ("relu", aten.relu.default),
-    ("relu6", _relu6),
-    ("sigmoid", aten.sigmoid.default),
-    ("silu", aten.silu.default),
-    ("tanh", aten.tanh.default),
+_CALLS: dict[str, Callable[[Term], Term]] = {
+    "gelu": aten.gelu.default,
+    "gelu_tanh": _gelu_tanh,
+    "hardsigmoid": aten.hardsigmoid.default,
+    "hardswish": aten.hardswish.default,
+    "hardtanh": _hardtanh_from_0_to_6,
+    "mish": aten.mish.default,
+    "relu": aten.relu.default,
+    "relu6": aten.relu6.default,
+    "sigmoid": aten.sigmoid.default,
+    "silu": aten.silu.default,
+    "tanh": aten.tanh.default,
+}
+# The call of an activation, what rules about it are called, and what `npu_passes.fused_ops` calls it.
+_ACTIVATIONS = tuple(
+    (label, "relu6" if label == "hardtanh" else label, call) for label, call in _CALLS.items()
 )
 
 
@@ -51,15 +55,15 @@ def _fusions() -> Iterator[Rule]:
     # GPT-2 has weights of [in, out], and a view between them and the activation.
     addmm = aten.addmm.default(var("bias", _is_vector), x, weight)
     turned = aten.permute.default(weight, [1, 0])
-    for name, activation in _ACTIVATIONS:
+    for label, name, activation in _ACTIVATIONS:
         fused = op(LINEAR_ACTIVATION)
-        yield Rule(f"linear-{name}", activation(linear), fused(x, weight, bias, name))
+        yield Rule(f"linear-{label}", activation(linear), fused(x, weight, bias, name))
         of_addmm = fused(x, turned, var("bias"), name)
-        yield Rule(f"addmm-{name}", activation(addmm), of_addmm)
+        yield Rule(f"addmm-{label}", activation(addmm), of_addmm)
         for view in (aten.view.default, aten.reshape.default):
             pattern = activation(view(addmm, attr("sizes")))
-            label = view.op_type.split(".")[1]
-            yield Rule(f"addmm-{label}-{name}", pattern, view(of_addmm, attr("sizes")))
+            between = view.op_type.split(".")[1]
+            yield Rule(f"addmm-{between}-{label}", pattern, view(of_addmm, attr("sizes")))
 
 
 def _is_float(value: Value) -> bool:

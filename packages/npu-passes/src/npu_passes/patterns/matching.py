@@ -134,10 +134,21 @@ class _Search:
             return False
         if term.name in self.bound and not _equal(item, self.bound[term.name]):
             return False
-        if term.where is not None and not term.where(item):
+        if term.where is not None and not _holds(term, item):
             return False
         self.bound[term.name] = item
         return True
+
+
+def _holds(term: Wildcard, item: Any) -> bool:
+    assert term.where is not None
+    answer = term.where(item)
+    if not isinstance(answer, bool):
+        raise PassError(
+            f"where= of wildcard {term.name!r} returned {answer!r}",
+            fix="it returns whether the argument fits",
+        )
+    return answer
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from npu_ir import Graph, OpNode
+from npu_ir import Graph, NpuError, OpNode
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.patterns.matching import Match, matches
@@ -49,24 +49,42 @@ class PatternPass(Pass):
         return edited
 
     def _apply(self, placing: Placing, graph: Graph, node: OpNode, rule: Rule) -> bool:
-        """Rewrite what ``rule`` finds at ``node``; of several matches the first that is not refused."""
-        refused = None
-        for match in matches(graph, node, rule.pattern):
-            reason = rule.problem(match)
-            if reason is None:
-                self._rewrite(placing, match, rule)
-                return True
-            refused = refused or reason
+        """Rewrite what ``rule`` finds at ``node``, unless it is refused; return whether the graph was edited."""
+        edits = graph.edits
+        match, refused = self._found(graph, node, rule)
+        if match is not None:
+            refused = self._rewrite(placing, match, rule)
         if refused is not None:
             self.refuse(node, refused, rule.name)
-        return False
+        return graph.edits != edits
 
-    def _rewrite(self, placing: Placing, match: Match, rule: Rule) -> None:
+    def _found(self, graph: Graph, node: OpNode, rule: Rule) -> tuple[Match | None, str | None]:
+        """Return the first match that is not refused; if there is none, why the first was."""
+        refused = None
+        try:
+            for match in matches(graph, node, rule.pattern):
+                reason = rule.problem(match)
+                if reason is None:
+                    return match, None
+                refused = refused or reason
+        except Exception as error:
+            message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
+            raise PassError(
+                f"{self.name}: {rule.name} failed: {message}",
+                where=f"node {node.name!r}",
+                fix=error.fix if isinstance(error, NpuError) else None,
+            ) from error
+        return None, refused
+
+    def _rewrite(self, placing: Placing, match: Match, rule: Rule) -> str | None:
+        """Put the replacement in the place of a match; return why an output stays, if one does."""
+        refused = None
         with self.rewrite(match.graph, rule.name, *match.nodes) as edit:
             for old, new in zip(match.root.outputs, rule.made(edit, match), strict=True):
                 if new is not None:
-                    placing.put(edit, old, new)
+                    refused = placing.put(edit, old, new) or refused
             # Also those that are not known to be pure: they have been replaced.
             for node in reversed(match.nodes):
                 if not node.is_erased and not any(value.use_count for value in node.outputs):
                     edit.erase(node)
+        return refused

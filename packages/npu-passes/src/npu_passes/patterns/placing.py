@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir import Graph, TensorType, Value
 from npu_ir.ops.effects import is_view
 from npu_passes.errors import PassError
 from npu_passes.rewriting import Edit
 from npu_passes.sharing import Sharing
-from npu_passes.strides import can_be_laid_out, laid_out
+from npu_passes.strides import can_be_laid_out, laid_out, same_strides
 
 
 def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
@@ -40,25 +40,41 @@ class Placing:
         self._graph = graph
         self._sharing: Sharing | None = None
 
-    def put(self, edit: Edit, old: Value, new: Value) -> None:
-        """Make everything that reads ``old`` read ``new``, or a copy of it."""
+    def put(self, edit: Edit, old: Value, new: Value) -> str | None:
+        """Make everything that reads ``old`` read ``new``, or a copy of it; return None.
+
+        Where ``old`` is that copy already, it stays; return why there has to be one.
+        """
+        if _is_copy(old, new):
+            reason = self._reason_to_copy(edit, old, new)
+            if reason is not None:
+                return reason
         placed = in_strides_of(edit, new, old)
-        made = [self._graph.node(name) for name in edit.made]
-        if self._may_share(placed, made) and self._shares(made, old, placed):
-            placed = in_strides_of(edit, edit.call("aten.clone.default", placed), old)
+        if placed.producer is None or placed.producer.name not in edit.made or is_view(placed.producer):
+            sharing = self._sharing_with(edit)
+            if sharing.obstacle(old, placed) is None:
+                sharing.replaced(old, placed)
+            else:
+                placed = in_strides_of(edit, edit.call("aten.clone.default", placed), old)
         edit.replace(old, placed)
+        return None
 
-    def _may_share(self, new: Value, made: list[OpNode]) -> bool:
-        return new.producer not in made or is_view(new.producer)
+    def _reason_to_copy(self, edit: Edit, old: Value, new: Value) -> str | None:
+        if not same_strides(new.type, old.type, self._graph.symbols):
+            return f"it is a copy of %{new.name} in other strides"
+        return self._sharing_with(edit).obstacle(old, new)
 
-    def _shares(self, made: list[OpNode], old: Value, new: Value) -> bool:
-        """Whether ``new`` would let two tensors share memory that the caller sees."""
+    def _sharing_with(self, edit: Edit) -> Sharing:
+        """Return what shares memory, the nodes that were just made included."""
+        made = [self._graph.node(name) for name in edit.made]
         if self._sharing is None:
             self._sharing = Sharing(self._graph)
             made = list(self._graph.nodes)
         for node in made:
             self._sharing.pass_by(node)
-        if self._sharing.obstacle(old, new) is not None:
-            return True
-        self._sharing.replaced(old, new)
-        return False
+        return self._sharing
+
+
+def _is_copy(old: Value, new: Value) -> bool:
+    node = old.producer
+    return node is not None and node.op_type == "aten.clone.default" and node.inputs[0] is new

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from npu_ir import Value
+from npu_ir import TensorType, Value
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.arguments import defaults_of
 from npu_passes.errors import PassError
 from npu_passes.patterns.matching import Match
-from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
+from npu_passes.patterns.terms import (
+    Call,
+    Kind,
+    Namespace,
+    OneOf,
+    Op,
+    Output,
+    Term,
+    Wildcard,
+    wildcards,
+)
 from npu_passes.rewriting import Edit
 
 # What takes the place of each output of the outermost node; None of one that nothing reads.
@@ -32,8 +42,8 @@ class Rule:
         where: Returns why a match is refused; None where it is not.
 
     Raises:
-        PassError: The replacement has a wildcard that the pattern lacks, one name is of two kinds, or the pattern is
-            no call.
+        PassError: The replacement has a wildcard that the pattern lacks, or is no value; one name is of two kinds, or
+            the pattern is no call.
     """
 
     name: str
@@ -51,12 +61,31 @@ class Rule:
                     f"rule {self.name!r}: {item.name!r} is {kinds[item.name].value}, and {item.kind.value}",
                     fix="give them two names",
                 )
+        if not self._is_function:
+            for _, term in self._places():
+                self._require_result(term)
         for item in wildcards(self.replacement):
             if item.name not in kinds:
                 raise PassError(
                     f"rule {self.name!r}: the replacement has {item.name!r}, the pattern has not",
                     fix=f"the pattern has {', '.join(kinds) or 'no wildcards'}",
                 )
+
+    def _require_result(self, term: Term) -> None:
+        """Raise if a term cannot take the place of an output."""
+        is_value = isinstance(term, (Call, Output)) or (
+            isinstance(term, Wildcard) and term.kind is not Kind.DATA
+        )
+        if term is not None and not is_value:
+            raise PassError(
+                f"rule {self.name!r}: the replacement is {term!r}, no value",
+                fix="it is a call, a wildcard for a value, or a function; a tuple of these for several outputs",
+            )
+        if _has_choice(term):
+            raise PassError(
+                f"rule {self.name!r}: one_of stands in patterns: a replacement is one term",
+                fix="write one rule for each, or a function",
+            )
 
     def problem(self, match: Match) -> str | None:
         """Return why a match is refused; None where it is not."""
@@ -66,7 +95,29 @@ class Rule:
         for value in match.root.outputs:
             if value.use_count and not self._replaces(value.index):
                 return f"its output %{value.name} is read, too"
-        return None if self.where is None else self.where(match)
+        reason = None if self.where is None else self.where(match)
+        if reason is not None and not isinstance(reason, str):
+            raise PassError(
+                f"where= returned {reason!r}", fix="it returns why a match is refused, in words, or None"
+            )
+        return self._misfit(match) if reason is None else reason
+
+    def _misfit(self, match: Match) -> str | None:
+        """Return why an argument cannot take the place of an output of the outermost node; None if it can."""
+        for index, term in self._places():
+            old, new = (
+                match.root.outputs[index],
+                match.bound[term.name] if isinstance(term, Wildcard) else None,
+            )
+            if isinstance(new, Value) and old.use_count and not _is_alike(old, new):
+                return f"the replacement %{new.name} is {new.type}, and %{old.name} is {old.type}"
+        return None
+
+    def _places(self) -> Iterable[tuple[int, Term]]:
+        """Return what replaces which output, as far as terms say it."""
+        if isinstance(self.replacement, (tuple, list)):
+            return enumerate(self.replacement)
+        return [(self.pattern.index, self.replacement)]
 
     def made(self, edit: Edit, match: Match) -> Replacements:
         """Add the nodes of the replacement; return what takes the place of each output of the outermost node.
@@ -91,12 +142,25 @@ class Rule:
 
     @property
     def _is_function(self) -> bool:
-        return not isinstance(self.replacement, (Wildcard, Call, Output)) and callable(self.replacement)
+        return not isinstance(self.replacement, (Op, Namespace)) and callable(self.replacement)
 
     def _replaces(self, index: int) -> bool:
         if isinstance(self.replacement, (tuple, list)):
             return index < len(self.replacement) and self.replacement[index] is not None
         return self._is_function or index == self.pattern.index
+
+
+def _is_alike(old: Value, new: Value) -> bool:
+    """Whether one value may stand for another, as `Graph.replace_all_uses` has it."""
+    return old.type == new.type or (
+        isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type)
+    )
+
+
+def _has_choice(term: Term) -> bool:
+    if isinstance(term, (Call, Output)):
+        return _has_choice(list(term.call.args.values()))
+    return isinstance(term, OneOf) or (isinstance(term, (list, tuple)) and any(map(_has_choice, term)))
 
 
 class _Maker:
@@ -113,8 +177,6 @@ class _Maker:
             return self._match[term.name]
         if isinstance(term, (list, tuple)):
             return [self.made(part, is_outermost=False) for part in term]
-        if isinstance(term, OneOf):
-            raise PassError("one_of stands in patterns: a replacement is one term")
         if not isinstance(term, (Call, Output)):
             return term
         call = term.call

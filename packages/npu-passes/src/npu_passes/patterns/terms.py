@@ -11,6 +11,19 @@ from npu_ir import Value
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.errors import PassError
 
+# Of PyTorch's own ops: those that are the same for (x, y) and (y, x).
+_COMMUTE = frozenset(
+    (
+        *("add.Tensor", "mul.Tensor", "multiply.Tensor", "eq.Tensor", "ne.Tensor", "not_equal.Tensor"),
+        *("maximum.default", "minimum.default", "fmax.default", "fmin.default", "max.other", "min.other"),
+        *("logical_and.default", "logical_or.default", "logical_xor.default"),
+        *("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor"),
+        *("__and__.Tensor", "__or__.Tensor", "__xor__.Tensor"),
+        *("hypot.default", "logaddexp.default", "logaddexp2.default", "gcd.default", "lcm.default"),
+        *("dot.default", "mse_loss.default", "l1_loss.default"),
+    )
+)
+_MAX_DEPTH = 100
 Term: TypeAlias = Any  # Wildcard, Call, Output, OneOf, a list of terms, or plain data that stands for itself
 
 
@@ -107,6 +120,8 @@ class Op:
             )
             names = [arg.name for arg in schema.args]
         by_name = {**dict(zip(names, args, strict=False)), **kwargs}
+        if known is not None:
+            by_name = {name: by_name[name] for name in names if name in by_name}
         return Call(self.op_type, by_name, known is not None, is_open)
 
 
@@ -178,11 +193,20 @@ def maybe(name: str, where: Callable[[Any], bool] | None = None) -> Wildcard:
 def commutative(call: Call) -> Call:
     """Return a call whose first two arguments match in either order; not where ``alpha`` scales one of them.
 
+    Of ops that are not PyTorch's own nothing is known: they are taken to commute.
+
     Raises:
-        PassError: It has fewer than two arguments.
+        PassError: It does not say what both arguments are, or the op does not commute.
     """
-    if len(call.args) < 2:
-        raise PassError(f"{call.op_type} commutes in two arguments, and has {len(call.args)} here")
+    if call.op_type.startswith("aten.") and call.op_type.removeprefix("aten.") not in _COMMUTE:
+        raise PassError(f"{call.op_type} does not commute", fix="write a rule for each order")
+    op = find_op(call.op_type)
+    names = ["0", "1"] if op is None else [arg.name for arg in schema_of(op).args[:2]]
+    if list(call.args)[:2] != names:
+        raise PassError(
+            f"{call.op_type} commutes in its first two arguments, and {len(call.args)} of them are stated here",
+            fix="state both: commutative(aten.add.Tensor(x, y))",
+        )
     return replace(call, is_commutative=True)
 
 
@@ -204,14 +228,20 @@ def one_of(*options: Term) -> OneOf:
     return OneOf(options)
 
 
-def wildcards(term: Term) -> Iterator[Wildcard]:
-    """Yield the wildcards in a term, those that are there twice twice."""
+def wildcards(term: Term, depth: int = 0) -> Iterator[Wildcard]:
+    """Yield the wildcards in a term, those that are there twice twice.
+
+    Raises:
+        PassError: Calls are nested too deep.
+    """
+    if depth > _MAX_DEPTH:
+        raise PassError(f"a term that is nested deeper than {_MAX_DEPTH} is not supported")
     if isinstance(term, Wildcard):
         yield term
     elif isinstance(term, (Call, Output)):
-        yield from wildcards(list(term.call.args.values()))
+        yield from wildcards(list(term.call.args.values()), depth + 1)
     elif isinstance(term, OneOf):
-        yield from wildcards(term.options)
+        yield from wildcards(term.options, depth + 1)
     elif isinstance(term, (list, tuple)):
         for part in term:
-            yield from wildcards(part)
+            yield from wildcards(part, depth)
