@@ -6,9 +6,10 @@ from npu_passes.bisecting import Culprit, bisect
 from npu_passes.checking import Checked
 from npu_passes.errors import PassError
 from npu_passes.journal import Journal, Refusal, Rewrite
-from npu_passes.manager import PassManager, PassResult, PassStatistics, optimize
+from npu_passes.manager import PassManager, optimize
 from npu_passes.numerics import EXACT, Numerics, within
 from npu_passes.options import Option, options_of
+from npu_passes.pass_result import PassResult, PassStatistics
 from npu_passes.pass_text import format_passes, parse_passes
 from npu_passes.pipeline import Pipeline
 from npu_passes.registry import all_passes, all_pipelines, find_pass, passes_of

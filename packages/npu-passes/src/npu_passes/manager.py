@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from npu_ir import Graph, GraphError, NpuError
@@ -17,61 +16,14 @@ from npu_passes.flops import FlopCounter
 from npu_passes.interface import interface_change
 from npu_passes.journal import Journal, Rewrite, RewriteLimitReachedError
 from npu_passes.options import options_of
+from npu_passes.pass_result import PassResult, PassStatistics
 from npu_passes.pass_text import format_passes, parse_passes
 from npu_passes.pipeline import ordered
 from npu_passes.registry import passes_of
 from npu_passes.running import Rounds
-from npu_passes.statistics import GraphStatistics, graph_statistics
+from npu_passes.statistics import graph_statistics
 
 MAX_ROUNDS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class PassStatistics:
-    """What one run of a pass did.
-
-    Attributes:
-        text: The pass with its options.
-        round: In which round it ran, from 1 on.
-        rewrites: How many rewrites it made.
-        seconds: How long it took, without the checks around it.
-        before: The graph in front of it.
-        after: The graph behind it.
-    """
-
-    text: str
-    round: int
-    rewrites: int
-    seconds: float
-    before: GraphStatistics
-    after: GraphStatistics
-
-
-@dataclass(frozen=True, slots=True)
-class PassResult:
-    """What came of running passes.
-
-    Attributes:
-        graph: The new graph.
-        before: The graph that was given.
-        after: The new graph.
-        passes: Every run of a pass, in order.
-        rounds: How many rounds there were.
-        converged: Whether the last round changed nothing; if not, the bound on rounds was hit.
-        journal: Rewrites, and refusals with their reasons.
-    """
-
-    graph: Graph
-    before: GraphStatistics
-    after: GraphStatistics
-    passes: tuple[PassStatistics, ...]
-    rounds: int
-    converged: bool
-    journal: Journal
-
-    @property
-    def seconds(self) -> float:
-        return sum(item.seconds for item in self.passes)
 
 
 def optimize(graph: Graph, pipeline: str = "default") -> Graph:

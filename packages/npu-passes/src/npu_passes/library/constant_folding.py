@@ -7,18 +7,15 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import torch
 
 from npu_ir import ExecutionError, Graph, InputKind, OpNode, TensorType, Value
-from npu_ir.binding import with_strides
-from npu_ir.isolation import no_outside_influence
 from npu_ir.ops.effects import is_pure
-from npu_ir.ops.execution import execute_node
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.folded_names import FoldedNames
+from npu_passes.library.evaluation import evaluated
 from npu_passes.library.weight_memory import WeightMemory
 from npu_passes.sharing import returned
 from npu_passes.weights import is_weight_argument
 
-_CPU = torch.device("cpu")
 # What they return is whatever lies in memory.
 _UNDEFINED = (
     "aten.empty.memory_format",
@@ -80,7 +77,7 @@ class ConstantFolding(Pass):
         if self._is_too_large(graph, node, inputs):
             return
         try:
-            results = _computed(node)
+            results = evaluated(node)
         except ExecutionError as error:
             self.refuse(node, f"it cannot be computed now: {error.message}", "constant")
             return
@@ -173,39 +170,6 @@ def _may_be_constant(node: OpNode, returned: Container[Value]) -> bool:
         isinstance(value.type, TensorType) and value.type.layout is torch.strided and value not in returned
         for value in node.outputs
     )
-
-
-def _computed(node: OpNode) -> list[torch.Tensor]:
-    """Return the results of a node that reads constants only, in memory of their own.
-
-    Raises:
-        ExecutionError: It fails.
-    """
-    arguments = [value.argument for value in node.inputs]
-    data = [
-        with_strides(argument.data, value.type)
-        for argument, value in zip(arguments, node.inputs, strict=True)
-        if argument is not None
-    ]
-    device = next((item.device for item in data), _CPU)
-    with no_outside_influence(device):
-        return [_apart(result, data) for result in execute_node(node, data, device)]
-
-
-def _apart(result: torch.Tensor, data: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return a tensor that shares no memory with ``data``, and holds no more than it needs.
-
-    An expanded one stays expanded: ops on it may go through its elements in another order than through a copy's.
-    """
-    plain = result.resolve_conj().resolve_neg()
-    memory = plain.untyped_storage()
-    is_shared = any(item.untyped_storage().data_ptr() == memory.data_ptr() for item in data)
-    if not is_shared and memory.nbytes() <= plain.nbytes:
-        return plain
-    narrow = plain
-    for axis, (size, step) in enumerate(zip(plain.shape, plain.stride(), strict=True)):
-        narrow = narrow.narrow(axis, 0, 1) if size > 1 and step == 0 else narrow
-    return narrow.clone().expand(plain.shape)
 
 
 def _bytes(value: Value) -> int:
