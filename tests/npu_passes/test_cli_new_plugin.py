@@ -98,6 +98,24 @@ def test_a_name_that_hides_another_package_is_refused(name: str, tmp_path: Path)
         write_plugin(name, tmp_path / "here")
 
 
+def test_a_name_that_hides_an_installed_package_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match="'jinja2': its package jinja2 would hide that of Jinja2\n  fix: add a word"
+    ):
+        write_plugin("jinja2", tmp_path / "here")
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plugin_that_is_installed_can_be_written_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    owners = {"my_passes": ["my_passes"]}
+    monkeypatch.setattr("npu_passes.cli.new_plugin.packages_distributions", lambda: owners)
+
+    assert write_plugin("my-passes", tmp_path / "here")
+
+
 def test_nothing_is_left_where_writing_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     written: list[Path] = []
     write_text = Path.write_text

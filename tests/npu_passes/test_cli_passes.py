@@ -42,6 +42,7 @@ class Calm(Pass):
     """Do nothing."""
 
     name = "calm"
+    is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
         return False
@@ -145,6 +146,16 @@ passes    shake
           calm
 """
     )
+
+
+def test_a_pass_of_a_pipeline_is_on_one_line_with_its_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    pipeline = Pipeline("shaking", "shake{force=2.0,words=[b,c]},calm")
+    monkeypatch.setitem(plugins.loaded().pipelines, "shaking", pipeline)
+
+    assert passes("shaking") == 0
+    assert capsys.readouterr().out.endswith("passes    shake{force=2.0,words=[b,c]}\n          calm\n")
 
 
 def test_json_is_for_programs(capsys: Capture) -> None:

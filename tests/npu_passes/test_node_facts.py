@@ -136,6 +136,23 @@ def test_operations_are_counted_by_the_formulas_of_pytorch(
     assert sum(count(node) or 0 for node in graph.nodes) == operations
 
 
+def test_ops_without_a_formula_take_no_operations_whatever_their_sizes() -> None:
+    graph = captured(lambda x: x.nonzero(), torch.ones(4))
+
+    assert [FlopCounter()(node) for node in graph.nodes_of("aten.nonzero.default")] == [0]
+
+
+def test_operations_of_ops_that_do_not_run_without_data_are_not_known() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        scale, zero = torch.ones(4), torch.zeros(4, dtype=torch.int32)
+        return torch.fake_quantize_per_channel_affine(x, scale, zero, 0, -128, 127)
+
+    graph = captured(function, torch.ones(4, 4))
+
+    nodes = graph.nodes_of("aten.fake_quantize_per_channel_affine.default")
+    assert [FlopCounter()(node) for node in nodes] == [None]
+
+
 def test_operations_of_attention_count_both_products() -> None:
     query = torch.ones(1, 2, 5, 8)
     graph = captured(lambda x: fn.scaled_dot_product_attention(x, x, x), query)

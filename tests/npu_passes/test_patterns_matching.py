@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -263,8 +264,35 @@ def test_a_node_with_regions_does_not_match() -> None:
             lambda: op("aten.relu.default")(x, self=y), "gets its argument 'self' twice", id="twice"
         ),
         pytest.param(lambda: add(..., x), "... stands behind the positional arguments, once", id="dots"),
+        pytest.param(lambda: commutative(relu(x)), "aten.relu.default does not commute", id="one argument"),
         pytest.param(
-            lambda: commutative(relu(x)), "commutes in two arguments, and has 1 here", id="one argument"
+            lambda: commutative(aten.sub.Tensor(x, y)), "aten.sub.Tensor does not commute", id="not commuting"
+        ),
+        pytest.param(
+            lambda: commutative(add(x, ...)), "in its first two arguments, and 1 of them", id="not both"
+        ),
+        pytest.param(lambda: commutative(op("mylib.plus")(x)), "commutes in its first two", id="no schema"),
+        pytest.param(lambda: Rule("r", relu(x), 3), "rule 'r': the replacement is 3, no value", id="data"),
+        pytest.param(
+            lambda: Rule("r", add(x, attr("c")), attr("c")),
+            "the replacement is .*, no value",
+            id="data bound",
+        ),
+        pytest.param(lambda: Rule("r", relu(x), aten.exp), "the replacement is .*, no value", id="no call"),
+        pytest.param(lambda: Rule("r", relu(x), aten.exp.default), "no value", id="an op that is not called"),
+        pytest.param(lambda: Rule("r", relu(x), (x, 3)), "the replacement is 3, no value", id="data of two"),
+        pytest.param(
+            lambda: Rule("r", relu(x), one_of(x, relu(x))), "the replacement is .*, no value", id="one of"
+        ),
+        pytest.param(
+            lambda: Rule("r", relu(x), add(one_of(x, relu(x)), x)),
+            "one_of stands in patterns",
+            id="one inside",
+        ),
+        pytest.param(
+            lambda: Rule("r", functools.reduce(lambda term, _: relu(term), range(200), x), x),
+            "nested deeper than 100",
+            id="too deep",
         ),
         pytest.param(lambda: Rule("r", x, x), "rule 'r': a pattern is a call of an op", id="no call"),
         pytest.param(
@@ -280,6 +308,13 @@ def test_a_node_with_regions_does_not_match() -> None:
 def test_a_pattern_that_cannot_be_is_refused_where_it_is_written(make: Any, message: str) -> None:
     with pytest.raises(PassError, match=message):
         make()
+
+
+def test_arguments_commute_in_whichever_order_they_are_stated() -> None:
+    graph = capture(lambda a, b: a + b.neg(), *data())
+
+    assert len(found(commutative(add(self=aten.neg.default(x), alpha=1, other=y)), graph)) == 1
+    assert len(found(commutative(add(other=y, self=aten.neg.default(x))), graph)) == 1
 
 
 def test_shared_calls_are_known_to_the_match() -> None:

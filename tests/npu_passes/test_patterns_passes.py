@@ -17,7 +17,6 @@ from npu_passes.patterns import (
     Rule,
     aten,
     attr,
-    one_of,
     op,
     var,
 )
@@ -29,6 +28,7 @@ from tests.npu_passes.pattern_cases import (
     data,
     op_types,
     pass_of,
+    reasons,
     run,
 )
 
@@ -104,7 +104,6 @@ def test_a_rule_that_never_ends_is_said_to_not_converge() -> None:
             aten.matmul.default(x, x), "what aten.matmul.default returns on .* cannot be told", id="no type"
         ),
         pytest.param(op("mylib.two")(op("mylib.one")(x)), "there is no operator mylib.one", id="no operator"),
-        pytest.param(one_of(x, neg(x)), "one_of stands in patterns", id="one of"),
         pytest.param(lambda edit, match: None, "the replacement of %relu is None, no value", id="nothing"),
         pytest.param(lambda edit, match: (), "there are 0 replacements for 1 outputs", id="too few"),
         pytest.param(lambda edit, match: match["q"], "the pattern has no wildcard 'q'", id="no wildcard"),
@@ -269,3 +268,65 @@ def test_a_value_that_many_read_costs_no_more_per_match() -> None:
 
     assert not pass_of(Rule("neg-relu", neg(relu(x)), neg(x)))().run(graph)
     assert Counted.passes_over == 0
+
+
+def test_a_rule_that_drops_copies_leaves_those_that_are_needed() -> None:
+    def function(a: Tensor) -> tuple[Tensor, Tensor]:
+        return a.clone(), a.exp().clone()
+
+    rule = Rule("no-copy", aten.clone.default(x, ...), x)
+
+    result = run(capture(function, *data(1)), rule)
+
+    assert result.converged
+    assert op_types(result.graph) == ["clone.default", "exp.default"]
+    assert len(result.journal.rewrites) == 1
+    assert reasons(result) == ["it is a result of the graph, and would share the memory of %args_0"]
+
+
+def test_a_rule_that_drops_copies_leaves_those_in_other_strides() -> None:
+    def function(a: Tensor) -> Tensor:
+        return a.t().clone(memory_format=torch.contiguous_format).view(-1)
+
+    result = run(capture(function, *data(1)), Rule("no-copy", aten.clone.default(x, ...), x))
+
+    assert result.converged
+    assert not result.journal.rewrites
+    assert reasons(result) == ["it is a copy of %t in other strides"]
+    assert_computes(result.graph, function, *data(1))
+
+
+def test_an_argument_of_another_type_does_not_take_the_place() -> None:
+    graph = capture(lambda a: a * 1.0, torch.ones(2, dtype=torch.int64))
+
+    result = run(graph, Rule("one", aten.mul.Tensor(x, 1), x))
+
+    assert str(result.graph) == str(graph)
+    assert reasons(result) == ["the replacement %args_0 is i64[2], and %mul is f32[2]"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where", "message"),
+    [
+        pytest.param(relu(x), lambda match: True, "where= returned True", id="a bool"),
+        pytest.param(relu(x), lambda match: False, "where= returned False", id="another bool"),
+        pytest.param(relu(x), lambda match: match["y"], "the pattern has no wildcard 'y'", id="no wildcard"),
+        pytest.param(relu(x), lambda match: 1 / 0, "ZeroDivisionError: division by zero", id="failing"),
+        pytest.param(
+            relu(var("x", lambda value: value.nonsense)),
+            None,
+            "AttributeError: 'Value' object has no attribute 'nonsense'",
+            id="failing for a wildcard",
+        ),
+        pytest.param(
+            relu(var("x", lambda value: None)), None, "where= of wildcard 'x' returned None", id="no answer"
+        ),
+    ],
+)
+def test_a_wrong_condition_is_an_error_that_names_pass_rule_and_node(
+    pattern: Any, where: Any, message: str
+) -> None:
+    graph = capture(torch.relu, *data(1))
+
+    with pytest.raises(PassError, match=rf"sample: picky failed: {message}[\s\S]*at: node 'relu'"):
+        run(graph, Rule("picky", pattern, aten.exp.default(x), where))

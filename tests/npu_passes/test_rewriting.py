@@ -106,23 +106,25 @@ def test_nodes_that_nothing_reads_any_more_are_erased_and_others_stay(graph: Gra
     assert [node.name for node in graph.nodes] == ["a", "neg"]
 
 
-def test_random_nodes_are_not_erased_for_they_move_the_generator() -> None:
-    graph = parse_ir(
-        """graph g {
+RANDOM = """graph g {
   input %x: f32[3]
   call (%x)
 
   %r: f32[3] = aten.rand_like.default(self=%x)
+  %s: f32[3] = aten.rand_like.default(self=%x)
 
   return %r
 }
 """
-    )
 
-    with Scratch().rewrite(graph, "rule", graph.node("r")) as edit:
+
+def test_a_random_node_is_erased_if_it_was_replaced() -> None:
+    graph = parse_ir(RANDOM)
+
+    with Scratch().rewrite(graph, "rule", graph.node("s"), graph.node("r")) as edit:
         edit.replace(graph.value("r"), graph.value("x"))
 
-    assert [node.name for node in graph.nodes] == ["r"]
+    assert [node.name for node in graph.nodes] == ["s"], "nobody said that s is not wanted"
 
 
 def test_a_new_node_of_one_node_has_its_provenance(graph: Graph) -> None:

@@ -40,6 +40,11 @@ def slow_kernel(op: OpOverload) -> Callable[..., Any] | None:
     return call
 
 
+def is_composite(op: OpOverload) -> bool:
+    """Return whether an operator consists of others, into which PyTorch takes it apart wherever it runs."""
+    return op._can_decompose()
+
+
 def is_core(op: object) -> bool:
     """Return whether an operator belongs to core ATen."""
     return isinstance(op, OpOverload) and torch.Tag.core in op.tags
@@ -50,4 +55,4 @@ def version_of(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-__all__ = ["OpOverload", "is_core", "slow_kernel", "traced", "version_of"]
+__all__ = ["OpOverload", "is_composite", "is_core", "slow_kernel", "traced", "version_of"]

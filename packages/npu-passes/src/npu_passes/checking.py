@@ -86,7 +86,8 @@ class Trial:
             raise PassError(
                 f"the graph cannot be checked, for it fails before any pass: {error.message}",
                 where=error.where,
-                fix="give data that it can be run on: Checked(weights=..., calls=[(args, kwargs)])",
+                fix="give weights and inputs that it can be run on: Checked(weights=..., calls=[(args, kwargs)]), or"
+                " --weights and --input of npu opt",
             ) from error
 
     def results(self, graph: Graph) -> Results:
@@ -146,7 +147,8 @@ def _difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
     error, allowed = relative_error(actual, expected), numerics.allowed(expected.dtype)
     if error <= allowed:
         return None
-    return f"differs by {error:.3g} of its largest magnitude; {allowed:.3g} is allowed"
+    magnitude = _largest(_wide(expected))
+    return f"differs by {error:.3g} of its largest magnitude, {magnitude:.3g}; {allowed:.3g} is allowed"
 
 
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
@@ -161,9 +163,13 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
         return 0.0
     if not bool((same | (got.isfinite() & want.isfinite())).all()):
         return float("inf")
-    largest = torch.where(want.isfinite(), want.abs(), 0.0).max()
     difference = torch.where(same, 0.0, (got - want).abs()).max()
-    return float(difference / (largest if largest > 0 else 1.0))
+    return float(difference / (_largest(want) or 1.0))
+
+
+def _largest(wide: torch.Tensor) -> float:
+    """Return the largest finite magnitude."""
+    return float(torch.where(wide.isfinite(), wide.abs(), 0.0).max())
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

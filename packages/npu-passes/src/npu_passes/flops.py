@@ -6,12 +6,12 @@ import functools
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from npu_ir import OpNode, TensorType
 from npu_ir.ops.execution import binding_of
 from npu_ir.ops.schema import find_op
-from npu_passes._torch import OpOverload
+from npu_passes._torch import OpOverload, is_composite
 
 
 class FlopCounter:
@@ -40,9 +40,9 @@ class FlopCounter:
 
 @functools.cache
 def _may_count(op_type: str) -> bool:
-    """Whether an op may have a formula: those that work element by element, or only look at memory, have none."""
+    """Whether an op has a formula, or may consist of such ops: those that work element by element do not."""
     op = find_op(op_type)
-    if not isinstance(op, OpOverload):
+    if not isinstance(op, OpOverload) or not (op.overloadpacket in flop_registry or is_composite(op)):
         return False
     is_view = any(item.alias_info is not None for item in op._schema.returns)
     return torch.Tag.pointwise not in op.tags and not is_view

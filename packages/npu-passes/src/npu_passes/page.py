@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.options import Option, options_of
-from npu_passes.pass_text import format_passes, format_value
+from npu_passes.pass_text import format_pass, format_value
 from npu_passes.pipeline import Pipeline
 from npu_passes.registry import passes_of
 
@@ -40,10 +40,10 @@ def doc_of(item: type[Pass]) -> str:
     return text.partition("Attributes:\n")[0].strip() or "Not said."
 
 
-def passes_text(item: Pipeline) -> str:
+def passes_text(item: Pipeline, separator: str = ",") -> str:
     """Return the passes of a pipeline as text, or what keeps them from being put in order."""
     try:
-        return format_passes(passes_of(item.name))
+        return separator.join(map(format_pass, passes_of(item.name)))
     except PassError as error:
         return f"cannot be used: {error.message}"
 

@@ -28,6 +28,7 @@ class Edit:
     def __init__(self, graph: Graph, nodes: Sequence[OpNode]) -> None:
         self.graph = graph
         self.made: list[str] = []
+        self.replaced: set[OpNode | None] = set()
         self._nodes = tuple(nodes)
 
     @functools.cached_property
@@ -110,6 +111,7 @@ class Edit:
             GraphError: They differ in shape or dtype.
         """
         self.graph.replace_all_uses(old, new)
+        self.replaced.add(old.producer)
 
     def erase(self, node: OpNode) -> None:
         """Remove a node whose outputs nothing reads."""
@@ -129,6 +131,8 @@ def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:
 def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> Iterator[Edit]:
     """Make one rewrite of ``nodes``: log it, and in the end erase those of them that nothing reads any more.
 
+    Those that draw random numbers or have effects are erased if they were replaced.
+
     Raises:
         PassError: What is done inside fails; names pass, rule and nodes.
     """
@@ -140,7 +144,9 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
     try:
         yield edit
         for node in reversed(nodes):
-            if not node.is_erased and not any(value.use_count for value in node.outputs) and is_pure(node):
+            if node.is_erased or any(value.use_count for value in node.outputs):
+                continue
+            if node in edit.replaced or is_pure(node):
                 graph.erase(node)
     except Exception as error:
         message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import resources
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,12 @@ def _package_of(name: str) -> str:
     if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in _TAKEN:
         raise UsageError(
             f"a plugin is not called {name!r}: its package {package} would hide another one",
+            fix="add a word: my-passes",
+        )
+    others = [item for item in packages_distributions().get(package, ()) if item.replace("_", "-") != name]
+    if others:
+        raise UsageError(
+            f"a plugin is not called {name!r}: its package {package} would hide that of {others[0]}",
             fix="add a word: my-passes",
         )
     return package

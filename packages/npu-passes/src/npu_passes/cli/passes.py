@@ -129,7 +129,7 @@ def _pipeline_lines(item: Pipeline) -> dict[str, str]:
         "pipeline": item.name,
         "from": origin_of(item.name, "pipelines"),
         "what for": item.doc or "not said",
-        "passes": passes_text(item).replace(",", "\n"),
+        "passes": passes_text(item, separator="\n"),
     }
 
 
