@@ -86,6 +86,13 @@ def models(session: nox.Session) -> None:
 
 
 @nox.session
+def passes(session: nox.Session) -> None:
+    """Run the pipelines over whole models in checked mode and write the page of results."""
+    install(session, *PACKAGES, "numpy", "transformers")
+    session.run("python", "-m", "tests.pass_models.run_all", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; a warning is an error."""
     install(session, *PACKAGES, *DOCS)
@@ -94,9 +101,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure extraction, conversion, files and large graphs; arguments go to benchmarks/run.py."""
+    """Measure extraction, conversion, files, large graphs and passes; arguments go to benchmarks/run.py."""
     install(session, *PACKAGES, *MODELS)
     session.run("python", "benchmarks/run.py", *session.posargs)
+    session.run("python", "benchmarks/passes.py")
 
 
 @nox.session(venv_backend="none")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -61,6 +63,45 @@ def resnet50(*, training: bool) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
     model = ResNetForImageClassification(ResNetConfig()).train(training)
     return model, (torch.randn(2, 3, 64, 64),)
+
+
+class UNet(nn.Module):
+    """A U-Net with batch norms, which upsamples by transposed convolutions."""
+
+    def __init__(self, width: int = 32, depth: int = 4) -> None:
+        super().__init__()
+        widths = [width * 2**level for level in range(depth + 1)]
+        self.down = nn.ModuleList(map(self.block, [3, *widths], widths))
+        self.up = nn.ModuleList(
+            nn.Sequential(
+                nn.ConvTranspose2d(upper, lower, 2, 2, bias=False), nn.BatchNorm2d(lower), nn.ReLU()
+            )
+            for lower, upper in itertools.pairwise(widths)
+        )
+        self.merge = nn.ModuleList(self.block(2 * lower, lower) for lower in widths[:-1])
+        self.head = nn.Conv2d(width, 2, 1)
+
+    @staticmethod
+    def block(inputs: int, outputs: int) -> nn.Sequential:
+        layers = [
+            (nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
+            for channels in (inputs, outputs)
+        ]
+        return nn.Sequential(*itertools.chain(*layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        levels = [self.down[0](x)]
+        for block in self.down[1:]:
+            levels.append(block(F.max_pool2d(levels[-1], 2)))
+        x = levels.pop()
+        for up, merge in zip(reversed(self.up), reversed(self.merge), strict=True):
+            x = merge(torch.cat([up(x), levels.pop()], 1))
+        return self.head(x)
+
+
+def unet() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Return a U-Net in eval mode, with 22 batch norms, and its example inputs."""
+    return UNet().eval(), (torch.randn(1, 3, 64, 64),)
 
 
 def llama_70b() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:

@@ -1,6 +1,7 @@
-"""How the default pipeline scales with the size of a graph: time per node at 1,000, 10,000 and 100,000 nodes.
+"""What the default pipeline costs: beside PyTorch's own steps in the same run, and per node of growing graphs.
 
-The graphs are chains of blocks that give every pass something to do: a convolution and its norm, aliases, additions
+First a U-Net with 22 batch norms: the passes, PyTorch's fusion of its FX graph, and torch.export.
+The graphs of 1,000 to 100,000 nodes are chains of blocks that give every pass something to do: a convolution and its norm, aliases, additions
 of zero, equal nodes, views there and back, arithmetic on constants, and nodes that nothing reads.
 """
 
@@ -9,14 +10,18 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import models
 import torch
+from torch.fx.experimental.optimization import fuse
 
-from npu_ir import Graph, TensorType, Value
-from npu_passes import PassManager, PassResult, passes_of
+from npu_ir import Graph, TensorType, Value, extract_ir
+from npu_passes import PassManager, PassResult, optimize, passes_of
 
 IMAGE = TensorType((1, 4, 4, 4), torch.float32)
 FLAT = TensorType((1, 64), torch.float32)
@@ -83,6 +88,29 @@ def timed(graph: Graph, pipeline: str, repeat: int) -> tuple[float, PassResult]:
     return best, result
 
 
+def peers(repeat: int) -> dict[str, float]:
+    """Measure the passes beside what PyTorch does to the same model; interleaved, medians, in seconds."""
+    model, args = models.unet()
+    graph = extract_ir(model, args)
+    folding = PassManager("conv-bn-folding")
+    steps: dict[str, Callable[[], Any]] = {
+        "torch.export": lambda: torch.export.export(model, args),
+        "optimize(graph)": lambda: optimize(graph),
+        "conv-bn-folding": lambda: folding.run(graph),
+        "torch.fx fuse": lambda: fuse(model),
+    }
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repeat + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - start)
+    median = {name: statistics.median(found[1:]) for name, found in times.items()}  # the first warms up
+    for name, seconds in median.items():
+        print(f"{name:<16} {seconds * 1e3:7.1f} ms  {seconds / median['torch.export']:5.2f}x torch.export")
+    return median
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
@@ -91,6 +119,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    compared = peers(options.repeat)
+    print()
     timed(blocks(120), options.pipeline, 1)  # the schemas of the ops are read once per process
     rows = []
     for size in options.sizes:
@@ -110,7 +140,7 @@ def main() -> None:
             "        " + "  ".join(f"{name} {value / len(graph) * 1e6:.1f}" for name, value in spent.items())
         )
     if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=2), encoding="utf-8")
+        options.json.write_text(json.dumps({"peers": compared, "scaling": rows}, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,11 +100,10 @@ def test_a_name_that_hides_another_package_is_refused(name: str, tmp_path: Path)
         write_plugin(name, tmp_path / "here")
 
 
-def test_a_name_that_hides_an_installed_package_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match="'jinja2': its package jinja2 would hide that of Jinja2\n  fix: add a word"
-    ):
-        write_plugin("jinja2", tmp_path / "here")
+@pytest.mark.parametrize(("name", "owner"), [("jinja2", "Jinja2"), ("pytest", "pytest")])
+def test_a_name_that_hides_an_installed_package_is_refused(name: str, owner: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"its package {name} would hide that of {owner}\n  fix: add a word"):
+        write_plugin(name, tmp_path / "here")
 
     assert not list(tmp_path.iterdir())
 
@@ -110,8 +111,10 @@ def test_a_name_that_hides_an_installed_package_is_refused(tmp_path: Path) -> No
 def test_a_plugin_that_is_installed_can_be_written_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    owners = {"my_passes": ["my_passes"]}
-    monkeypatch.setattr("npu_passes.cli.new_plugin.packages_distributions", lambda: owners)
+    point = EntryPoint("my-passes", "my_passes.plugin", "npu")
+    module = "npu_passes.cli.new_plugin"
+    monkeypatch.setattr(f"{module}.packages_distributions", lambda: {"my_passes": ["my_passes"]})
+    monkeypatch.setattr(f"{module}.distribution", lambda name: SimpleNamespace(entry_points=[point]))
 
     assert write_plugin("my-passes", tmp_path / "here")
 

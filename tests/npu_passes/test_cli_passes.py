@@ -209,7 +209,7 @@ Shake `relu` a little.
 
 Then stop.
 
-Numerics: within 0.001. Runs before `calm`. Runs after `wake`. A second run may find more.
+Numerics: within 0.001. Runs before `calm`. Runs after `wake`.
 
 | option | type | |
 | --- | --- | --- |
@@ -220,7 +220,7 @@ Numerics: within 0.001. Runs before `calm`. Runs after `wake`. A second run may 
 
 Do nothing.
 
-Numerics: exact.
+Numerics: exact. A second run changes nothing.
 """
     )
 
@@ -228,7 +228,9 @@ Numerics: exact.
 def test_markdown_of_one_pass_is_printed(capsys: Capture) -> None:
     assert passes("calm", "--markdown") == 0
 
-    assert capsys.readouterr().out.endswith("### `calm`\n\nDo nothing.\n\nNumerics: exact.\n")
+    assert capsys.readouterr().out.endswith(
+        "### `calm`\n\nDo nothing.\n\nNumerics: exact. A second run changes nothing.\n"
+    )
 
 
 def test_an_unknown_name_is_wrong_usage(capsys: Capture) -> None:

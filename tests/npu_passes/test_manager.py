@@ -361,6 +361,23 @@ def test_edits_between_rewrites_are_entries_of_their_own(chain: Graph) -> None:
     assert [item.rule for item in run(chain, Mixed).journal.rewrites] == ["run", "alias", "run"]
 
 
+def test_what_a_pass_refuses_names_the_pass(chain: Graph) -> None:
+    class Strict(Pass):
+        """Refuse every graph."""
+
+        name = "strict"
+
+        def run(self, graph: Graph) -> bool:
+            raise PassError(
+                "this is no graph for me", where=f"node {graph.nodes[0].name!r}", fix="another one"
+            )
+
+    with pytest.raises(
+        PassError, match=r"^strict failed: this is no graph for me\s+at: node 'a'\s+fix: another one$"
+    ):
+        run(chain, Strict)
+
+
 def test_a_pass_that_writes_into_a_constant_is_named(chain: Graph) -> None:
     class Doubling(Pass):
         """Double constants in place."""

@@ -234,6 +234,9 @@ def test_nodes_of_the_prologue_may_be_inside_of_a_match() -> None:
     [
         pytest.param([DOUBLE_NEG], "Sample.rules is a tuple of rules", id="a list"),
         pytest.param((neg(x),), "Sample.rules is a tuple of rules", id="a pattern"),
+        pytest.param(
+            DOUBLE_NEG, r"(?s)not .{,60}\n  fix: mind the comma .* rules = \(Rule\(\.\.\.\),\)", id="no comma"
+        ),
         pytest.param((DOUBLE_NEG, DOUBLE_NEG), "Sample has two rules called 'double-neg'", id="twice"),
     ],
 )

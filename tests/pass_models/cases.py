@@ -13,7 +13,8 @@ import torch
 import transformers
 from torch import nn
 
-from tests.pass_models.convnets import MobileNetV3, UNet, with_random_norms
+from benchmarks.models import UNet
+from tests.pass_models.convnets import MobileNetV3, with_random_norms
 
 
 @dataclass(frozen=True, slots=True)

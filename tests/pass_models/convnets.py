@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 from torch import nn
 
@@ -102,41 +100,6 @@ class MobileNetV3(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.features(x).mean((2, 3)))
-
-
-class UNet(nn.Module):
-    """A U-Net with norms, which upsamples by transposed convolutions that have norms, too."""
-
-    def __init__(self, width: int = 32, depth: int = 4) -> None:
-        super().__init__()
-        widths = [width * 2**level for level in range(depth + 1)]
-        self.down = nn.ModuleList(
-            self.block(inputs, outputs) for inputs, outputs in zip([3, *widths], widths, strict=False)
-        )
-        self.up = nn.ModuleList(
-            nn.Sequential(
-                nn.ConvTranspose2d(upper, lower, 2, 2, bias=False), nn.BatchNorm2d(lower), nn.ReLU()
-            )
-            for lower, upper in itertools.pairwise(widths)
-        )
-        self.merge = nn.ModuleList(self.block(2 * lower, lower) for lower in widths[:-1])
-        self.head = nn.Conv2d(width, 2, 1)
-
-    @staticmethod
-    def block(inputs: int, outputs: int) -> nn.Sequential:
-        return nn.Sequential(
-            conv_norm(inputs, outputs, 3, activation=nn.ReLU()),
-            conv_norm(outputs, outputs, 3, activation=nn.ReLU()),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        levels = []
-        for level, block in enumerate(self.down):
-            x = block(x if level == 0 else nn.functional.max_pool2d(x, 2))
-            levels.append(x)
-        for level in reversed(range(len(self.up))):
-            x = self.merge[level](torch.cat([self.up[level](x), levels[level]], 1))
-        return self.head(x)
 
 
 def with_random_norms(model: nn.Module) -> nn.Module:

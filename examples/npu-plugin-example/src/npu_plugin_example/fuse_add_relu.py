@@ -14,6 +14,7 @@ class FuseAddRelu(Pass):
     """
 
     name = "npu-plugin-example-fuse-add-relu"
+    is_idempotent = True
     min_elements: int = 0
 
     def run(self, graph: Graph) -> bool:

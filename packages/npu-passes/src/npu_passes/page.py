@@ -62,7 +62,7 @@ def _pass(item: type[Pass]) -> str:
     facts = [f"Numerics: {item.numerics}."]
     facts += [f"Runs before {_names(item.before)}."] if item.before else []
     facts += [f"Runs after {_names(item.after)}."] if item.after else []
-    facts += [] if item.is_idempotent else ["A second run may find more."]
+    facts += ["A second run changes nothing."] if item.is_idempotent else []
     text = f"### `{item.name}`\n\n{_markdown(doc_of(item))}\n\n{' '.join(facts)}\n"
     options = options_of(item)
     if not options:

@@ -92,7 +92,7 @@ def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
                 f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}: its own passes would"
                 f" have to change places, for they run as {format_passes(given)}",
                 where=", ".join(origin_of(item.name) for item in many),
-                fix="change the before= or after= of what joins",
+                fix="NPU_DISABLE_PLUGINS leaves its plugin out; its author changes before=, after= or pipelines=",
             )
     return ordered([*own, *joining])
 

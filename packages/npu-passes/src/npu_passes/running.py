@@ -137,9 +137,9 @@ def _blaming(item: Pass, graph: Graph) -> Iterator[None]:
     """Name the pass in whatever is raised inside."""
     try:
         yield
-    except PassError:
-        raise
     except Exception as error:
+        if isinstance(error, PassError) and item.name in error.message:
+            raise
         message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
         raise PassError(
             f"{item} failed: {message}",

@@ -11,12 +11,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import resources
-from importlib.metadata import packages_distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.cli.console import print_facts
 from npu_ir.errors import UsageError
+from npu_ir.plugins import GROUP
 from npu_passes.errors import PassError
 
 if TYPE_CHECKING:
@@ -107,13 +108,19 @@ def _package_of(name: str) -> str:
             f"a plugin is not called {name!r}: its package {package} would hide another one",
             fix="add a word: my-passes",
         )
-    others = [item for item in packages_distributions().get(package, ()) if item.replace("_", "-") != name]
+    others = [item for item in packages_distributions().get(package, ()) if not _is_plugin(item, name)]
     if others:
         raise UsageError(
             f"a plugin is not called {name!r}: its package {package} would hide that of {others[0]}",
             fix="add a word: my-passes",
         )
     return package
+
+
+def _is_plugin(distribution_name: str, name: str) -> bool:
+    """Whether an installed distribution is a plugin called ``name``: one that was written by this command."""
+    points = distribution(distribution_name).entry_points
+    return any((point.group, point.name) == (GROUP, name) for point in points)
 
 
 def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:

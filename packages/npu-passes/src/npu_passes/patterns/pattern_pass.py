@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -28,7 +29,10 @@ class PatternPass(Pass):
     def __init_subclass__(cls) -> None:
         index: dict[str, list[Rule]] = {}
         if not (isinstance(cls.rules, tuple) and all(isinstance(rule, Rule) for rule in cls.rules)):
-            raise PassError(f"{cls.__name__}.rules is a tuple of rules, not {cls.rules!r}")
+            raise PassError(
+                f"{cls.__name__}.rules is a tuple of rules, not {reprlib.repr(cls.rules)}",
+                fix="mind the comma of a tuple of one: rules = (Rule(...),)",
+            )
         names = [rule.name for rule in cls.rules]
         for rule in cls.rules:
             if names.count(rule.name) > 1:

@@ -51,7 +51,8 @@ class ElimIdentity(Pass):
     What the model returns as a tensor of its own does not become an input, or another result, itself.
 
     Attributes:
-        signed_zeros: Keep ``x + 0`` of floating-point numbers, which makes 0.0 of -0.0.
+        signed_zeros: Keep ``x + 0`` of floating-point numbers, which makes 0.0 of -0.0: without it, ``1 / (x + 0)``
+            may be the other infinity.
     """
 
     name = "elim-identity"
