@@ -397,6 +397,27 @@ graph G {
     assert torch.equal(result, (weight * weight).conj())
 
 
+def test_results_that_are_negated_lazily_keep_values_and_strides() -> None:
+    class Imaginary(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor([1 + 2j, 3 - 1j]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.weight * self.weight).conj().imag
+
+    model = Imaginary()
+    graph = extract_ir(model, (torch.ones(1),))
+    for node in graph.nodes:
+        graph.move_to_prologue(node)
+
+    result = execute_ir(graph, (torch.ones(1),), weights=model.state_dict())
+
+    expected = model(torch.ones(1)).detach()
+    assert torch.equal(result, expected)
+    assert result.stride() == expected.stride()
+
+
 def test_sparse_results_of_the_prologue_are_out_of_the_reach_of_callers() -> None:
     graph = parse_ir(
         """

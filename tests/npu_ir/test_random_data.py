@@ -108,3 +108,19 @@ def test_a_tensor_is_made_for_a_type_without_symbols() -> None:
 
     assert made_up(value, {}, lambda type: torch.ones(type.sizes)).tolist() == [1.0, 1.0]
     assert made_up(Value(1, "n", ScalarType("int", 3)), {}, lambda type: torch.empty(0)) == 3
+
+
+def test_a_weight_that_cannot_be_made_up_is_named() -> None:
+    graph = parse_ir(
+        """graph Huge {
+  param %w: f32[4000000, 4000000]
+  call ()
+
+
+  return %w
+}
+"""
+    )
+
+    with pytest.raises(UsageError, match="(?s)weight 'w': PyTorch cannot make data of type .*--weights FILE"):
+        random_weights(graph, seed=0)

@@ -66,6 +66,8 @@ FORMS = [
     ("%out: f32[2, 3, 1] = aten.unflatten.int(self=%x) {dim=1, sizes=[3, 1]}", "reshape.default {shape=[2, 3, 1]}"),
     ("%out: f32[2, 3] = aten.view_as.default(self=%x, other=%given)", "reshape.default {shape=[2, 3]}"),
     ("%out: f32[2, 3] = aten.reshape_as.default(self=%x, other=%given)", "reshape.default {shape=[2, 3]}"),
+    ("%out: f32[2, 3] = aten.expand_as.default(self=%x, other=%given)", "expand.default {size=[2, 3]}"),
+    ("%out: f32[2, 3] = aten.broadcast_to.default(self=%x) {size=[2, -1]}", "expand.default {size=[2, 3]}"),
     ("%out: f32[3, 2] = aten.reshape.default(self=%x) {shape=[-1, 2]}", "reshape.default {shape=[3, 2]}"),
     ("%out: i32[2, 3] = aten.view.dtype(self=%x) {dtype=i32}", "view.dtype {dtype=torch.int32}"),
     # One op for what reorders axes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -109,6 +110,35 @@ def test_weights_that_are_computed_from_inputs_are_refused() -> None:
 
     reasons = refused(model, image(3), torch.randn(4, 1, 1, 1))
     assert reasons == ["%mul is computed in each call, and the convolution reads it as a weight"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "name"),
+    [
+        pytest.param(lambda w: w.to(torch.float32), "to", id="of a smaller dtype"),
+        pytest.param(lambda w: w[:1].to(torch.float32).expand(512, 1024), "expand", id="expanded"),
+    ],
+)
+def test_a_large_weight_that_is_computed_from_a_smaller_one_is_refused(weight: Any, name: str) -> None:
+    small = torch.randint(-128, 127, (512, 1024), dtype=torch.int8)
+    model = trained(
+        Call(lambda self, x: self.norm(F.linear(x, weight(self.w))), w=small, norm=nn.BatchNorm1d(512))
+    )
+
+    assert refused(model, torch.randn(2, 1024)) == [
+        f"%{name} takes 2097152 bytes, and is computed from 524288: a new one would be computed in each call"
+    ]
+
+
+def test_a_small_weight_that_is_computed_from_a_smaller_one_is_folded() -> None:
+    small = torch.randint(-128, 127, (8, 4), dtype=torch.int8)
+    model = trained(
+        Call(lambda self, x: self.norm(F.linear(x, self.w.float())), w=small, norm=nn.BatchNorm1d(8))
+    )
+
+    result = run_passes(model, [torch.randn(2, 4)], "conv-bn-folding,constant-folding")
+
+    assert [node.op_type for node in result.graph.body] == ["aten.linear.default"]
 
 
 def test_a_linear_layer_on_sequences_is_refused() -> None:

@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_ir.ops.schema import find_op
-from npu_passes import PassError, PassManager
+from npu_passes import PassError, PassManager, passes_of
 from npu_passes.journal import Journal, writing_to
 from npu_passes.library.decompose import Decompose
 from npu_passes.testing import check_pass
@@ -301,3 +301,46 @@ def test_an_op_that_is_not_there_is_refused(option: str) -> None:
 def test_an_op_of_others_is_refused() -> None:
     with pytest.raises(PassError, match=r"does not take prims.add.default apart: only ops of aten and npu"):
         Decompose(ops=("prims.add.default",))
+
+
+FUSED = (
+    "aten.scaled_dot_product_attention.default",
+    "npu.add_layer_norm.default",
+    "npu.add_rms_norm.default",
+    "npu.linear_activation.default",
+)
+
+
+class Fusible(nn.Module):
+    """What every fusing pass finds something in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.layer_norm, self.rms_norm = nn.Linear(8, 8), nn.LayerNorm(8), nn.RMSNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.linear(x))
+        z = self.rms_norm(self.layer_norm(x + y) + y)
+        return (z @ z.mT * 0.3).softmax(-1) @ z
+
+
+def test_with_the_fusing_passes_it_comes_to_an_end_where_it_keeps_what_they_make() -> None:
+    graph = extract_ir(Fusible().eval(), (torch.randn(2, 3, 8),))
+    keep = ("aten.reshape.default", *FUSED)
+
+    result = PassManager([*passes_of("fuse"), Decompose(keep=keep)]).run(graph)
+    without = PassManager([*passes_of("fuse"), Decompose(keep=keep[:1])], max_rounds=4).run(graph)
+
+    assert result.converged
+    assert not without.converged
+    assert {node.op_type for node in result.graph.body} == set(FUSED)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_parts_are_the_same_in_inference_mode(first: bool) -> None:
+    graph = extract_ir(nn.BatchNorm1d(7 + first).eval(), (torch.randn(5, 7 + first),))
+
+    with torch.inference_mode(first):
+        decomposed(graph)
+
+    assert not_core(graph) == set()

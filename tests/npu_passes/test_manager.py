@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from npu_ir import Graph, GraphError, Provenance, extract_ir, parse_ir
-from npu_passes import Checked, Pass, PassError, PassManager, PassResult, Refusal, Rewrite, optimize
+from npu_passes import Checked, Pass, PassError, PassManager, PassResult, Refusal, Rewrite, bisect, optimize
+from npu_passes.testing import check_pass
 from tests.npu_passes.sample_passes import (
     BreakShapes,
     DropAlias,
@@ -181,6 +182,40 @@ def test_passes_run_in_regions_too() -> None:
     assert len(result.journal.rewrites) == 2
 
 
+def test_the_journal_says_in_which_region_nodes_are() -> None:
+    class Nested(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            def inner(x: torch.Tensor) -> torch.Tensor:
+                return torch.cond(x.max() > 0, lambda x: x.relu() + 1, lambda x: x - 1, (x,))
+
+            return torch.cond(x.sum() > 0, inner, lambda x: x.relu() - 1, (x,))
+
+    graph = extract_ir(Nested(), (torch.ones(2, 3),))
+
+    rewritten, refused = run(graph, ReluToClamp).journal, run(graph, Refusing).journal
+
+    paths = ["cond.true_fn/cond.true_fn/relu", "cond.false_fn/relu"]
+    assert sorted(path for item in rewritten.rewrites for path in item.paths) == sorted(paths)
+    assert sorted(item.path for item in refused.refusals) == sorted(paths)
+    (flat,) = [item for item in rewritten.rewrites if item.region == "cond.false_fn"]
+    assert str(flat) == "relu-to-clamp: to-clamp: cond.false_fn/relu -> clamp"
+
+
+def test_a_rewrite_that_fails_says_in_which_region() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x.relu() + 1, lambda x: x - 1, (x,))
+
+    graph = extract_ir(Branches(), (torch.ones(2, 3),))
+    region = next(node.regions["true_fn"] for node in graph.nodes if node.regions)
+
+    with (
+        pytest.raises(PassError, match=r"rule failed: ValueError: no luck\n  at: node 'cond.true_fn/relu'"),
+        DropAlias().rewrite(region, "rule", region.node("relu")),
+    ):
+        raise ValueError("no luck")
+
+
 def test_dumps_show_the_graph_behind_each_pass_that_changed_it(chain: Graph, tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "dumps"
 
@@ -220,6 +255,30 @@ def test_a_folder_for_dumps_that_cannot_be_made_is_refused(chain: Graph, tmp_pat
 
     with pytest.raises(PassError, match="the graph cannot be dumped"):
         PassManager([DropAlias], dump_dir=tmp_path / "file" / "dumps").run(chain)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(optimize, id="optimize"),
+        pytest.param(PassManager([DropAlias]).run, id="manager"),
+        pytest.param(lambda model: bisect(model, [DropAlias]), id="bisect"),
+        pytest.param(lambda model: check_pass(DropAlias, [model]), id="check_pass"),
+    ],
+)
+def test_what_is_no_graph_is_refused(call: Callable[[object], object]) -> None:
+    with pytest.raises(PassError, match="(?s)passes run over a graph, not over a Linear.*extract_ir"):
+        call(nn.Linear(1, 1))
+
+
+def test_data_to_check_on_that_is_none_is_refused() -> None:
+    with pytest.raises(PassError, match=r"(?s)checked is the data to check on, not True.*Checked\(\)"):
+        PassManager([DropAlias], checked=True)  # type: ignore[arg-type]
+
+
+def test_a_name_in_place_of_a_pass_is_no_pass_to_check(chain: Graph) -> None:
+    with pytest.raises(PassError, match="'cse' is no pass"):
+        check_pass("cse", [chain])  # type: ignore[arg-type]
 
 
 def test_optimize_runs_the_default_pipeline(chain: Graph) -> None:

@@ -77,6 +77,17 @@ def test_a_pipeline_goes_by_its_name() -> None:
         optimize(Graph(), ["cse"])  # type: ignore[arg-type]
 
 
+def test_passes_and_pipelines_that_are_mixed_up_are_told_apart() -> None:
+    with pytest.raises(
+        PassError, match=r"(?s)no pass 'default'.*it is a pipeline: PassManager.of_pipeline\('default'\)"
+    ):
+        PassManager(["default"])
+    with pytest.raises(
+        PassError, match=r"(?s)no pipeline 'cse'.*it is a pass: PassManager\('cse'\), or --passes cse"
+    ):
+        passes_of("cse")
+
+
 def test_text_alone_is_taken_for_a_list_of_passes(install: Install) -> None:
     install(point("plugin", [make("a"), make("b")]))
 
@@ -96,7 +107,7 @@ def test_a_pass_that_joins_does_not_reorder_the_passes_of_the_pipeline(install: 
 
     with pytest.raises(
         PassError,
-        match=r"(?s)^joins cannot join the pipeline 'mine': .* run as a,b\n  at: one \(one-dist 1.0\)",
+        match=r"(?s)^joins cannot join the pipeline 'mine': .* run as a,b\n  at: one \(one-dist 1.0\)\n.*NPU_DISABLE_PLUGINS=one;",
     ):
         passes_of("mine")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -94,6 +96,48 @@ def test_arguments_that_do_not_fit_the_schema_are_refused_with_rule_and_node(gra
         Scratch().rewrite(graph, "my-rule", graph.node("b")) as edit,
     ):
         edit.call("aten.relu.default", graph.value("x"), colour="red")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(
+            lambda edit, x: edit.call("aten.add.Tensor", x, torch.ones(2)),
+            r"a tensor is given .*[\s\S]*fix: make it a value of the graph: graph.add_constant",
+            id="a tensor",
+        ),
+        pytest.param(
+            lambda edit, x: edit.call("aten.cat.default", [x, torch.ones(2)]),
+            "a tensor is given",
+            id="in a list",
+        ),
+        pytest.param(
+            lambda edit, x: edit.call("mylib.op", torch.ones(2), type=x.type),
+            "a tensor is given",
+            id="no schema",
+        ),
+        pytest.param(
+            lambda edit, x: edit.call("aten.relu.default", x.users[0]),
+            r"node '\w+' is given .*[\s\S]*fix: give one of the values that it returns: node.outputs\[0\]",
+            id="a node",
+        ),
+        pytest.param(
+            lambda edit, x: edit.call(torch.ops.aten.relu.default, x),
+            r'named by text, not by .*[\s\S]*fix: write "aten.relu.default"',
+            id="an overload",
+        ),
+        pytest.param(
+            lambda edit, x: edit.call("aten.relu.default", x, type="f32"),
+            "'f32' is no type",
+            id="a type as text",
+        ),
+    ],
+)
+def test_what_is_no_argument_is_refused_where_it_is_given(graph: Graph, make: Any, message: str) -> None:
+    node = graph.nodes[-1]
+
+    with pytest.raises(PassError, match=message), Scratch().rewrite(graph, "try", node) as edit:
+        make(edit, graph.inputs[0])
 
 
 def test_nodes_that_nothing_reads_any_more_are_erased_and_others_stay(graph: Graph) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from npu_ir import Graph, OpNode, Provenance, TensorType, extract_ir
-from npu_passes import EXACT, Checked, Numerics, Pass, PassError, within
-from npu_passes.testing import check_pass
+from npu_passes import EXACT, Checked, Numerics, Pass, PassError, Rewrite, within
+from npu_passes.testing import _unrecorded, check_pass
 
 
 def graph_of(function: Any, *args: torch.Tensor, name: str = "net") -> Graph:
@@ -113,6 +114,25 @@ def test_rewrites_that_make_nothing_record_nothing() -> None:
     graph = graph_of(lambda x, y: torch.relu(x + y) - torch.neg(torch.neg(x * y)))
 
     assert check_pass(ClampAndDropPairs, graph) == 1
+
+
+def test_the_names_of_fused_nodes_are_looked_up_once_for_all_rewrites() -> None:
+    """Not once for each: a pass may make as many rewrites as there are nodes."""
+
+    class Counted(list[OpNode]):
+        passes_over = 0
+
+        def __iter__(self) -> Iterator[OpNode]:
+            Counted.passes_over += 1
+            return super().__iter__()
+
+    nodes = Counted(graph_of(lambda x, y: torch.relu(x + y)).nodes)
+    rewrites = [Rewrite("fuse", "pair", ("add", "relu"))] * 100
+
+    found = list(_unrecorded(rewrites, nodes, nodes))
+
+    assert len(found) == 200
+    assert Counted.passes_over < 10
 
 
 def test_a_pass_that_is_not_idempotent_may_say_so() -> None:

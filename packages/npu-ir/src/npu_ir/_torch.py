@@ -561,3 +561,9 @@ def _is_bound(relation: Any) -> bool:
     if kind == "Unequality":
         return any(side in (0, 1) for side in relation.args) and "Mod" not in str(relation)
     return kind in _RELATIONS and kind != "Equality"
+
+
+def negated_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``-tensor`` in the same memory: it is negated when it is read."""
+    negated: torch.Tensor = torch._neg_view(tensor)
+    return negated

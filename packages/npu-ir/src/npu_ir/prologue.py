@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from npu_ir import _torch
 from npu_ir.graph import Graph
 from npu_ir.isolation import no_outside_influence
 from npu_ir.node import Value
@@ -77,7 +78,7 @@ class Prologue:
         plain.set_(copy, item.storage_offset(), item.shape, item.stride())
         # PyTorch conjugates and negates lazily: the memory holds what it was before.
         plain = plain.conj() if item.is_conj() else plain
-        return plain.neg() if item.is_neg() else plain
+        return _torch.negated_view(plain) if item.is_neg() else plain
 
 
 def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:

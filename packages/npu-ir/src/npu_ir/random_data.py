@@ -73,10 +73,18 @@ def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
     vanish. Everything else is uniform from 0 to 1, for it may be a variance; integers are 0 or 1.
 
     Raises:
-        UsageError: PyTorch cannot fill tensors of one of the dtypes.
+        UsageError: PyTorch cannot fill tensors of one of the dtypes, or there is no memory.
     """
     generator = torch.Generator().manual_seed(seed)
-    return {name: _random_weight(type, generator) for name, type in needed_weights(graph)}
+    made = {}
+    for name, type in needed_weights(graph):
+        try:
+            made[name] = _random_weight(type, generator)
+        except UsageError as error:
+            raise UsageError(
+                f"weight {name!r}: {error.message}", fix="give weights: --weights FILE"
+            ) from error
+    return made
 
 
 def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:

@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, InputKind, Value, load_weights
+from npu_ir import Graph, InputKind, TensorType, Value, load_weights
 from npu_ir.binding import bind_weights, unwrapped
 from npu_ir.literals import Literal
 from npu_ir.node import outside_names
-from npu_ir.ops.inference import infer_types
 from npu_ir.prologue import Prologue
 from npu_passes.folded_names import FoldedNames
-from npu_passes.sharing import returned
+from npu_passes.result_copies import return_copies
 
 _CPU = torch.device("cpu")
 
@@ -27,7 +26,8 @@ def bake(
 
     What the prologue computes are parameters now, called ``folded.NAME``. Weights and constants that nothing reads
     any more are in neither. Tensors are not copied: those that are left as they were are the ones that were given,
-    and where the prologue makes a view of one, they share memory.
+    and where the prologue makes a view of one, they share memory. What the graph returns of the others is copied in each
+    call, for callers may write into it; results that are views of one tensor still are.
 
     Args:
         graph: Any program; it stays as it is.
@@ -47,7 +47,8 @@ def bake(
     computed = Prologue(graph, bound, device).values_on(device)
 
     baked = graph.clone()
-    tensors = _without_prologue(baked, {value.name: item for value, item in computed.items()})
+    outside = {_memory(tensor) for value, tensor in bound.items() if _is_given(value, given)}
+    tensors = _without_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
     for value in baked.arguments:
         if not _is_input(value) and not value.use_count and value not in baked.updates:
             baked.erase_argument(value)
@@ -58,40 +59,38 @@ def bake(
     return baked, tensors
 
 
-def _without_prologue(graph: Graph, computed: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def _without_prologue(
+    graph: Graph, computed: Mapping[str, Any], outside: set[int | None]
+) -> dict[str, torch.Tensor]:
     """Put parameters, or numbers, in the place of what the prologue computes; return the parameters' tensors."""
     names = FoldedNames(graph)
-    tensors: dict[str, torch.Tensor] = {}
+    contents: dict[Value, torch.Tensor] = {}
+
+    def add(name: str, tensor: torch.Tensor, type: TensorType | None = None) -> Value:
+        parameter = graph.add_parameter(names.take(name), type or TensorType.of(tensor))
+        contents[parameter] = tensor
+        return parameter
+
     nodes = graph.prologue
-    shared, copied = returned(graph), []
     for value in [value for node in nodes for value in node.outputs if value.name in computed]:
         content = computed[value.name]
         if isinstance(content, torch.Tensor):
-            target = names.take(value.name)
-            parameter = graph.add_parameter(target, value.tensor_type)
-            graph.replace_all_uses(value, parameter)
-            tensors[target] = content
-            if value in shared:
-                copied.append(parameter)
+            graph.replace_all_uses(value, add(value.name, content, value.tensor_type))
         else:
             _put_number(graph, value, content)
     for node in reversed(nodes):
         graph.erase(node)
-    for parameter in copied:
-        _copy_in_each_call(graph, parameter)
+    # A model returns its weights as they are, and views of them.
+    own = {value: tensor for value, tensor in contents.items() if _memory(tensor) not in outside - {None}}
+    return_copies(graph, own, add)
+    for parameter in list(contents):
+        if not parameter.use_count:
+            graph.erase_argument(parameter)
+            del contents[parameter]
+    tensors = {outside_names(parameter)[0]: tensor for parameter, tensor in contents.items()}
     for target in tensors:
         graph.rename(graph.parameters[target], target)
     return tensors
-
-
-def _copy_in_each_call(graph: Graph, parameter: Value) -> None:
-    """Make the graph read a copy of a parameter: callers may write into what it returns."""
-    call: Any = "aten.clone.default", [parameter], {}
-    types = infer_types(*call, operands=["self"], symbols=graph.symbols)
-    first = next(iter(graph.body), None)
-    node = graph.insert(*call, types=types, operands=["self"], before=first)
-    graph.replace_all_uses(parameter, node.outputs[0])
-    graph.set_input(node, 0, parameter)
 
 
 def _put_number(graph: Graph, value: Value, number: Literal) -> None:
@@ -101,6 +100,11 @@ def _put_number(graph: Graph, value: Value, number: Literal) -> None:
     structure, leaves = graph.results
     if any(leaf is value for leaf in leaves):
         graph.set_results(structure, [number if leaf is value else leaf for leaf in leaves])
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    """Return a number that tensors sharing memory have in common; None for what has no memory of this kind."""
+    return tensor.untyped_storage().data_ptr() or None if tensor.layout is torch.strided else None
 
 
 def _is_input(value: Value) -> bool:

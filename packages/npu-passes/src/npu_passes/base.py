@@ -108,9 +108,9 @@ class Pass:
     def rewrite(self, graph: Graph, rule: str, *nodes: OpNode) -> AbstractContextManager[Edit]:
         """Begin one rewrite of ``nodes``, the last of which it takes the place of.
 
-        Nodes that are made inside carry the provenance of all of them. In the end those of them that are
-        pure and that nothing reads any more are erased, and the journal has an entry. What draws random numbers or
-        has other effects stays: ``edit.erase(node)`` takes it out.
+        Nodes that are made inside carry the provenance of all of them. In the end those of them that nothing
+        reads any more are erased, and the journal has an entry. What draws random numbers or has other effects is
+        erased if it was replaced.
 
         Args:
             graph: The graph that is rewritten.

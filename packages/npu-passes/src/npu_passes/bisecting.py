@@ -14,7 +14,7 @@ from npu_passes.journal import Rewrite
 from npu_passes.manager import MAX_ROUNDS, PassManager, state_after
 from npu_passes.numerics import Numerics
 from npu_passes.reproduction import write_reproduction
-from npu_passes.running import Rounds
+from npu_passes.running import Rounds, require_graph
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def bisect(
         GraphError: ``graph`` breaks a rule of the IR.
         PassError: The graph cannot be run before any pass, or a pass fails or is not deterministic.
     """
+    require_graph(graph)
     graph.check()
     manager = PassManager(passes, max_rounds=max_rounds)
     search = _Search(graph, manager, Trial(graph, data or Checked()), rtol)

@@ -20,7 +20,7 @@ from npu_passes.pass_result import PassResult, PassStatistics
 from npu_passes.pass_text import format_passes, parse_passes
 from npu_passes.pipeline import ordered
 from npu_passes.registry import passes_of
-from npu_passes.running import Rounds
+from npu_passes.running import Rounds, require_graph
 from npu_passes.statistics import graph_statistics
 
 MAX_ROUNDS = 10
@@ -60,6 +60,8 @@ class PassManager:
     ) -> None:
         if type(max_rounds) is not int or max_rounds < 1:
             raise PassError(f"passes run in at least one round, not in {max_rounds}")
+        if checked is not None and not isinstance(checked, Checked):
+            raise PassError(f"checked is the data to check on, not {checked!r}", fix="checked=Checked()")
         if isinstance(passes, (str, Pass, type)):
             passes = [passes]
         self.passes = tuple(ordered([item for given in passes for item in _instances(given)]))
@@ -85,6 +87,7 @@ class PassManager:
                 computes (in checked mode), or says wrongly whether it edited the graph. Names the pass, and the
                 rewrite where it can be told.
         """
+        require_graph(graph)
         # Of the many small objects of a large graph none is garbage: looking for it would take a third of the time.
         with no_collection():
             return self._run(graph)

@@ -45,7 +45,10 @@ def find_pass(name: str) -> type[Pass]:
     """
     found = plugins.loaded().passes
     if name not in found:
-        raise PassError(f"there is no pass {name!r}", fix=_suggestion(name, found, "npu passes"))
+        fix = _suggestion(name, found, "npu passes")
+        if name in plugins.loaded().pipelines:
+            fix = f"it is a pipeline: PassManager.of_pipeline({name!r}), or --pipeline {name}"
+        raise PassError(f"there is no pass {name!r}", fix=fix)
     if not (isinstance(found[name], type) and issubclass(found[name], Pass)):
         raise PassError(
             f"{name!r} is no pass but {found[name]!r}",
@@ -71,7 +74,10 @@ def passes_of(pipeline: str) -> list[Pass]:
             f"a pipeline goes by its name, not {pipeline!r}", fix="PassManager(passes).run(graph) runs passes"
         )
     if pipeline not in found:
-        raise PassError(f"there is no pipeline {pipeline!r}", fix=_suggestion(pipeline, found, "npu passes"))
+        fix = _suggestion(pipeline, found, "npu passes")
+        if pipeline in plugins.loaded().passes:
+            fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
+        raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)
     own = parse_passes(found[pipeline].passes) if found[pipeline].passes.strip() else []
     present = {item.name for item in own}
     joining = [
@@ -88,11 +94,13 @@ def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     for many in (*([item] for item in joining), joining):
         order = ordered([*own, *many])
         if [item for item in order if item not in many] != given:
+            origins = [origin_of(item.name) for item in many]
+            plugins_text = ",".join(dict.fromkeys(origin.partition(" ")[0] for origin in origins))
             raise PassError(
                 f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}: its own passes would"
                 f" have to change places, for they run as {format_passes(given)}",
-                where=", ".join(origin_of(item.name) for item in many),
-                fix="NPU_DISABLE_PLUGINS leaves its plugin out; its author changes before=, after= or pipelines=",
+                where=", ".join(dict.fromkeys(origins)),
+                fix=f"set NPU_DISABLE_PLUGINS={plugins_text}; the author can change before=, after= or pipelines=",
             )
     return ordered([*own, *joining])
 

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from npu_ir import Graph, NpuError, OpNode, Provenance, ScalarType, TensorType, Value
 from npu_ir.ops.arguments import flatten_arguments
 from npu_ir.ops.effects import is_pure
@@ -67,10 +69,13 @@ class Edit:
         **kwargs: Any,
     ) -> tuple[Value, ...]:
         """Like `call`, of an op with any number of outputs."""
+        _require_types(op_type, types or ())
         op = find_op(op_type)
         if op is None:
+            for item in args:
+                _is_value(item)
             return self._insert(op_type, args, kwargs, None, types, name)
-        flat = flatten_arguments(schema_of(op), args, kwargs, lambda item: isinstance(item, Value))
+        flat = flatten_arguments(schema_of(op), args, kwargs, _is_value)
         if types is None:
             types = infer_types(
                 op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=self.graph.symbols
@@ -116,6 +121,29 @@ class Edit:
     def erase(self, node: OpNode) -> None:
         """Remove a node whose outputs nothing reads."""
         self.graph.erase(node)
+
+
+def _is_value(item: object) -> bool:
+    """Whether an argument is a value of the graph, not plain data."""
+    if isinstance(item, torch.Tensor):
+        raise PassError(
+            "a tensor is given as an argument of an op",
+            fix="make it a value of the graph: graph.add_constant(name, tensor)",
+        )
+    if isinstance(item, OpNode):
+        raise PassError(
+            f"node {item.name!r} is given as an argument of an op",
+            fix="give one of the values that it returns: node.outputs[0]",
+        )
+    return isinstance(item, Value)
+
+
+def _require_types(op_type: object, types: Sequence[object]) -> None:
+    if not isinstance(op_type, str):
+        raise PassError(f"an op is named by text, not by {op_type!r}", fix=f'write "{op_type}"')
+    for type in types:
+        if not isinstance(type, (TensorType, ScalarType)):
+            raise PassError(f"{type!r} is no type", fix="give a TensorType or a ScalarType")
 
 
 def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:

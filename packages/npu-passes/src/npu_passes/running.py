@@ -109,6 +109,19 @@ class Rounds:
                 )
 
 
+def require_graph(graph: object) -> None:
+    """Raise unless passes can run over ``graph``.
+
+    Raises:
+        PassError: It is no graph.
+    """
+    if not isinstance(graph, Graph):
+        raise PassError(
+            f"passes run over a graph, not over a {type(graph).__name__}",
+            fix="npu_ir.extract_ir(model, args) makes one of a model",
+        )
+
+
 def run_once(item: Pass, graph: Graph) -> bool:
     """Run a pass over a graph and its regions; return whether it says that it edited one.
 

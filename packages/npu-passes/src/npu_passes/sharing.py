@@ -185,6 +185,11 @@ def returned(graph: Graph) -> set[Value]:
     """
     found = {leaf for leaf in graph.results[1] if isinstance(leaf, Value)} | set(graph.updates.values())
     for node in reversed(graph.nodes):
-        if not found.isdisjoint(node.outputs) and (len(node.inputs) == 1 or is_view(node)):
+        if not found.isdisjoint(node.outputs) and may_return_input(node):
             found.update(node.inputs)
     return found
+
+
+def may_return_input(node: OpNode) -> bool:
+    """Return whether an output may share memory with an input, as far as `returned` goes."""
+    return len(node.inputs) == 1 or is_view(node)

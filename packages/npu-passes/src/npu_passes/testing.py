@@ -10,7 +10,7 @@ def test_the_pass_keeps_its_promises():
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -23,7 +23,7 @@ from npu_passes.errors import PassError
 from npu_passes.journal import Journal, Rewrite, writing_to
 from npu_passes.manager import PassManager
 from npu_passes.pass_text import parse_passes
-from npu_passes.running import run_once
+from npu_passes.running import require_graph, run_once
 
 
 def check_pass(
@@ -49,6 +49,8 @@ def check_pass(
         PassError: The pass breaks one of these rules; says which, and on which graph.
     """
     item = pass_() if isinstance(pass_, type) else pass_
+    if not isinstance(item, Pass):
+        raise PassError(f"{item!r} is no pass", fix="give a pass, or a class derived from Pass")
     graphs = [graphs] if isinstance(graphs, Graph) else list(graphs)
     if not graphs:
         raise PassError(f"{item} is checked on no graph", fix="give at least one that it changes")
@@ -73,6 +75,7 @@ class _Check:
     """One pass on one graph."""
 
     def __init__(self, item: Pass, graph: Graph, data: Checked) -> None:
+        require_graph(graph)
         graph.check()
         self._item = item
         self._given = graph
@@ -148,33 +151,34 @@ class _Check:
                 f"does not say where node {bare[0].name!r} is from",
                 "make it with edit.call inside of self.rewrite(...), or insert it with provenance=",
             )
-        for rewrite in rewrites:
-            lost = _unrecorded(rewrite, rewrites, gone, made)
-            if lost is not None:
-                raise self._error(
-                    f"does not record that node {lost!r} was fused (rewrite {rewrite.rule!r})",
-                    "make the new node with edit.call inside of self.rewrite(...)",
-                )
+        for rewrite, lost in _unrecorded(rewrites, gone, made):
+            raise self._error(
+                f"does not record that node {lost!r} was fused (rewrite {rewrite.rule!r})",
+                "make the new node with edit.call inside of self.rewrite(...)",
+            )
 
     def _error(self, problem: str, fix: str | None) -> PassError:
         return PassError(f"{self._item} {problem}", where=f"graph {self._given.name!r}", fix=fix)
 
 
 def _unrecorded(
-    rewrite: Rewrite, rewrites: list[Rewrite], gone: list[OpNode], made: list[OpNode]
-) -> str | None:
-    """Return a node that a rewrite put new ones in place of, among others, and that no new node names."""
-    removed = [node for node in gone if node.name in rewrite.nodes]
+    rewrites: list[Rewrite], gone: list[OpNode], made: list[OpNode]
+) -> Iterator[tuple[Rewrite, str]]:
+    """Yield the nodes that a rewrite put new ones in place of, among others, and that no new node names."""
+    by_name: dict[str, list[OpNode]] = {}
+    for node in gone:
+        by_name.setdefault(node.name, []).append(node)
     new = {node.name for node in made}
     # Nodes that were inserted without an `Edit` are in no rewrite: any of those that made none may have made them.
-    new_here = (
-        new.intersection(rewrite.made) if rewrite.made else new.difference(*(item.made for item in rewrites))
-    )
-    if len(removed) < 2 or not new_here:
-        return None
+    made_by_none = new.difference(*(item.made for item in rewrites))
     recorded = {name for node in made for name in node.provenance.fused_from}
-    names = [name for node in removed for name in (node.provenance.fused_from or (node.name,))]
-    return next((name for name in names if name not in recorded), None)
+    for rewrite in rewrites:
+        removed = [node for name in rewrite.nodes for node in by_name.get(name, ())]
+        is_replaced = not new.isdisjoint(rewrite.made) if rewrite.made else bool(made_by_none)
+        if len(removed) < 2 or not is_replaced:
+            continue
+        names = [name for node in removed for name in (node.provenance.fused_from or (node.name,))]
+        yield from ((rewrite, name) for name in names if name not in recorded)
 
 
 def _has_origin(node: OpNode) -> bool:

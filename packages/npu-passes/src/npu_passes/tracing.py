@@ -139,7 +139,7 @@ def _attempt(call: TypedCall, stand_ins: StandIns, keep: tuple[str, ...], per_te
         return run_op(called, binding, inputs, CPU)
 
     try:
-        with stand_ins.running():
+        with torch.inference_mode(False), stand_ins.running():
             inputs = [stand_ins.stand_in(type) for type in call.types]
             return _recorded(call, stand_ins, run, inputs, table)
     except NpuError:

@@ -9,6 +9,7 @@ import torch
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.symbols import Dim
 from npu_ir.types import dtype_name
+from npu_passes.library.attention_heads import Heads
 
 
 class NoAttentionError(Exception):
@@ -41,7 +42,7 @@ class Attention:
         is_key_transposed: Whether ``key`` is [..., E, S].
         scale: What the product is multiplied by.
         masks: What is done to it then, in this order: tensors are added, and numbers filled in.
-        scores: The product.
+        heads: How the scores are reshaped; None if they are not.
         nodes: The nodes that compute it, each behind those it reads.
     """
 
@@ -51,7 +52,7 @@ class Attention:
     is_key_transposed: bool
     scale: float
     masks: tuple[Value | Fill, ...]
-    scores: Value
+    heads: Heads | None
     nodes: tuple[OpNode, ...]
 
     def require_fit(self) -> None:
@@ -62,23 +63,27 @@ class Attention:
         """
         query, key, value = (item.tensor_type for item in (self.query, self.key, self.value))
         described = f"query {query}, key {key}, value {value}"
-        if not (query.rank == key.rank == value.rank and query.rank in (3, 4)):
+        shapes = [item.shape for item in (query, key, value)]
+        if self.heads is not None:
+            shapes = [self.heads.shape(shape) for shape in shapes]
+        if {len(shape) for shape in shapes} not in ({3}, {4}):
             raise NoAttentionError(f"it is not of 3 or 4 axes: {described}")
-        if not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        if len({shape[:-2] for shape in shapes}) > 1:
             raise NoAttentionError(f"its products broadcast: {described}")
         if not (query.dtype == key.dtype == value.dtype and query.dtype.is_floating_point):
             raise NoAttentionError(f"its parts are not floats of one dtype: {described}")
         for mask in self.masks:
-            self._require_mask(mask)
+            item, wanted = (mask.condition, torch.bool) if isinstance(mask, Fill) else (mask, query.dtype)
+            if item.tensor_type.dtype != wanted:
+                raise NoAttentionError(f"its mask %{item.name}, {item.type}, is not of {dtype_name(wanted)}")
 
-    def _require_mask(self, mask: Value | Fill) -> None:
-        scores = self.scores.tensor_type
-        value = mask.condition if isinstance(mask, Fill) else mask
-        if not isinstance(value.type, TensorType) or not _broadcasts_to(value.type.shape, scores.shape):
-            raise NoAttentionError(f"its mask %{value.name}, {value.type}, does not fit scores of {scores}")
-        wanted = torch.bool if isinstance(mask, Fill) else self.query.tensor_type.dtype
-        if value.type.dtype != wanted:
-            raise NoAttentionError(f"its mask %{value.name}, {value.type}, is not of {dtype_name(wanted)}")
+
+def require_mask(mask: Value | Fill, scores: Value) -> None:
+    """Raise unless a mask fits the scores that it is put on."""
+    value = mask.condition if isinstance(mask, Fill) else mask
+    shape = scores.tensor_type.shape
+    if not isinstance(value.type, TensorType) or not _broadcasts_to(value.type.shape, shape):
+        raise NoAttentionError(f"its mask %{value.name}, {value.type}, does not fit scores of {scores.type}")
 
 
 def _broadcasts_to(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:

@@ -1,17 +1,20 @@
-"""What single nodes do in an attention: cast, scale, turn; and which of them belong to one."""
+"""What single nodes do in an attention: cast, scale, turn, reshape; and which of them belong to one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from npu_ir import InputKind, OpNode, Value
+from npu_ir import InputKind, OpNode, TensorType, Value
+from npu_ir.symbols import Expr
 from npu_ir.types import dtype_name
 from npu_passes.arguments import arguments_of
 from npu_passes.library.attention import NoAttentionError
+from npu_passes.library.attention_heads import RESHAPES, Heads
 
 PRODUCTS = ("aten.matmul.default", "aten.bmm.default")
 INNER_PRODUCTS = (*PRODUCTS, "aten.baddbmm.default")
@@ -43,6 +46,17 @@ def transposed(key: Value) -> Value | None:
     return node.inputs[0]
 
 
+def softmax_of(weights: Value) -> tuple[OpNode | None, list[OpNode]]:
+    """Return the softmax that the weights come from, and the dropouts, casts and reshapes between, outermost first."""
+    passed: list[OpNode] = []
+    node = weights.producer
+    between = ("aten.dropout.default", *CASTS, *RESHAPES)
+    while node is not None and node.op_type in between and len(passed) < _DEPTH:
+        passed.append(node)
+        node = node.inputs[0].producer
+    return (node if node is not None and node.op_type in SOFTMAXES else None), passed
+
+
 def leads_to_product(value: Any, depth: int = _DEPTH) -> bool:
     """Return whether scores could be what ``value`` is."""
     node = value.producer if isinstance(value, Value) else None
@@ -50,7 +64,7 @@ def leads_to_product(value: Any, depth: int = _DEPTH) -> bool:
         return False
     if node.op_type in INNER_PRODUCTS:
         return True
-    known = (*CASTS, *SCALINGS, *WHERES, "aten.add.Tensor", "aten.masked_fill.Scalar")
+    known = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
     return node.op_type in known and any(leads_to_product(item, depth - 1) for item in node.inputs)
 
 
@@ -82,3 +96,36 @@ def require_as_wide(node: OpNode, dtype: torch.dtype) -> None:
     made = node.outputs[0].tensor_type.dtype
     if torch.promote_types(dtype, made) != made:
         raise NoAttentionError(f"{node.name!r} rounds to {dtype_name(made)}")
+
+
+def heads_of(node: OpNode) -> Heads:
+    """Return what a reshape splits or merges.
+
+    Raises:
+        NoAttentionError: It does something else, too.
+    """
+    old, new = node.inputs[0].type, node.outputs[0].type
+    if isinstance(old, TensorType) and isinstance(new, TensorType):
+        narrow, wide = sorted((old.shape, new.shape), key=len)
+        merged = prod(wide[:-2])
+        if (len(narrow), len(wide)) == (3, 4) and narrow == (merged, *wide[-2:]):
+            if all(isinstance(size, Expr) for size in wide[:2]):
+                raise NoAttentionError(
+                    f"{node.name!r} splits or merges axes that are both of open sizes: {wide[0]}, {wide[1]}"
+                )
+            return Heads(wide[:2], merged)
+    raise NoAttentionError(
+        f"{node.name!r} makes {new} of {old} between softmax and product: it does not just split the first axis "
+        "in two, or merge the first two"
+    )
+
+
+def split_behind(root: OpNode, heads: Heads | None) -> Iterator[OpNode]:
+    """Yield what splits the heads of the outermost product, if nothing else reads it."""
+    result = root.outputs[0]
+    if heads is None or result.is_output or len(result.users) != 1:
+        return
+    (node,) = result.users
+    shape = heads.shape(result.tensor_type.shape)
+    if node.op_type in RESHAPES and node.outputs[0].tensor_type.shape == shape:
+        yield node

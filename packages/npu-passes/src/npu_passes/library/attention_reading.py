@@ -7,23 +7,25 @@ from typing import Any
 
 from npu_ir import OpNode, Value
 from npu_passes.arguments import arguments_of
-from npu_passes.library.attention import Attention, Fill, NoAttentionError
+from npu_passes.library.attention import Attention, Fill, NoAttentionError, require_mask
+from npu_passes.library.attention_heads import RESHAPES, Heads
 from npu_passes.library.attention_ops import (
     CASTS,
     INNER_PRODUCTS,
     SCALINGS,
-    SOFTMAXES,
     WHERES,
+    heads_of,
     leads_to_product,
     number_of,
     require_as_wide,
     require_plain_cast,
+    softmax_of,
+    split_behind,
     transposed,
 )
 
 # A score of ordinary size added to such a number leaves it as it is, in every dtype that has such numbers.
 _VAST = 1e30
-_DEPTH = 8
 
 
 def read_attention(root: OpNode) -> Attention | None:
@@ -33,30 +35,20 @@ def read_attention(root: OpNode) -> Attention | None:
         NoAttentionError: It is one that cannot be fused; says why.
     """
     weights, value = root.inputs
-    softmax, passed = _softmax_of(weights)
+    softmax, passed = softmax_of(weights)
     if softmax is None:
         return None
     reader = _Reader(root)
     reader.pass_weights(passed)
     for node in (*passed, softmax):
         require_as_wide(node, value.tensor_type.dtype)
-    query, key, scores = reader.factors(reader.scores(softmax))
+    query, key = reader.factors(reader.scores(softmax))
     query, (key, is_transposed) = reader.unscaled(query), reader.unscaled_key(key)
     masks = tuple(reversed(reader.masks))
-    nodes = tuple(reversed(reader.nodes))
-    found = Attention(query, key, value, is_transposed, reader.scale, masks, scores, nodes)
+    nodes = (*reversed(reader.nodes), *split_behind(root, reader.heads))
+    found = Attention(query, key, value, is_transposed, reader.scale, masks, reader.heads, nodes)
     found.require_fit()
     return found
-
-
-def _softmax_of(weights: Value) -> tuple[OpNode | None, list[OpNode]]:
-    """Return the softmax that the weights come from, and the dropouts and casts between, outermost first."""
-    passed: list[OpNode] = []
-    node = weights.producer
-    while node is not None and node.op_type in ("aten.dropout.default", *CASTS) and len(passed) < _DEPTH:
-        passed.append(node)
-        node = node.inputs[0].producer
-    return (node if node is not None and node.op_type in SOFTMAXES else None), passed
 
 
 class _Reader:
@@ -70,6 +62,7 @@ class _Reader:
         self.nodes = [root]
         self.masks: list[Value | Fill] = []
         self.scale = 1.0
+        self.heads: Heads | None = None
 
     def take(self, node: OpNode) -> dict[str, Any]:
         """Make a node part of the attention; return its arguments."""
@@ -84,8 +77,16 @@ class _Reader:
             arguments = self.take(node)
             if node.op_type in CASTS:
                 require_plain_cast(node, arguments)
+            elif node.op_type in RESHAPES:
+                self._reshape(node)
             elif arguments["train"] and arguments["p"] != 0:
                 raise NoAttentionError(f"its dropout {node.name!r} is on")
+
+    def _reshape(self, node: OpNode) -> None:
+        heads = heads_of(node)
+        if self.heads not in (None, heads):
+            raise NoAttentionError(f"{node.name!r} splits or merges other heads than there were")
+        self.heads = heads
 
     def scores(self, softmax: OpNode) -> OpNode:
         """Return the inner product; take the softmax and what masks and scales the scores."""
@@ -107,6 +108,9 @@ class _Reader:
             arguments = self.take(node)
             require_plain_cast(node, arguments)
             require_as_wide(node, node.inputs[0].tensor_type.dtype)
+        elif node.op_type in RESHAPES:
+            self.take(node)
+            self._reshape(node)
         elif node.op_type == "aten.add.Tensor":
             arguments = self.take(node)
             scores, mask = arguments["self"], arguments["other"]
@@ -115,7 +119,7 @@ class _Reader:
             return self._masked(node, scores, mask, arguments["alpha"])
         elif node.op_type == "aten.masked_fill.Scalar":
             arguments = self.take(node)
-            self._fill(node, arguments["mask"], True, number_of(arguments["value"]))
+            self._fill(node, arguments["mask"], True, number_of(arguments["value"]), arguments["self"])
         elif node.op_type in WHERES:
             return self._selected(node)
         elif not self._scales(node):
@@ -125,17 +129,18 @@ class _Reader:
     def _masked(self, node: OpNode, scores: Any, mask: Any, factor: Any) -> Value:
         if not (isinstance(mask, Value) and isinstance(scores, Value)) or factor != 1:
             raise NoAttentionError(f"{node.name!r} adds what is no mask")
-        self._mask(node, mask)
+        self._mask(node, mask, scores)
         return scores
 
     def _selected(self, node: OpNode) -> Value:
         arguments = self.take(node)
         kept, other = arguments["self"], arguments["other"]
         is_filled_at = number_of(kept) is not None
-        self._fill(node, arguments["condition"], is_filled_at, number_of(kept if is_filled_at else other))
-        return other if is_filled_at else kept  # type: ignore[no-any-return]
+        scores, filled = (other, kept) if is_filled_at else (kept, other)
+        self._fill(node, arguments["condition"], is_filled_at, number_of(filled), scores)
+        return scores  # type: ignore[no-any-return]
 
-    def _fill(self, node: OpNode, condition: Value, at: bool, number: float | None) -> None:
+    def _fill(self, node: OpNode, condition: Value, at: bool, number: float | None, scores: Value) -> None:
         if number is None:
             raise NoAttentionError(f"{node.name!r} fills in what is no number")
         if not number <= -_VAST:
@@ -143,11 +148,12 @@ class _Reader:
                 f"{node.name!r} fills in {number:g}: added to scores this is something else in a row that "
                 "is masked as a whole"
             )
-        self._mask(node, Fill(condition, at, number))
+        self._mask(node, Fill(condition, at, number), scores)
 
-    def _mask(self, node: OpNode, mask: Value | Fill) -> None:
+    def _mask(self, node: OpNode, mask: Value | Fill, scores: Value) -> None:
         if self.scale != 1:
             raise NoAttentionError(f"it scales its mask ({node.name!r})")
+        require_mask(mask, scores)
         self.masks.append(mask)
 
     def _scales(self, node: OpNode) -> bool:
@@ -161,15 +167,15 @@ class _Reader:
         self.scale *= factor if SCALINGS[node.op_type] else 1 / factor
         return True
 
-    def factors(self, product: OpNode) -> tuple[Value, Value, Value]:
-        """Take the inner product; return its two factors and its result."""
+    def factors(self, product: OpNode) -> tuple[Value, Value]:
+        """Take the inner product; return its two factors."""
         arguments = self.take(product)
         if product.op_type != "aten.baddbmm.default":
-            return product.inputs[0], product.inputs[1], product.outputs[0]
+            return product.inputs[0], product.inputs[1]
         if arguments["beta"] != 0:
             self._masked(product, product.outputs[0], arguments["self"], arguments["beta"])
         self.scale *= arguments["alpha"]
-        return arguments["batch1"], arguments["batch2"], product.outputs[0]
+        return arguments["batch1"], arguments["batch2"]
 
     def unscaled(self, factor: Value) -> Value:
         """Take what multiplies a factor by numbers, and is read by nothing else; return what it multiplies."""

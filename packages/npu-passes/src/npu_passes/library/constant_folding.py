@@ -12,7 +12,7 @@ from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.folded_names import FoldedNames
 from npu_passes.library.evaluation import evaluated
-from npu_passes.library.weight_memory import WeightMemory
+from npu_passes.library.weight_memory import MAX_BYTES, WeightMemory
 from npu_passes.sharing import returned
 from npu_passes.weights import is_weight_argument
 
@@ -43,13 +43,14 @@ class ConstantFolding(Pass):
     weights: a ``bfloat16`` weight may be computed with in ``float64``, and an outer product is not made.
 
     Attributes:
-        max_bytes: How large a result may always be, in bytes.
+        max_bytes: How large a result may always be, in bytes. With 0, weights that are computed from smaller ones, as
+            from quantized ones, stay computed in each call.
     """
 
     name = "constant-folding"
     is_idempotent = True
 
-    max_bytes: int = 1 << 20
+    max_bytes: int = MAX_BYTES
 
     def __post_init__(self) -> None:
         super().__post_init__()

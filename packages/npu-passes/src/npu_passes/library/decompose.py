@@ -24,8 +24,10 @@ class Decompose(Pass):
     (``linear``, ``layer_norm``) are traced. An op stays, and the pass says why, where PyTorch knows no parts of it or
     only ones for CPUs, where it draws random numbers, and where the parts depend on sizes that are open.
 
-    Run it behind everything else: `canonicalize` writes ``reshape`` where core ATen has ``view``. In one pipeline both
-    come to an end with ``decompose{keep=[aten.reshape.default]}``.
+    Run it behind everything else. In one pipeline with passes that make what it takes apart, it comes to an end only if
+    it keeps that: ``aten.reshape.default``, which `canonicalize` writes where core ATen has ``view``; and what is fused,
+    ``npu.add_layer_norm.default``, ``npu.add_rms_norm.default``, ``npu.linear_activation.default`` and
+    ``aten.scaled_dot_product_attention.default``. ``keep`` names them all then.
 
     Attributes:
         ops: Only nodes of these op types; all if empty.

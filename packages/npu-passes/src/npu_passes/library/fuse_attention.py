@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from npu_ir import Graph, OpNode, Value
 from npu_passes.base import Pass
@@ -23,7 +24,8 @@ class FuseAttention(Pass):
     2. The scale is a number, on the scores, the query or the key; multiplied by or divided by.
     3. Masks are tensors that are added, ``masked_fill`` and ``where`` with ``-inf`` or a number below -1e30, or
        several of these.
-    4. Dropout that is off goes; so do casts to a wider dtype around the softmax, in which the op computes anyway.
+    4. Reshapes of the scores or the weights, between 3 and 4 axes, split the first axis or merge the first two.
+    5. Dropout that is off goes; so do casts to a wider dtype around the softmax, in which the op computes anyway.
 
     Nothing else may read what is between: attention weights that a model returns are a reason to refuse. Results
     differ as the sums of the products are taken in another order, and scores of half precision are not rounded. In a
@@ -53,18 +55,21 @@ class FuseAttention(Pass):
     def _fuse(self, graph: Graph, attention: Attention) -> None:
         old = attention.nodes[-1].outputs[0]
         with self.rewrite(graph, _RULE, *attention.nodes) as edit:
-            key = attention.key
+            parts = (attention.query, attention.key, attention.value)
+            query, key, value = (_split(edit, item, attention) for item in parts)
             if attention.is_key_transposed:
                 key = edit.call("aten.transpose.int", key, -2, -1)
             mask = _mask(edit, attention)
             new = edit.call(
                 "aten.scaled_dot_product_attention.default",
-                attention.query,
+                query,
                 key,
-                attention.value,
+                value,
                 mask,
                 scale=attention.scale,
             )
+            if new.tensor_type.rank > old.tensor_type.rank:
+                new = edit.call("aten.flatten.using_ints", new, 0, 1)
             _put_in_place(edit, old, new)
 
 
@@ -97,9 +102,20 @@ def _is_turn_before_copy(node: OpNode) -> bool:
     )
 
 
+def _split(edit: Edit, value: Value, attention: Attention) -> Value:
+    """Return an operand with its heads on an axis of their own, if the scores are reshaped to that somewhere."""
+    return value if attention.heads is None else attention.heads.split_from(edit, value)
+
+
+def _split_mask(edit: Edit, mask: Value | Fill, attention: Attention) -> Value | Fill:
+    if isinstance(mask, Fill):
+        return replace(mask, condition=_split(edit, mask.condition, attention))
+    return _split(edit, mask, attention)
+
+
 def _mask(edit: Edit, attention: Attention) -> Value | None:
     """Return all masks in one: of bools that say where to look, or of numbers to add."""
-    first, *others = attention.masks or (None,)
+    first, *others = [_split_mask(edit, mask, attention) for mask in attention.masks] or (None,)
     if first is None:
         return None
     if isinstance(first, Fill) and not others and math.isinf(first.number):

@@ -11,6 +11,7 @@ import torch
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.symbols import Dim
 from npu_passes.arguments import arguments_of
+from npu_passes.library.weight_memory import copy_problem
 from npu_passes.rewriting import Edit
 from npu_passes.weights import is_weight
 
@@ -117,6 +118,10 @@ def fold_problems(graph: Graph, op: ChannelOp, reader: Value) -> Iterator[str]:
     for value in filter(None, (op.weight, op.bias)):
         if not is_weight(graph, value):
             yield f"{unknown(graph, value)}, and the convolution reads it as a weight"
+            continue
+        problem = copy_problem(value)
+        if problem is not None:
+            yield problem
 
 
 def unknown(graph: Graph, value: Value) -> str:

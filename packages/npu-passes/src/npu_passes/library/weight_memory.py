@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.effects import is_view
 
+# How large what is kept may always be, where nobody says another limit.
+MAX_BYTES = 1 << 20
 # Results that are soon freed may be so many times as large as the weights: any dtype fits into float64.
 _TRANSIENT = 8
 # At most so many weights are looked at for one node; more count as nothing.
@@ -73,6 +76,26 @@ class WeightMemory:
             return None
         behind = f"{words}the {weights} bytes of the weights behind them and than " if weights else ""
         return f"its results take {made} bytes, more than {behind}max_bytes={self._max_bytes}"
+
+
+def copy_problem(value: Value) -> str | None:
+    """Return why `constant-folding` would not keep a copy of a weight, by its default; None if it would."""
+    type = value.tensor_type
+    made = math.prod(type.sizes) * type.dtype.itemsize
+    given = sum(map(extent_bytes, _arguments_behind(value)))
+    if made <= max(MAX_BYTES, given):
+        return None
+    return f"%{value.name} takes {made} bytes, and is computed from {given}: a new one would be computed in each call"
+
+
+def _arguments_behind(value: Value) -> list[Value]:
+    pending, seen = [value], {value: None}
+    while pending:
+        node = pending.pop().producer
+        new = [item for item in node.inputs if item not in seen] if node is not None else []
+        seen.update(dict.fromkeys(new))
+        pending += new
+    return [item for item in seen if item.producer is None]
 
 
 def extent_bytes(value: Value) -> int:

@@ -15,6 +15,8 @@ from npu_passes.library.axes import PERMUTING, permutation
 
 _RESHAPE = "aten.reshape.default"
 _PERMUTE = "aten.permute.default"
+_EXPAND = "aten.expand.default"
+_EXPANDING = ("aten.expand_as.default", "aten.broadcast_to.default")
 # By op that changes the shape alone: its argument that is the new shape, if it has one.
 _RESHAPING: Mapping[str, str | None] = {
     _RESHAPE: "shape",
@@ -25,8 +27,8 @@ _RESHAPING: Mapping[str, str | None] = {
     "aten.view_as.default": None,
     "aten.reshape_as.default": None,
 }
-# PyTorch takes a number for a tensor in these alone (``should_allow_numbers_as_tensors``, torch 2.13).
-# PyTorch takes numbers in place of tensors in these; their results are equal to the bit.
+# PyTorch takes a number for a tensor in these alone (``should_allow_numbers_as_tensors``, torch 2.13); their results
+# are equal to the bit.
 _OF_TENSORS: Mapping[str, str] = {
     "aten.add.Scalar": "aten.add.Tensor",
     "aten.sub.Scalar": "aten.sub.Tensor",
@@ -34,6 +36,8 @@ _OF_TENSORS: Mapping[str, str] = {
     "aten.div.Scalar": "aten.div.Tensor",
     "aten.div.Scalar_mode": "aten.div.Tensor_mode",
     "aten.floor_divide.Scalar": "aten.floor_divide.default",
+    "aten.true_divide.Scalar": "aten.div.Tensor",
+    "aten.true_divide.Tensor": "aten.div.Tensor",
 }
 
 
@@ -58,6 +62,8 @@ def canonical_call(node: OpNode) -> Call | None:
         return None
     if op_type in _RESHAPING:
         return _reshape(node)
+    if op_type in _EXPANDING:
+        return _expand(node)
     if op_type in PERMUTING and op_type != _PERMUTE and not op_type.split(".")[1].endswith("_copy"):
         axes = permutation(node)
         return None if axes is None else Call("permute", _PERMUTE, (node.inputs[0], list(axes)))
@@ -78,6 +84,17 @@ def _reshape(node: OpNode) -> Call | None:
     if node.op_type == _RESHAPE and len(node.inputs) == 1 and node.attrs["shape"] == shape:
         return None
     return Call("reshape", _RESHAPE, (node.inputs[0], shape))
+
+
+def _expand(node: OpNode) -> Call | None:
+    given, made = node.inputs[0].tensor_type.shape, node.outputs[0].tensor_type.shape
+    added = len(made) - len(given)
+    # -1 stands for the size that there is.
+    sizes = [-1 if axis >= added and size == given[axis - added] else size for axis, size in enumerate(made)]
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    plain = [size if isinstance(size, int) else -1 for size in made]
+    return Call("expand", _EXPAND, (node.inputs[0], plain))
 
 
 def _plain_shape(made: Value) -> list[int] | None:
