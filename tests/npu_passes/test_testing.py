@@ -390,6 +390,11 @@ def test_a_pass_is_run_by_a_manager_too() -> None:
         check_pass(EditsAnotherGraphLater, given)
 
 
+def test_what_is_no_pass_cannot_be_checked() -> None:
+    with pytest.raises(PassError, match="'cse' is no pass"):
+        check_pass("cse", relu_of_sum())  # type: ignore[arg-type]
+
+
 def test_a_check_of_nothing_is_refused() -> None:
     with pytest.raises(PassError, match="clamp-sums is checked on no graph\n  fix: give at least one"):
         check_pass(ClampSums, [])
