@@ -312,7 +312,7 @@ def test_the_first_wrong_node_is_blamed_with_its_module_and_line() -> None:
 
 
 def test_a_node_inside_a_module_is_blamed_with_its_module() -> None:
-    report = edited(Chain(), lambda graph: setattr(graph.node("relu"), "op_type", "aten.neg.default"))
+    report = edited(Chain(), lambda graph: setattr(graph.node("relu"), "_op_type", "aten.neg.default"))
 
     assert report.first_divergence is not None
     assert report.first_divergence.node == "relu"

@@ -85,6 +85,8 @@ FORMS = [
         '%out: f32[2, 3] = aten.div.Scalar_mode(self=%x) {other=2, rounding_mode="floor"}',
         "div.Tensor_mode {other=2, rounding_mode='floor'}",
     ),
+    ("%out: f32[2, 3] = aten.true_divide.Scalar(self=%x) {other=2}", "div.Tensor {other=2.0}"),
+    ("%out: f32[2, 3] = aten.true_divide.Tensor(self=%x, other=%given)", "div.Tensor {}"),
     ("%out: f32[2, 3] = aten.floor_divide.Scalar(self=%x) {other=2}", "floor_divide.default {other=2}"),
     ("%out: f32[2, 3] = aten.sub.Tensor(self=%x) {other=2}", "sub.Tensor {other=2.0}"),
     ("%out: f32[2, 3] = aten.div.Tensor(self=%x) {other=9007199254740993}", "div.Tensor {other=9007199254740993}"),
@@ -114,6 +116,29 @@ def test_a_call_gets_its_form(line: str, form: str) -> None:
 
     assert made_of(result.graph) == form
     assert result.graph.node("end").inputs[0].type == graph.node("end").inputs[0].type
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [("[1, s0]", [2, -1]), ("[s0]", [2, -1]), ("[2, 1]", None), ("[1]", None)],
+)
+def test_an_open_size_is_expanded_to_only_where_it_is_there(shape: str, size: list[int] | None) -> None:
+    graph = canonical(
+        f"""
+        graph g {{
+          symbol s0 in [1, 8]
+          input %x: f32{shape}
+          input %y: f32[2, s0]
+
+          %out: f32[2, s0] = aten.expand_as.default(self=%x, other=%y)
+          %end: f32[2, s0] = aten.abs.default(self=%out)
+
+          return %end
+        }}
+        """
+    )
+
+    assert made_of(graph) == ("expand_as.default {}" if size is None else f"expand.default {{size={size}}}")
 
 
 def test_numbers_that_meet_integers_stay_integers() -> None:

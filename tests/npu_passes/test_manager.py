@@ -487,17 +487,7 @@ def test_what_a_graph_lacks_is_said_in_words(chain: Graph) -> None:
         run(chain, type("Terse", (Pass,), fields))
 
 
-def test_a_model_is_no_graph() -> None:
-    with pytest.raises(PassError, match=r"(?s)passes run over graphs, not over a ReLU.*extract_ir"):
-        optimize(nn.ReLU())  # type: ignore[arg-type]
-
-
 # Checked mode
-
-
-def test_checked_mode_is_told_on_what_to_run() -> None:
-    with pytest.raises(PassError, match=r"(?s)checked is True.*checked=Checked\(\)"):
-        PassManager([], checked=True)  # type: ignore[arg-type]
 
 
 def test_checked_mode_finds_what_was_done_behind_the_graphs_back() -> None:

@@ -62,8 +62,6 @@ class PassManager:
             raise PassError(f"passes run in at least one round, not in {max_rounds}")
         if checked is not None and not isinstance(checked, Checked):
             raise PassError(f"checked is the data to check on, not {checked!r}", fix="checked=Checked()")
-        if checked is not None and not isinstance(checked, Checked):
-            raise PassError(f"checked is {checked!r}", fix="say on what to run: checked=Checked()")
         if isinstance(passes, (str, Pass, type)):
             passes = [passes]
         self.passes = tuple(ordered([item for given in passes for item in _instances(given)]))
@@ -90,11 +88,6 @@ class PassManager:
                 rewrite where it can be told.
         """
         require_graph(graph)
-        if not isinstance(graph, Graph):
-            raise PassError(
-                f"passes run over graphs, not over a {type(graph).__name__}",
-                fix="npu_ir.extract_ir(model, args)",
-            )
         # Of the many small objects of a large graph none is garbage: looking for it would take a third of the time.
         with no_collection():
             return self._run(graph)

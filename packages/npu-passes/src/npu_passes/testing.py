@@ -51,8 +51,6 @@ def check_pass(
     item = pass_() if isinstance(pass_, type) else pass_
     if not isinstance(item, Pass):
         raise PassError(f"{item!r} is no pass", fix="give a pass, or a class derived from Pass")
-    if not isinstance(item, Pass):
-        raise PassError(f"{item!r} is no pass", fix="give a pass, or a class derived from Pass")
     graphs = [graphs] if isinstance(graphs, Graph) else list(graphs)
     if not graphs:
         raise PassError(f"{item} is checked on no graph", fix="give at least one that it changes")

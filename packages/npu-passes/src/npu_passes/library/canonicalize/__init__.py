@@ -28,7 +28,7 @@ class Canonicalize(Pass):
     2. ``alias``, ``detach``, ``lift_fresh``, ``clone`` and their like go, where the strides stay and no
        result of the graph becomes an input or another result.
     3. One op for one thing: ``reshape`` for all that changes the shape alone (``view``, ``flatten``, ...),
-       ``permute`` for all that reorders axes, ``.Tensor`` overloads for ``.Scalar`` ones.
+       ``permute`` for all that reorders axes, ``expand``, ``div``, ``.Tensor`` overloads for ``.Scalar`` ones.
     4. Arguments that equal their defaults are left out, axes are counted from the front, and numbers that meet
        floating-point tensors in ``add``, ``sub``, ``mul`` and ``div`` are floats.
     """

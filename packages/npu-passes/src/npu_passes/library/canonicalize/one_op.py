@@ -88,12 +88,11 @@ def _reshape(node: OpNode) -> Call | None:
 
 def _expand(node: OpNode) -> Call | None:
     given, made = node.inputs[0].tensor_type.shape, node.outputs[0].tensor_type.shape
-    added = len(made) - len(given)
+    given = (1,) * (len(made) - len(given)) + given
     # -1 stands for the size that there is.
-    sizes = [-1 if axis >= added and size == given[axis - added] else size for axis, size in enumerate(made)]
-    if not all(isinstance(size, int) for size in sizes):
-        return None
     plain = [size if isinstance(size, int) else -1 for size in made]
+    if any(size == -1 and old != new for size, old, new in zip(plain, given, made, strict=True)):
+        return None
     return Call("expand", _EXPAND, (node.inputs[0], plain))
 
 
