@@ -357,6 +357,12 @@ REFUSALS = [
         id="tanh",
     ),
     pytest.param(
+        lambda q, k, v, m: ((q @ k.mT).tanh() * 5 + m).softmax(-1) @ v,
+        (SAME,),
+        "'tanh', aten.tanh.default, stands between product and softmax",
+        id="tanh before a mask",
+    ),
+    pytest.param(
         lambda q, k, v: (q @ k.mT * q[..., :1]).softmax(-1) @ v,
         (),
         "'mul', aten.mul.Tensor, stands between product and softmax",

@@ -38,12 +38,6 @@ def test_before_and_after_move_passes_no_further_than_they_must() -> None:
     assert names(PassManager([first, second, third])) == ["c", "a", "b"]
 
 
-def test_what_has_to_come_earlier_moves_and_the_others_keep_their_order() -> None:
-    passes = [make("a"), make("b"), make("c"), make("last", before=("a",))]
-
-    assert names(PassManager(passes)) == ["last", "a", "b", "c"]
-
-
 def test_constraints_on_passes_that_are_not_there_do_not_count() -> None:
     assert names(PassManager([make("a", after=("zzz",)), make("b", before=("yyy",))])) == ["a", "b"]
 
@@ -101,13 +95,30 @@ def test_a_pass_joins_the_pipelines_that_it_names(install: Install) -> None:
     assert [item.name for item in passes_of("mine")] == ["joins", "own"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({"before": ("a",)}, "joins,a,b,c", id="in front of all"),
+        pytest.param({"after": ("a",), "before": ("b",)}, "a,joins,b,c", id="between two"),
+        pytest.param({"after": ("a",)}, "a,b,c,joins", id="as far behind as it can"),
+    ],
+)
+def test_a_pass_that_joins_stands_where_its_constraints_say(
+    fields: dict[str, Any], expected: str, install: Install
+) -> None:
+    pipes = point("pipes", [make("a"), make("b"), make("c")], [Pipeline("mine", "a,b,c")])
+    install(pipes, point("one", [make("joins", pipelines=("mine",), **fields)]))
+
+    assert ",".join(item.name for item in passes_of("mine")) == expected
+
+
 def test_a_pass_that_joins_does_not_reorder_the_passes_of_the_pipeline(install: Install) -> None:
     pipes = point("pipes", [make("a"), make("b")], [Pipeline("mine", "a,b")])
     install(pipes, point("one", [make("joins", pipelines=("mine",), after=("b",), before=("a",))]))
 
     with pytest.raises(
         PassError,
-        match=r"(?s)^joins cannot join the pipeline 'mine': .* run as a,b\n  at: one \(one-dist 1.0\)\n.*NPU_DISABLE_PLUGINS=one;",
+        match=r"(?s)^joins cannot join the pipeline 'mine', whose .* run as a,b: .*\n  at: one \(one-dist 1.0\)\n.*NPU_DISABLE_PLUGINS=one;",
     ):
         passes_of("mine")
 

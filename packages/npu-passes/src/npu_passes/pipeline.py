@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,45 +42,50 @@ PIPELINES = (
 )
 
 
-def ordered(passes: Sequence[Pass]) -> list[Pass]:
-    """Return passes in an order that keeps to all their ``before`` and ``after``.
+def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
+    """Return passes in an order that keeps to all their ``before`` and ``after``; otherwise as given.
 
-    They stay as given, but for what has to come earlier: that moves in front of the pass that wants it there. A pass
-    that is there several times keeps its places: constraints hold for each of them.
+    A pass waits until those that have to come earlier have come. A pass that is there several times keeps its places:
+    constraints hold for each of them.
+
+    Args:
+        passes: The passes.
+        fixed: So many, the first ones, keep their order: what has to come between them does not let them change places.
 
     Raises:
         PassError: The constraints contradict each other; names the passes of a cycle.
     """
-    earlier = [
-        [
-            index
-            for index, other in enumerate(passes)
-            if other.name != item.name and (other.name in item.after or item.name in other.before)
-        ]
-        for item in passes
-    ]
-    order: dict[int, None] = {}
-    for index in range(len(passes)):
-        _place(index, passes, earlier, order, ())
+    earlier: dict[int, set[int]] = {index: set() for index in range(len(passes))}
+    for index, item in enumerate(passes):
+        if 0 < index < fixed:
+            earlier[index].add(index - 1)
+        for other_index, other in enumerate(passes):
+            if other.name == item.name:
+                continue
+            if other.name in item.after or item.name in other.before:
+                earlier[index].add(other_index)
+    order: list[int] = []
+    remaining = dict.fromkeys(range(len(passes)))
+    while remaining:
+        free = next((index for index in remaining if not earlier[index] & remaining.keys()), None)
+        if free is None:
+            names = _cycle(earlier, remaining, passes)
+            raise PassError(
+                f"the passes {' -> '.join(names)} each want to come before the next",
+                fix="take one of them out, or change its before= or after=",
+            )
+        del remaining[free]
+        order.append(free)
     return [passes[index] for index in order]
 
 
-def _place(
-    index: int,
-    passes: Sequence[Pass],
-    earlier: Sequence[Sequence[int]],
-    order: dict[int, None],
-    waiting: tuple[int, ...],
-) -> None:
-    """Put a pass behind those that have to come earlier; ``waiting`` are those that it has to come earlier than."""
-    if index in order:
-        return
-    if index in waiting:
-        cycle = (*waiting[waiting.index(index) :], index)
-        raise PassError(
-            f"the passes {' -> '.join(passes[at].name for at in reversed(cycle))} each want to come before the next",
-            fix="take one of them out, or change its before= or after=",
-        )
-    for other in earlier[index]:
-        _place(other, passes, earlier, order, (*waiting, index))
-    order[index] = None
+def _cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
+    """Return the names on a cycle of passes, from first to last, each before the next."""
+    among = list(among)
+    seen: list[int] = []
+    at = among[0]
+    while at not in seen:
+        seen.append(at)
+        at = min(earlier[at] & set(among))
+    cycle = seen[seen.index(at) :]
+    return [passes[index].name for index in (at, *reversed(cycle))]

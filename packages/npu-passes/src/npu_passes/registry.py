@@ -91,18 +91,19 @@ def passes_of(pipeline: str) -> list[Pass]:
 def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     """Return the passes of a pipeline with those that join it, none of which may reorder it."""
     given = ordered(own)
-    for many in (*([item] for item in joining), joining):
-        order = ordered([*own, *many])
-        if [item for item in order if item not in many] != given:
-            origins = [origin_of(item.name) for item in many]
-            plugins_text = ",".join(dict.fromkeys(origin.partition(" ")[0] for origin in origins))
+    for many in ([], *([item] for item in joining), joining):
+        try:
+            order = ordered([*given, *many], fixed=len(given))
+        except PassError as error:
+            origins = list(dict.fromkeys(origin_of(item.name) for item in many))
+            disabled = ",".join(origin.partition(" ")[0] for origin in origins)
             raise PassError(
-                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}: its own passes would"
-                f" have to change places, for they run as {format_passes(given)}",
-                where=", ".join(dict.fromkeys(origins)),
-                fix=f"set NPU_DISABLE_PLUGINS={plugins_text}; the author can change before=, after= or pipelines=",
-            )
-    return ordered([*own, *joining])
+                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}, whose own passes run"
+                f" as {format_passes(given)}: {error.message}",
+                where=", ".join(origins),
+                fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or pipelines=",
+            ) from error
+    return order
 
 
 def _suggestion(name: str, known: Iterable[Any], command: str) -> str:

@@ -114,7 +114,7 @@ class _Reader:
         elif node.op_type == "aten.add.Tensor":
             arguments = self.take(node)
             scores, mask = arguments["self"], arguments["other"]
-            if not leads_to_product(scores):
+            if leads_to_product(mask) and not leads_to_product(scores):
                 scores, mask = mask, scores
             return self._masked(node, scores, mask, arguments["alpha"])
         elif node.op_type == "aten.masked_fill.Scalar":

@@ -38,9 +38,10 @@ class ConstantFolding(Pass):
 
     Neither is done with random ops, uninitialised memory, open sizes and nodes with regions, nor with what takes more
     memory than it saves: a result that is kept, be it as a constant or because calls read it from the prologue, is
-    at most ``max_bytes`` large, or not larger than all the weights together that it is computed from. Views take no
-    memory of their own. What is needed only while the prologue is evaluated may be eight times as large as these
-    weights: a ``bfloat16`` weight may be computed with in ``float64``, and an outer product is not made.
+    at most ``max_bytes`` large, or not larger than all the weights together that it is computed from. Each
+    result counts alone: of many that come from one weight, all may be kept. Views take no memory of their own. What is
+    needed only while the prologue is evaluated may be eight times as large as these weights: a ``bfloat16`` weight may
+    be computed with in ``float64``, and an outer product is not made.
 
     Attributes:
         max_bytes: How large a result may always be, in bytes. With 0, weights that are computed from smaller ones, as

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,21 +79,26 @@ class ConvAddFolding(Pass):
 
     def run(self, graph: Graph) -> bool:
         changed = False
+        made: set[Value] = set()  # weights: a long row of nodes is folded one by one
         for node in graph.nodes_of(*_KINDS):
             if node.in_prologue:
                 continue
             sides = [side for side in _sides(node) if _is_candidate(graph, side)]
-            problems = [next(_problems(graph, side, node), None) for side in sides]
+            problems = [next(_problems(graph, side, node, made), None) for side in sides]
             if None in problems:
-                self._fold(graph, sides[problems.index(None)], node)
+                made |= self._fold(graph, sides[problems.index(None)], node)
                 changed = True
             elif problems:
                 self.refuse(node, problems[0] or "", rule="conv-add")
         return changed
 
-    def _fold(self, graph: Graph, side: _Side, node: OpNode) -> None:
+    def _fold(self, graph: Graph, side: _Side, node: OpNode) -> set[Value]:
+        """Return the new weight and bias."""
         with self.rewrite(graph, f"conv-{side.kind}", side.op.node, node) as edit:
-            edit.replace(node.outputs[0], fold(edit, side.op, _affine(edit, side)))
+            output = fold(edit, side.op, _affine(edit, side))
+            edit.replace(node.outputs[0], output)
+        folded = channel_op(output)
+        return {item for item in (folded.weight, folded.bias) if item is not None} if folded else set()
 
 
 def _sides(node: OpNode) -> Iterator[_Side]:
@@ -117,9 +122,9 @@ def _is_candidate(graph: Graph, side: _Side) -> bool:
     return _is_per_channel(side.op, other) or is_weight(graph, other)
 
 
-def _problems(graph: Graph, side: _Side, node: OpNode) -> Iterator[str]:
+def _problems(graph: Graph, side: _Side, node: OpNode, made: Container[Value]) -> Iterator[str]:
     """Yield why a node cannot be folded into the convolution."""
-    yield from fold_problems(graph, side.op, node.outputs[0])
+    yield from fold_problems(graph, side.op, node.outputs[0], made)
     if side.kind == "div" and not side.is_self:
         yield "it divides by the output of the convolution"
     if isinstance(side.alpha, Value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -103,8 +103,15 @@ def channel_op(value: Value) -> ChannelOp | None:
     )
 
 
-def fold_problems(graph: Graph, op: ChannelOp, reader: Value) -> Iterator[str]:
-    """Yield why ``op`` cannot absorb the node behind it, which computes ``reader``: single use, dtypes, weights."""
+def fold_problems(graph: Graph, op: ChannelOp, reader: Value, known: Container[Value] = ()) -> Iterator[str]:
+    """Yield why ``op`` cannot absorb the node behind it, which computes ``reader``: single use, dtypes, weights.
+
+    Args:
+        graph: The graph.
+        op: The convolution.
+        reader: The output of the node behind it.
+        known: Values that are weights, as was found out before.
+    """
     if op.output.use_count != 1:
         yield "the output of the convolution is used elsewhere"
     if op.type.dtype not in _DTYPES:
@@ -116,7 +123,7 @@ def fold_problems(graph: Graph, op: ChannelOp, reader: Value) -> Iterator[str]:
     if op.bias is not None and op.bias.tensor_type.shape != (op.channels,):
         yield f"the bias is {op.bias.type}, not one number for each of {op.channels} channels"
     for value in filter(None, (op.weight, op.bias)):
-        if not is_weight(graph, value):
+        if not is_weight(graph, value, known):
             yield f"{unknown(graph, value)}, and the convolution reads it as a weight"
             continue
         problem = copy_problem(value)
