@@ -32,7 +32,9 @@ def fused(function: Parts, *args: Tensor) -> PassResult:
 
 
 def is_fused(result: PassResult) -> bool:
-    return op_types(result.graph).count(SDPA.removeprefix("aten.")) == 1 and not reasons(result)
+    found = op_types(result.graph)
+    is_whole = found.count(SDPA.removeprefix("aten.")) == 1 and "softmax.int" not in found
+    return is_whole and not reasons(result)
 
 
 def split_softmax(q: Tensor, k: Tensor, v: Tensor, *, mask: Any = lambda scores: scores) -> Tensor:

@@ -6,7 +6,7 @@ Each rule is a function that yields one message per violation; ``check`` raises 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
 from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, record_problem
-from npu_ir.prologue_rules import prologue_problems
+from npu_ir.prologue_rules import edited_prologue_problems, prologue_problems
 from npu_ir.region_rules import region_problems
 from npu_ir.schema_rules import schema_problems
 from npu_ir.structure_rules import call_problem, structure_problem
@@ -25,7 +25,7 @@ from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
 
 if TYPE_CHECKING:
     from npu_ir.graph import Graph
-    from npu_ir.node import Use
+    from npu_ir.node import OpNode, Use
 
 
 _PLAIN_CLASSES = frozenset(
@@ -36,11 +36,20 @@ _END_OF_SIZES = 1 << 63  # PyTorch counts in int64
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of the IR: what must hold, and the function that finds where it does not."""
+    """One rule of the IR: what must hold, and the functions that find where it does not.
+
+    Attributes:
+        name: In a word.
+        statement: What must hold.
+        violations: Yields them for a whole graph.
+        among: Yields those that edits of these nodes, or of the signature, may have caused; None where edits through
+            the methods of the graph cannot.
+    """
 
     name: str
     statement: str
     violations: Callable[[Graph], Iterator[str]]
+    among: Callable[[Graph, Sequence[OpNode]], Iterator[str]] | None = None
 
 
 def _names(graph: Graph) -> Iterator[str]:
@@ -77,6 +86,16 @@ def _order(graph: Graph) -> Iterator[str]:
             yield f"the graph returns %{value.name}, which nothing in it produces"
 
 
+def _order_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
+    if not nodes:
+        return
+    places = {node: place for place, node in enumerate(graph._iterate())}
+    for node in nodes:
+        for value in node.inputs:
+            if value.producer is not None and places.get(value.producer, len(places)) >= places[node]:
+                yield f"node {node.name!r} reads %{value.name} before it is produced"
+
+
 def _uses(graph: Graph) -> Iterator[str]:
     counts = dict.fromkeys(graph.values, 0)
     unrecorded: dict[Value, None] = {}
@@ -102,12 +121,16 @@ def _reads(graph: Graph) -> Iterator[tuple[Value, Use]]:
 
 
 def _types(graph: Graph) -> Iterator[str]:
+    yield from _types_among(graph, graph.nodes)
+
+
+def _types_among(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
     for value in graph.arguments:
         is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
         if is_weight and isinstance(value.type, TensorType) and value.type.symbols:
             yield f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
     right: set[int] = set()  # many values share one object, which is looked at once
-    for value in graph.values:
+    for value in (*graph.arguments, *(value for node in nodes for value in node.outputs)):
         if id(value.type) in right:
             continue
         problems = list(_type_problems(value.type))
@@ -163,6 +186,17 @@ def _symbols(graph: Graph) -> Iterator[str]:
             fixed.update(map(id, open_types))
 
 
+def _symbols_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
+    types = [value.type for node in nodes for value in node.outputs]
+    if graph.symbols or graph.constraints or any(type.symbols for type in types):
+        yield from _symbols(graph)
+
+
+def _regions_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:  # noqa: ARG001 - regions count, too
+    if graph._region_owners:
+        yield from region_problems(graph)
+
+
 def _learn(known: set[str], values: Sequence[Value]) -> None:
     """Add the symbols whose values are known once these values are: sizes tell them, one at a time."""
     sizes = [size for value in values for size in _sizes(value.type) if isinstance(size, Expr)]
@@ -191,8 +225,8 @@ def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> 
                 yield f"%{value.name} is {value.type}, but nothing before tells what {name} is"
 
 
-def _attrs(graph: Graph) -> Iterator[str]:
-    for node in graph.nodes:
+def _attrs(nodes: Iterable[OpNode]) -> Iterator[str]:
+    for node in nodes:
         for name, value in node.attrs.items():
             if value.__class__ in _PLAIN_CLASSES:
                 continue
@@ -205,8 +239,8 @@ def _attrs(graph: Graph) -> Iterator[str]:
                     yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
 
 
-def _records(graph: Graph) -> Iterator[str]:
-    for node in graph._iterate():
+def _records(nodes: Iterable[OpNode]) -> Iterator[str]:
+    for node in nodes:
         attrs = node.attrs
         problem = record_problem(attrs) if LIST_SIZES in attrs or NONE_MASKS in attrs else None
         if problem is not None:
@@ -256,30 +290,60 @@ def _data(graph: Graph) -> Iterator[str]:
     )
 
 
+def _of_nodes(name: str, statement: str, violations: Callable[[Iterable[OpNode]], Iterator[str]]) -> Rule:
+    """Return a rule that holds for each node on its own."""
+    return Rule(
+        name, statement, lambda graph: violations(graph._iterate()), lambda _, nodes: violations(nodes)
+    )
+
+
+def _of_signature(name: str, statement: str, violations: Callable[[Graph], Iterator[str]]) -> Rule:
+    """Return a rule of what the graph takes and gives, which is checked as a whole."""
+    return Rule(name, statement, violations, lambda graph, _: violations(graph))
+
+
 RULES: tuple[Rule, ...] = (
     Rule("names", "every value and node has a name of its own, and the graph finds it by that name", _names),
     Rule("outputs", "every value has one producer, or comes from outside", _outputs),
-    Rule("order", "a value is produced before it is read", _order),
+    Rule("order", "a value is produced before it is read", _order, _order_among),
     Rule("uses", "the recorded uses of a value are exactly the places that read it", _uses),
-    Rule("types", "every value has a type, with sizes and strides that are integers or expressions", _types),
-    Rule("symbols", "a symbol is declared, and its value is told by a size before it is used", _symbols),
     Rule(
-        "regions", "a region belongs to one node, and takes and returns what the node says", region_problems
+        "types",
+        "every value has a type, with sizes and strides that are integers or expressions",
+        _types,
+        _types_among,
+    ),
+    Rule(
+        "symbols",
+        "a symbol is declared, and its value is told by a size before it is used",
+        _symbols,
+        _symbols_among,
+    ),
+    Rule(
+        "regions",
+        "a region belongs to one node, and takes and returns what the node says",
+        region_problems,
+        _regions_among,
     ),
     Rule(
         "prologue",
         "leading nodes of a program may be its prologue: pure, of fixed sizes, on values known when weights are bound",
         prologue_problems,
+        edited_prologue_problems,
     ),
-    Rule("attrs", "attributes are plain data", _attrs),
-    Rule("records", "a node says of each input, or of none, which argument it fills", _records),
-    Rule(
+    _of_nodes("attrs", "attributes are plain data", _attrs),
+    _of_nodes("records", "a node says of each input, or of none, which argument it fills", _records),
+    _of_nodes(
         "schemas",
         "the inputs and attributes of a known op fit its schema; no op changes a tensor in place",
         schema_problems,
     ),
-    Rule("signature", "call, results and updates name values of the right kind, number and type", _signature),
-    Rule("data", "constants have data of their type; the names of weights and constants are unique", _data),
+    _of_signature(
+        "signature", "call, results and updates name values of the right kind, number and type", _signature
+    ),
+    _of_signature(
+        "data", "constants have data of their type; the names of weights and constants are unique", _data
+    ),
 )
 
 
@@ -289,7 +353,30 @@ def check(graph: Graph) -> None:
     Raises:
         GraphError: The first violation found, with the rule it breaks.
     """
-    for part in graph.graphs():
+    parts = list(graph.graphs())
+    for part in parts:
         for rule in RULES:
-            for problem in rule.violations(part):
-                raise GraphError(problem, where=f"graph {part.name!r}, rule {rule.name!r}: {rule.statement}")
+            _require_none(part, rule, rule.violations(part))
+    for part in parts:
+        part._edited.clear()
+
+
+def check_edits(graph: Graph) -> None:
+    """Verify the rules where edits since the last check can have broken them, for the graph and every region in it.
+
+    Raises:
+        GraphError: The first violation found, with the rule it breaks.
+    """
+    parts = list(graph.graphs())
+    for part in parts:
+        nodes = list(part._edited)
+        for rule in RULES:
+            if rule.among is not None:
+                _require_none(part, rule, rule.among(part, nodes))
+    for part in parts:
+        part._edited.clear()
+
+
+def _require_none(graph: Graph, rule: Rule, problems: Iterator[str]) -> None:
+    for problem in problems:
+        raise GraphError(problem, where=f"graph {graph.name!r}, rule {rule.name!r}: {rule.statement}")

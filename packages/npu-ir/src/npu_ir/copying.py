@@ -23,7 +23,9 @@ def clone(graph: Graph, name: str) -> Graph:
     values = {value: copy_argument(copy, value) for value in graph.arguments}
     with no_collection():
         for node in graph._iterate():
-            copy_node(copy, node, values)
+            copied = copy_node(copy, node, values)
+            if node not in graph._edited:
+                del copy._edited[copied]  # what was checked is right in the copy, too
 
     def moved(leaf: Any) -> Any:
         return values[leaf] if isinstance(leaf, Value) else leaf

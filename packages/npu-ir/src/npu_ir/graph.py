@@ -35,6 +35,7 @@ class Graph(Signature):
         self._last_prologue = self._root
         self._owner: OpNode | None = None
         self._region_owners = 0
+        self._edited: dict[OpNode, None] = {}  # since the last check
 
     # What is in it
 
@@ -180,6 +181,7 @@ class Graph(Signature):
         if reason is not None:
             raise GraphError(f"node {node.name!r} cannot move to the prologue: {reason}")
         self._put_in_prologue(node)
+        self._edited[node] = None
         self._edits += 1
 
     def erase(self, node: OpNode) -> None:
@@ -200,6 +202,7 @@ class Graph(Signature):
             release_region(region)
         self._region_owners -= bool(node.regions)
         self._unlink(node)
+        self._edited.pop(node, None)
         node._graph = None
         self._edits += 1
 
@@ -225,6 +228,7 @@ class Graph(Signature):
                 self._put_result(slot, new)
             else:
                 user._put_input(slot, new)
+                self._edited[user] = None
         old._uses.clear()
         self._edits += 1
 
@@ -242,6 +246,7 @@ class Graph(Signature):
         self._require_readable(node, value)
         del node.inputs[index]._uses[node, index]
         node._put_input(index, value)
+        self._edited[node] = None
         value._uses[node, index] = None
         self._edits += 1
 
@@ -266,6 +271,7 @@ class Graph(Signature):
         node._operands = tuple(name for position, name in enumerate(node.operands) if position != index)
         node._attrs = attrs
         node._binding = None
+        self._edited[node] = None
         for position, value in enumerate(node.inputs):
             value._uses[node, position] = None
         self._edits += 1
@@ -279,6 +285,7 @@ class Graph(Signature):
         self._require_my_node(node)
         node._attrs = plain_attrs(node.op_type, attrs)
         node._binding = None
+        self._edited[node] = None
         self._edits += 1
 
     def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
@@ -361,6 +368,18 @@ class Graph(Signature):
 
         check(self)
 
+    def check_edits(self) -> None:
+        """Verify the rules where edits since the last check can have broken them.
+
+        What the graph itself keeps true with every edit, such as who reads a value, is left to `check`.
+
+        Raises:
+            GraphError: Names the rule that is broken and where.
+        """
+        from npu_ir.check import check_edits
+
+        check_edits(self)
+
     def __eq__(self, other: object) -> bool:
         """Whether both are the same program: names, types, order, data; provenance aside."""
         from npu_ir.equality import same_graph
@@ -401,6 +420,7 @@ class Graph(Signature):
         self._link(node, next_node)
         self._nodes[node.name] = node
         self._region_owners += bool(node.regions)
+        self._edited[node] = None
         for index, value in enumerate(node.inputs):
             value._uses[node, index] = None
         node.outputs = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from npu_ir.node import InputKind, OpNode, Value
@@ -51,8 +51,18 @@ def prologue_problems(graph: Graph) -> Iterator[str]:
         last = node
         if body_node is not None:
             yield f"node {node.name!r} is in the prologue, but stands behind {body_node.name!r} of the body"
+        yield from _obstacles(graph, [node])
+    if last is not graph._last_prologue:
+        yield "the graph does not know which node of the prologue is its last"
+
+
+def edited_prologue_problems(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+    """Yield what is wrong with those of these nodes that are in the prologue."""
+    yield from _obstacles(graph, [node for node in nodes if node.in_prologue])
+
+
+def _obstacles(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+    for node in nodes:
         reason = obstacle(graph, node)
         if reason is not None:
             yield f"node {node.name!r} is in the prologue, but {reason}"
-    if last is not graph._last_prologue:
-        yield "the graph does not know which node of the prologue is its last"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from npu_ir._torch import OpOverload
@@ -16,14 +16,12 @@ from npu_ir.ops.schema import OpSchema, find_op, schema_of
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from npu_ir.graph import Graph
 
-
-def schema_problems(graph: Graph) -> Iterator[str]:
-    """Yield which nodes of ``graph`` do not fit the schema of their op; nodes of unknown ops all do."""
+def schema_problems(nodes: Iterable[OpNode]) -> Iterator[str]:
+    """Yield which nodes do not fit the schema of their op; nodes of unknown ops all do."""
     schemas: dict[str, OpSchema | None] = {}
     fitting: set[Hashable] = set()
-    for node in graph._iterate():
+    for node in nodes:
         if node.op_type not in schemas:
             op = find_op(node.op_type)
             schemas[node.op_type] = None if op is None else schema_of(op)

@@ -113,26 +113,17 @@ class PassManager:
                     dumps.write(step.item.name, rounds.graph)
             runs.append(PassStatistics(str(step.item), step.round, step.rewrites, step.seconds, last, now))
             last = now
+        self._verify_whole(graph, rounds)
         return PassResult(
             rounds.graph, before, last, tuple(runs), rounds.round, rounds.converged, rounds.journal
         )
 
     def _verify(self, original: Graph, rounds: Rounds, item: Pass) -> None:
-        """Raise if the graph breaks a rule of the IR now, with the rewrite that broke it."""
+        """Raise if edits of a pass break a rule of the IR, with the rewrite that broke it, or callers see a change."""
         try:
-            rounds.graph.check()
+            rounds.graph.check_edits()
         except GraphError as error:
-            rewrite = self._first_breaking(original, len(rounds.journal.rewrites))
-            where = (
-                [f"rewrite {rewrite.rule!r} of {', '.join(rewrite.paths)}"]
-                if rewrite and rewrite.nodes
-                else []
-            )
-            raise PassError(
-                f"{item} broke the graph: {error.message}",
-                where="; ".join([*where, *([error.where] if error.where else [])]),
-                fix="this is an error of the pass; the graph that was given is unchanged",
-            ) from error
+            raise self._blame(original, rounds, str(item), error) from error
         change = interface_change(original, rounds.graph)
         if change is not None:
             raise PassError(
@@ -140,6 +131,26 @@ class PassManager:
                 where=f"graph {original.name!r}",
                 fix="a pass rewrites what is inside: arguments, results, updates and the names of weights stay",
             )
+
+    def _verify_whole(self, original: Graph, rounds: Rounds) -> None:
+        """Raise if the graph breaks a rule of the IR that edits through its methods cannot break."""
+        try:
+            rounds.graph.check()
+        except GraphError as error:
+            raise self._blame(original, rounds, "a pass", error) from error
+
+    def _blame(self, original: Graph, rounds: Rounds, who: str, error: GraphError) -> PassError:
+        """Return the error that names the rewrite that broke the graph, if it can be told."""
+        rewrite = self._first_breaking(original, len(rounds.journal.rewrites))
+        where = []
+        if rewrite is not None:
+            who = rewrite.pass_name if who == "a pass" else who
+            where = [f"rewrite {rewrite.rule!r} of {', '.join(rewrite.paths)}"] if rewrite.nodes else []
+        return PassError(
+            f"{who} broke the graph: {error.message}",
+            where="; ".join([*where, *([error.where] if error.where else [])]),
+            fix="this is an error of the pass; the graph that was given is unchanged",
+        )
 
     def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
         """Return the first rewrite after which the graph breaks a rule; None if it cannot be found again."""
