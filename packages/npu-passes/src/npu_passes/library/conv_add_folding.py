@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from npu_passes.library.output_channels import (
 )
 from npu_passes.numerics import within
 from npu_passes.rewriting import Edit
-from npu_passes.weights import is_weight
+from npu_passes.weights import Weights
 
 _KINDS = {
     f"aten.{kind}.{overload}": kind
@@ -79,26 +79,22 @@ class ConvAddFolding(Pass):
 
     def run(self, graph: Graph) -> bool:
         changed = False
-        made: set[Value] = set()  # weights: a long row of nodes is folded one by one
+        weights = Weights(graph)
         for node in graph.nodes_of(*_KINDS):
             if node.in_prologue:
                 continue
-            sides = [side for side in _sides(node) if _is_candidate(graph, side)]
-            problems = [next(_problems(graph, side, node, made), None) for side in sides]
+            sides = [side for side in _sides(node) if _is_candidate(side, weights)]
+            problems = [next(_problems(graph, side, node, weights), None) for side in sides]
             if None in problems:
-                made |= self._fold(graph, sides[problems.index(None)], node)
+                self._fold(graph, sides[problems.index(None)], node, weights)
                 changed = True
             elif problems:
                 self.refuse(node, problems[0] or "", rule="conv-add")
         return changed
 
-    def _fold(self, graph: Graph, side: _Side, node: OpNode) -> set[Value]:
-        """Return the new weight and bias."""
+    def _fold(self, graph: Graph, side: _Side, node: OpNode, weights: Weights) -> None:
         with self.rewrite(graph, f"conv-{side.kind}", side.op.node, node) as edit:
-            output = fold(edit, side.op, _affine(edit, side))
-            edit.replace(node.outputs[0], output)
-        folded = channel_op(output)
-        return {item for item in (folded.weight, folded.bias) if item is not None} if folded else set()
+            edit.replace(node.outputs[0], fold(edit, side.op, _affine(edit, side), weights))
 
 
 def _sides(node: OpNode) -> Iterator[_Side]:
@@ -114,17 +110,17 @@ def _sides(node: OpNode) -> Iterator[_Side]:
             yield _Side(op, _KINDS[node.op_type], arguments[other], name == "self", arguments.get("alpha", 1))
 
 
-def _is_candidate(graph: Graph, side: _Side) -> bool:
+def _is_candidate(side: _Side, weights: Weights) -> bool:
     """Whether the other operand looks as if it could be folded: an activation, as in a residual sum, does not."""
     if not isinstance(side.other, Value):
         return True
     other = _narrow(side.other)
-    return _is_per_channel(side.op, other) or is_weight(graph, other)
+    return _is_per_channel(side.op, other) or other in weights
 
 
-def _problems(graph: Graph, side: _Side, node: OpNode, made: Container[Value]) -> Iterator[str]:
+def _problems(graph: Graph, side: _Side, node: OpNode, weights: Weights) -> Iterator[str]:
     """Yield why a node cannot be folded into the convolution."""
-    yield from fold_problems(graph, side.op, node.outputs[0], made)
+    yield from fold_problems(graph, side.op, node.outputs[0], weights)
     if side.kind == "div" and not side.is_self:
         yield "it divides by the output of the convolution"
     if isinstance(side.alpha, Value):
@@ -134,7 +130,7 @@ def _problems(graph: Graph, side: _Side, node: OpNode, made: Container[Value]) -
     yield from (f"the number {number} is not finite" for number in numbers if not math.isfinite(number))
     factor = side.alpha
     if isinstance(side.other, Value):
-        yield from _operand_problems(graph, side.op, _narrow(side.other))
+        yield from _operand_problems(graph, side.op, _narrow(side.other), weights)
     elif side.kind in ("mul", "div"):
         factor = side.other
     limit = math.sqrt(torch.finfo(side.op.type.dtype).max)
@@ -142,8 +138,8 @@ def _problems(graph: Graph, side: _Side, node: OpNode, made: Container[Value]) -
         yield f"a factor of {factor} may take the weights out of the range of {side.op.type}"
 
 
-def _operand_problems(graph: Graph, op: ChannelOp, other: Value) -> Iterator[str]:
-    if not isinstance(other.type, TensorType) or not is_weight(graph, other):
+def _operand_problems(graph: Graph, op: ChannelOp, other: Value, weights: Weights) -> Iterator[str]:
+    if not isinstance(other.type, TensorType) or other not in weights:
         yield f"{unknown(graph, other)}, and only weights can be folded"
     elif not _is_per_channel(op, other):
         yield f"%{other.name} is {other.type}, which is not one number for each channel of {op.type}"

@@ -20,7 +20,7 @@ from npu_passes.library.output_channels import (
 )
 from npu_passes.numerics import within
 from npu_passes.rewriting import Edit
-from npu_passes.weights import is_weight
+from npu_passes.weights import Weights
 
 # Those without the argument `training` never train, but for the functional one, which only training makes.
 NORMS = (
@@ -68,22 +68,23 @@ class ConvBnFolding(Pass):
 
     def run(self, graph: Graph) -> bool:
         changed = False
+        weights = Weights(graph)
         for node in graph.nodes_of(*NORMS):
             if node.in_prologue:
                 continue
             norm = arguments_of(node, defaults=True)
             op = channel_op(norm["input"])
-            problem = next(self._problems(graph, op, node, norm), None)
+            problem = next(self._problems(graph, op, node, norm, weights), None)
             if problem is not None or op is None:
                 self.refuse(node, problem or "", rule="conv-bn")
                 continue
             with self.rewrite(graph, "conv-bn", op.node, node) as edit:
-                edit.replace(node.outputs[0], fold(edit, op, _affine(edit, norm)))
+                edit.replace(node.outputs[0], fold(edit, op, _affine(edit, norm), weights))
             changed = True
         return changed
 
     def _problems(
-        self, graph: Graph, op: ChannelOp | None, node: OpNode, norm: dict[str, Any]
+        self, graph: Graph, op: ChannelOp | None, node: OpNode, norm: dict[str, Any], weights: Weights
     ) -> Iterator[str]:
         """Yield why the norm cannot be folded."""
         if op is None:
@@ -93,11 +94,13 @@ class ConvBnFolding(Pass):
             return
         if op.node.op_type == LINEAR and not self.fold_linear:
             yield "it follows a linear layer, and fold_linear is off"
-        yield from _norm_problems(graph, op, node, norm)
-        yield from fold_problems(graph, op, node.outputs[0])
+        yield from _norm_problems(graph, op, node, norm, weights)
+        yield from fold_problems(graph, op, node.outputs[0], weights)
 
 
-def _norm_problems(graph: Graph, op: ChannelOp, node: OpNode, norm: dict[str, Any]) -> Iterator[str]:
+def _norm_problems(
+    graph: Graph, op: ChannelOp, node: OpNode, norm: dict[str, Any], weights: Weights
+) -> Iterator[str]:
     """Yield why the norm is no fixed function of each channel."""
     statistics = [norm.get(name) for name in ("running_mean", "running_var")]
     if None in statistics:
@@ -112,7 +115,7 @@ def _norm_problems(graph: Graph, op: ChannelOp, node: OpNode, norm: dict[str, An
     for value in filter(None, (*statistics, norm["weight"], norm["bias"])):
         if value.tensor_type.shape != (op.channels,):
             yield f"%{value.name} of the norm is {value.type}, and there are {op.channels} output channels"
-        if not is_weight(graph, value):
+        if value not in weights:
             yield unknown(graph, value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ from npu_ir.symbols import Dim
 from npu_passes.arguments import arguments_of
 from npu_passes.library.weight_memory import copy_problem
 from npu_passes.rewriting import Edit
-from npu_passes.weights import is_weight
+from npu_passes.weights import Weights
 
 LINEAR = "aten.linear.default"
 _TRANSPOSED = ("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
@@ -103,14 +103,14 @@ def channel_op(value: Value) -> ChannelOp | None:
     )
 
 
-def fold_problems(graph: Graph, op: ChannelOp, reader: Value, known: Container[Value] = ()) -> Iterator[str]:
+def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) -> Iterator[str]:
     """Yield why ``op`` cannot absorb the node behind it, which computes ``reader``: single use, dtypes, weights.
 
     Args:
         graph: The graph.
         op: The convolution.
         reader: The output of the node behind it.
-        known: Values that are weights, as was found out before.
+        weights: Those of the graph.
     """
     if op.output.use_count != 1:
         yield "the output of the convolution is used elsewhere"
@@ -123,7 +123,7 @@ def fold_problems(graph: Graph, op: ChannelOp, reader: Value, known: Container[V
     if op.bias is not None and op.bias.tensor_type.shape != (op.channels,):
         yield f"the bias is {op.bias.type}, not one number for each of {op.channels} channels"
     for value in filter(None, (op.weight, op.bias)):
-        if not is_weight(graph, value, known):
+        if value not in weights:
             yield f"{unknown(graph, value)}, and the convolution reads it as a weight"
             continue
         problem = copy_problem(value)
@@ -140,13 +140,16 @@ def unknown(graph: Graph, value: Value) -> str:
     return f"%{value.name} is computed in each call"
 
 
-def fold(edit: Edit, op: ChannelOp, affine: Affine) -> Value:
+def fold(edit: Edit, op: ChannelOp, affine: Affine, weights: Weights) -> Value:
     """Return the output of a copy of ``op`` that computes ``affine`` of what ``op`` computes.
 
-    New weights are computed from the old ones in float64, and have their dtype.
+    New weights are computed from the old ones in float64, and have their dtype. They are added to ``weights``.
     """
     weight = op.weight if affine.scale is None else _scaled_weight(edit, op, affine.scale)
-    arguments = {**op.arguments, "weight": weight, "bias": _moved_bias(edit, op, affine)}
+    bias = _moved_bias(edit, op, affine)
+    for value in filter(None, (weight, bias)):
+        weights.add(value)
+    arguments = {**op.arguments, "weight": weight, "bias": bias}
     return edit.call(op.node.op_type, **arguments, type=op.type, name=op.node.name)
 
 
