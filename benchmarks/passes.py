@@ -1,7 +1,7 @@
 """What the default pipeline costs: beside PyTorch's own steps in the same run, and per node of growing graphs.
 
 First a U-Net with 22 batch norms: the passes, PyTorch's fusion of its FX graph, and torch.export. Then graphs of 1,000
-to 100,000 nodes. "decoder" is a chain of transformer blocks as they are captured: the views, transposes and dropouts,
+to 100,000 nodes. In "chain" nothing is to be done. "decoder" is a chain of transformer blocks as they are captured: the views, transposes and dropouts,
 two nodes of five, are rewritten. "blocks" gives every pass as much to do as can be: a convolution and its norm, aliases,
 additions of zero, equal nodes, views there and back, arithmetic on constants, and nodes that nothing reads; there is
 more than one rewrite per node, and one and a quarter new node.
@@ -36,6 +36,19 @@ FLAT = TensorType((1, 64), torch.float32)
 CHANNELS = TensorType((4,), torch.float32)
 BLOCK_NODES = 12
 LAYER_NODES = 21
+
+
+def chain(nodes: int) -> Graph:
+    """Return a chain of additions and activations, in which nothing is to be done."""
+    graph = Graph("chain")
+    value = x = graph.add_input("x", TOKENS)
+    for index in range(nodes):
+        inputs = {"self": value} if index % 2 else {"self": value, "other": x}
+        op_type = "aten.relu.default" if index % 2 else "aten.add.Tensor"
+        node = graph.insert(op_type, list(inputs.values()), types=TOKENS, operands=list(inputs))
+        value = node.outputs[0]
+    graph.set_outputs(value)
+    return graph
 
 
 def decoder(nodes: int) -> Graph:
@@ -186,7 +199,7 @@ def main() -> None:
     compared = peers(options.repeat)
     rows = {
         make.__name__: scaling(make, options.sizes, options.pipeline, options.repeat)
-        for make in (decoder, blocks)
+        for make in (chain, decoder, blocks)
     }
     if options.json is not None:
         options.json.write_text(json.dumps({"peers": compared, "scaling": rows}, indent=2), encoding="utf-8")

@@ -131,12 +131,23 @@ def _types_among(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
             yield f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
     right: set[int] = set()  # many values share one object, which is looked at once
     for value in (*graph.arguments, *(value for node in nodes for value in node.outputs)):
-        if id(value.type) in right:
+        if id(value.type) in right or _is_plain(value.type):
             continue
         problems = list(_type_problems(value.type))
         yield from (f"%{value.name}{problem}" for problem in problems)
         if not problems:
             right.add(id(value.type))
+
+
+def _is_plain(type: Any) -> bool:
+    """Whether a type is that of a contiguous tensor with sizes that are integers: the usual case, told quickly."""
+    if (
+        type.__class__ is not TensorType
+        or type.strides is not None
+        or not isinstance(type.dtype, torch.dtype)
+    ):
+        return False
+    return all(size.__class__ is int and 0 <= size < _END_OF_SIZES for size in type.shape)
 
 
 def _type_problems(type: Any) -> Iterator[str]:
@@ -171,14 +182,17 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
 
 def _symbols(graph: Graph) -> Iterator[str]:
     known = set(graph.symbols) if graph.owner is not None else set()
-    _learn(known, graph.arguments)
+    arguments = [value for value in graph.arguments if not _is_plain(value.type)]
+    _learn(known, arguments)
     for constraint in graph.constraints:
         if graph.owner is not None or not constraint.symbols <= known:
             yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
-    yield from _unknown_symbols(graph, graph.arguments, known)
+    yield from _unknown_symbols(graph, arguments, known)
     fixed: set[int] = set()  # many values share one type, which is looked at once
     for node in graph._iterate():
-        open_types = [value.type for value in node.outputs if id(value.type) not in fixed]
+        open_types = [
+            value.type for value in node.outputs if id(value.type) not in fixed and not _is_plain(value.type)
+        ]
         if any(type.symbols for type in open_types):
             _learn(known, node.outputs)
             yield from _unknown_symbols(graph, node.outputs, known)

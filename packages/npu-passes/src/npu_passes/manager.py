@@ -93,7 +93,7 @@ class PassManager:
             return self._run(graph)
 
     def _run(self, graph: Graph) -> PassResult:
-        graph.check()
+        graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
         rounds = Rounds(graph.clone(), self.passes, self.max_rounds)
         count = FlopCounter()
         before = last = graph_statistics(graph, count)
