@@ -6,25 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from npu_ir import Graph, execute_ir, extract_ir
+from npu_ir import Graph, TensorType, execute_ir, extract_ir
 from npu_passes import PassManager, PassResult
-from npu_passes.patterns import PatternPass, Rule
+from npu_passes.patterns import PatternPass, Rule, aten, var
 from npu_passes.patterns.matching import Match, matches
+from tests.npu_ir.corpus.case import Function
 
 Program = Callable[..., Any]
 
 
-class Module(nn.Module):
-    """Calls a function."""
-
-    def __init__(self, function: Program) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
+x, y = var("x"), var("y")
+add, sub, mul, relu, neg = (
+    aten.add.Tensor,
+    aten.sub.Tensor,
+    aten.mul.Tensor,
+    aten.relu.default,
+    aten.neg.default,
+)
+F32 = TensorType((3, 4), torch.float32)
+DOUBLE_NEG = Rule("double-neg", neg(neg(x)), x)
 
 
 def data(count: int = 2, *, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -33,7 +35,7 @@ def data(count: int = 2, *, dtype: torch.dtype = torch.float32) -> list[Tensor]:
 
 
 def capture(function: Program, *args: Tensor) -> Graph:
-    return extract_ir(Module(function).eval(), args)
+    return extract_ir(Function(function).eval(), args)
 
 
 def found(pattern: Any, graph: Graph) -> list[Match]:

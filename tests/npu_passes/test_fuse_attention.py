@@ -14,7 +14,8 @@ from npu_ir import TensorType, execute_ir, extract_ir
 from npu_passes import Checked, PassManager, PassResult
 from npu_passes.library.fuse_attention import FuseAttention
 from npu_passes.testing import check_pass
-from tests.npu_passes.pattern_cases import Module, capture, op_types, reasons
+from tests.npu_ir.corpus.case import Function
+from tests.npu_passes.pattern_cases import capture, op_types, reasons
 
 SDPA = "aten.scaled_dot_product_attention.default"
 INF = -math.inf
@@ -149,11 +150,15 @@ def test_a_fill_with_minus_infinity_is_a_mask_of_bools() -> None:
 
 
 def test_a_row_that_is_masked_as_a_whole_is_the_mean_where_the_number_is_finite() -> None:
-    mask = torch.ones(7, 5, dtype=torch.bool)
+    def function(q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        return attention(q, k, v, mask=lambda s: s.masked_fill(b, LEAST))
 
-    sdpa_of(
-        fused(lambda q, k, v, b: attention(q, k, v, mask=lambda s: s.masked_fill(b, LEAST)), *qkv(), mask)
-    )
+    args = (*qkv(), torch.ones(7, 5, dtype=torch.bool))
+    result = fused(function, *args)
+
+    assert len(list(result.graph.nodes_of(SDPA))) == 1
+    mean = args[2].mean(-2, keepdim=True).expand(function(*args).shape)
+    torch.testing.assert_close(execute_ir(result.graph, args), mean)
 
 
 def test_a_row_that_is_masked_by_infinity_as_a_whole_becomes_0_where_it_was_nan() -> None:
@@ -181,7 +186,12 @@ def test_a_row_that_is_masked_by_infinity_as_a_whole_becomes_0_where_it_was_nan(
     ],
 )
 def test_attentions_of_three_axes(function: Parts) -> None:
-    sdpa_of(fused(function, *qkv(rank=3), torch.randn(3, 7, 5)))
+    args = (*qkv(rank=3), torch.randn(3, 7, 5))
+
+    result = fused(function, *args)
+
+    assert len(list(result.graph.nodes_of(SDPA))) == 1
+    torch.testing.assert_close(execute_ir(result.graph, args), function(*args))
 
 
 def test_a_key_that_is_never_turned_is_turned() -> None:
@@ -436,7 +446,7 @@ def test_products_that_look_like_no_attention_are_not_spoken_of() -> None:
 def test_the_pass_keeps_its_promises() -> None:
     graphs = [
         extract_ir(Heads(), tuple(torch.randn(2, 7, 24) for _ in range(3))),
-        extract_ir(Module(attention), qkv()),
+        extract_ir(Function(attention), qkv()),
         capture(lambda q, k, v: (q @ k.mT).softmax(-2) @ v, *qkv()),
     ]
 

@@ -14,7 +14,8 @@ from npu_ir import TensorType, extract_ir
 from npu_passes import Checked, PassManager, PassResult, passes_of
 from npu_passes.library.fuse_attention import FuseAttention
 from npu_passes.testing import check_pass
-from tests.npu_passes.pattern_cases import Module, capture, op_types, reasons
+from tests.npu_ir.corpus.case import Function
+from tests.npu_passes.pattern_cases import capture, op_types, reasons
 
 SDPA = "aten.scaled_dot_product_attention.default"
 Parts = Callable[..., Tensor]
@@ -277,7 +278,7 @@ def test_an_empty_axis_does_not_hide_that_heads_differ() -> None:
 def test_the_pass_keeps_its_promises() -> None:
     graphs = [
         extract_ir(Heads(), tuple(torch.randn(2, 7, 24) for _ in range(3))),
-        extract_ir(Module(split_softmax), qkv()),
+        extract_ir(Function(split_softmax), qkv()),
         capture(lambda q, k, v: q.bmm(k.mT).view(6, 35).softmax(-1).view(MERGED).bmm(v), *qkv()),
     ]
 

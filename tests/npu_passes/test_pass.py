@@ -176,6 +176,16 @@ def test_a_pass_without_a_name_cannot_be_made() -> None:
         Nameless()
 
 
+def test_a_pass_says_what_it_does() -> None:
+    class Idle(Pass):
+        """Do not even say so."""
+
+        name = "idle"
+
+    with pytest.raises(PassError, match="(?s)Idle does not say what to do with graph 'graph'.*define run"):
+        PassManager(Idle).run(Graph())
+
+
 @pytest.mark.parametrize("names", ["cse", (1,), (DropAlias,)], ids=["text", "numbers", "classes"])
 def test_constraints_are_tuples_of_names(names: Any) -> None:
     with pytest.raises(PassError, match="Early.before is a tuple of names, not"):

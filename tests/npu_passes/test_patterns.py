@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import TensorType, extract_ir
+from npu_ir import extract_ir
 from npu_passes import PassManager
 from npu_passes.patterns import (
     Match,
@@ -18,30 +18,26 @@ from npu_passes.patterns import (
     commutative,
     output,
     shared,
-    var,
 )
 from npu_passes.rewriting import Edit
+from tests.npu_ir.corpus.case import Function
 from tests.npu_passes.pattern_cases import (
-    Module,
+    DOUBLE_NEG,
+    add,
     assert_computes,
     capture,
     data,
+    mul,
+    neg,
     op_types,
     pass_of,
     reasons,
+    relu,
     run,
+    sub,
+    x,
+    y,
 )
-
-x, y = var("x"), var("y")
-add, sub, mul, relu, neg = (
-    aten.add.Tensor,
-    aten.sub.Tensor,
-    aten.mul.Tensor,
-    aten.relu.default,
-    aten.neg.default,
-)
-F32 = TensorType((3, 4), torch.float32)
-DOUBLE_NEG = Rule("double-neg", neg(neg(x)), x)
 
 
 def test_a_call_takes_the_place_of_a_pattern() -> None:
@@ -210,8 +206,8 @@ class _Counter(nn.Module):
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(Module(lambda a: (lambda n: (n.neg(), n.exp()))(a.neg())), id="another node"),
-        pytest.param(Module(lambda a: (lambda n: (n.neg(), n))(a.neg())), id="the results of the graph"),
+        pytest.param(Function(lambda a: (lambda n: (n.neg(), n.exp()))(a.neg())), id="another node"),
+        pytest.param(Function(lambda a: (lambda n: (n.neg(), n))(a.neg())), id="the results of the graph"),
         pytest.param(_Counter(), id="an update of a buffer"),
     ],
 )

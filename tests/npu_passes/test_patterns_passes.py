@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import Graph, TensorType, execute_ir, extract_ir
+from npu_ir import Graph, execute_ir, extract_ir
 from npu_ir.ops import register_executor, unregister_executor
 from npu_passes import PassError, PassManager
 from npu_passes.patterns import (
@@ -23,25 +23,21 @@ from npu_passes.patterns import (
 from npu_passes.rewriting import Edit
 from npu_passes.testing import check_pass
 from tests.npu_passes.pattern_cases import (
+    DOUBLE_NEG,
+    F32,
+    add,
     assert_computes,
     capture,
     data,
+    neg,
     op_types,
     pass_of,
     reasons,
+    relu,
     run,
+    x,
+    y,
 )
-
-x, y = var("x"), var("y")
-add, sub, mul, relu, neg = (
-    aten.add.Tensor,
-    aten.sub.Tensor,
-    aten.mul.Tensor,
-    aten.relu.default,
-    aten.neg.default,
-)
-F32 = TensorType((3, 4), torch.float32)
-DOUBLE_NEG = Rule("double-neg", neg(neg(x)), x)
 
 
 def test_matches_that_overlap_are_replaced_one_after_the_other() -> None:

@@ -95,7 +95,10 @@ class Pass:
 
     def run(self, graph: Graph) -> bool:
         """Rewrite ``graph``; return True exactly when it was edited."""
-        raise NotImplementedError(f"{type(self).__name__}.run")
+        raise PassError(
+            f"{type(self).__name__} does not say what to do with graph {graph.name!r}",
+            fix="define run(self, graph), which returns True exactly when it edited the graph",
+        )
 
     def requires(self, graph: Graph) -> str | None:  # noqa: ARG002 - for subclasses
         """Return what the graph lacks for this pass to run; None if nothing."""

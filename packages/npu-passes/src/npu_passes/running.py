@@ -69,16 +69,16 @@ class Rounds:
         while not self.converged and self.round < self.max_rounds:
             self.round += 1
             for index, item in enumerate(self.passes):
-                before = _edits(self.graph)
+                before = edits_of(self.graph)
                 if seen.get(index) == before:
                     continue
                 yield self._step(item)
-                seen[index] = _edits(self.graph) if item.is_idempotent else before
-            self.converged = all(edits == _edits(self.graph) for edits in seen.values())
+                seen[index] = edits_of(self.graph) if item.is_idempotent else before
+            self.converged = all(edits == edits_of(self.graph) for edits in seen.values())
 
     def _step(self, item: Pass) -> Step:
         first = len(self.journal.rewrites)
-        before, start = _edits(self.graph), time.perf_counter()
+        before, start = edits_of(self.graph), time.perf_counter()
         versions = _versions(self.graph)
         self.journal.begin_pass(self.graph.graphs(), item.name)
         with writing_to(self.journal):
@@ -87,7 +87,7 @@ class Rounds:
         if self.journal.failure is not None:
             raise self.journal.failure  # the pass went on over half a rewrite
         self._require_same_data(item, versions)
-        edited = _edits(self.graph) != before
+        edited = edits_of(self.graph) != before
         if said != edited:
             raise PassError(
                 f"{item} returned {said}, but it {'edited the graph' if edited else 'changed nothing'}",
@@ -182,6 +182,6 @@ def _versions(graph: Graph) -> dict[torch.Tensor, int]:
     return {tensor: _torch.version_of(tensor) for tensor in data}
 
 
-def _edits(graph: Graph) -> tuple[int, ...]:
+def edits_of(graph: Graph) -> tuple[int, ...]:
     """Return what differs after every edit: a sum would not, where an erased node takes its regions with it."""
     return tuple(part.edits for part in graph.graphs())

@@ -23,7 +23,7 @@ from npu_passes.errors import PassError
 from npu_passes.journal import Journal, Rewrite, writing_to
 from npu_passes.manager import PassManager
 from npu_passes.pass_text import parse_passes
-from npu_passes.running import require_graph, run_once
+from npu_passes.running import edits_of, require_graph, run_once
 
 
 def check_pass(
@@ -105,10 +105,10 @@ class _Check:
 
     def _run(self, journal: Journal) -> bool:
         """Run the pass once; return whether it changed the graph."""
-        text, edits = _text(self._graph), _edits(self._graph)
+        text, edits = _text(self._graph), edits_of(self._graph)
         with writing_to(journal):
             said = run_once(self._item, self._graph)
-        changed, edited = text != _text(self._graph), edits != _edits(self._graph)
+        changed, edited = text != _text(self._graph), edits != edits_of(self._graph)
         if changed != edited:
             problem = "by other means than the graph's methods" if changed else "to what it was before"
             raise self._error(
@@ -189,10 +189,6 @@ def _text(graph: Graph) -> str:
     """Return all that can be edited in a graph as text; `format_ir` leaves out the names of fused nodes."""
     fused = [node.provenance.fused_from for part in graph.graphs() for node in part.nodes]
     return f"{format_ir(graph, provenance=True)}{fused}"
-
-
-def _edits(graph: Graph) -> tuple[int, ...]:
-    return tuple(part.edits for part in graph.graphs())
 
 
 def _constants(graph: Graph) -> dict[str, torch.Tensor]:
