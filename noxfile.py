@@ -16,7 +16,7 @@ nox.options.sessions = ["tests", "lint", "types", "plugins"]
 nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = "virtualenv"
 
-PACKAGES = ["packages/npu-ir[cli]", "packages/npu-passes"]
+PACKAGES = ["packages/npu-ir[cli]", "packages/npu-passes", "packages/npu-runtime"]
 PLUGIN = "examples/npu-plugin-example"
 CONSTRAINTS = "constraints.txt"
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]

@@ -1,0 +1,12 @@
+"""What npu-runtime itself brings, through the same entry point as anyone's plugin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_ir.hookspecs import hookimpl
+
+
+@hookimpl
+def npu_backends() -> list[Any]:
+    return []
