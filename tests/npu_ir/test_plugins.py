@@ -96,6 +96,7 @@ def test_what_plugins_offer_is_collected_and_reported() -> None:
         )[2],
         npu_passes=lambda: [Named("fold"), Named("drop")],
         npu_backends=lambda: [Named("fast")],
+        npu_runners=lambda: {"quick": len},
     )
 
     found = loaded(Point("b", everything), Point("a", plugin()))
@@ -106,10 +107,12 @@ def test_what_plugins_offer_is_collected_and_reported() -> None:
         "conversion": ["y"],
         "passes": ["drop", "fold"],
         "backends": ["fast"],
+        "runners": ["quick"],
     }
     assert found.reports[0].offers == {}
     assert list(found.passes) == ["fold", "drop"]
     assert list(found.backends) == ["fast"]
+    assert found.runners == {"quick": len}
     assert found.registry.table("execution")["x"].origin == "b (b-dist 1.0)"
     assert not any(report.refused for report in found.reports)
 
@@ -164,11 +167,14 @@ def test_the_order_of_installation_does_not_matter() -> None:
         pytest.param(SystemExit(3), "SystemExit: 3", id="exit"),
         pytest.param(plugin(npu_register_ops=lambda registry: 1 / 0), "ZeroDivisionError: division by zero", id="hook_raises"),
         pytest.param(plugin(npu_register_ops=lambda registry: sys.exit("no device")), "SystemExit: no device", id="hook_exits"),
-        pytest.param(plugin(npu_pases=lambda: None), "PluginError: broken (broken-dist 1.0) implements an unknown hook 'npu_pases'\n  fix: known hooks: npu_register_ops, npu_passes, npu_pipelines, npu_backends, npu_add_commands", id="unknown_hook"),
+        pytest.param(plugin(npu_pases=lambda: None), "PluginError: broken (broken-dist 1.0) implements an unknown hook 'npu_pases'\n  fix: known hooks: npu_register_ops, npu_passes, npu_pipelines, npu_backends, npu_runners, npu_add_commands", id="unknown_hook"),
         pytest.param(plugin(npu_passes=lambda device: []), "PluginValidationError: ", id="hook_argument"),
         pytest.param(plugin(npu_passes=lambda: 5), "TypeError: 'int' object is not iterable", id="no_list"),
         pytest.param(with_pass(None), "PluginError: broken (broken-dist 1.0) offers passes without a name: Named(name=None)", id="no_name"),
         pytest.param(plugin(npu_backends=lambda: ["fast"]), "PluginError: broken (broken-dist 1.0) offers backends without a name: 'fast'", id="text"),
+        pytest.param(plugin(npu_runners=lambda: [len]), "PluginError: broken (broken-dist 1.0) offers runners that are no dict of functions by name: [<built-in function len>]", id="runners_without_names"),
+        pytest.param(plugin(npu_runners=lambda: {"quick": 1}), "PluginError: broken (broken-dist 1.0) offers runners that are no dict of functions by name: {'quick': 1}", id="runners_not_callable"),
+        pytest.param(plugin(npu_runners=lambda: {"interpreter": len}), "RegistryError: broken (broken-dist 1.0) offers runners called 'interpreter', and so does npu-ir", id="interpreter"),
         pytest.param(with_pass("p", "p"), "RegistryError: broken (broken-dist 1.0) offers passes called 'p', and so does broken (broken-dist 1.0)", id="own_pass_twice"),
         pytest.param(with_executor("x", "x"), "RegistryError: x already has a registered execution: by broken (broken-dist 1.0), and now by broken (broken-dist 1.0)", id="own_op_twice"),
         pytest.param(with_executor("shared"), "RegistryError: shared already has a registered execution: by a (a-dist 1.0), and now by broken (broken-dist 1.0)", id="op_of_another"),

@@ -41,5 +41,10 @@ def npu_backends() -> list[Any]:  # type: ignore[empty-body]
 
 
 @hookspec
+def npu_runners() -> dict[str, Any]:  # type: ignore[empty-body]
+    """Return what runs graphs, by unique name: functions ``make(graph, weights, constants)`` of an `npu_ir.runners.Runner`."""
+
+
+@hookspec
 def npu_add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``npu`` subcommands: ``commands.add_parser(name).set_defaults(run=function)``."""

@@ -25,6 +25,7 @@ from npu_ir.registry import OpRegistry
 
 GROUP = "npu"
 DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
+INTERPRETER = "interpreter"  # the runner that is always there
 # The distributions of this project: no other plugin takes what they offer away by being first.
 _OWN = ("npu-ir", "npu-passes", "npu-cuda", "npu-runtime")
 
@@ -62,6 +63,7 @@ class Plugins:
     passes: dict[str, Any]
     pipelines: dict[str, Any]
     backends: dict[str, Any]
+    runners: dict[str, Any]
 
 
 _lock = threading.RLock()
@@ -102,7 +104,7 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
     """Load plugins from entry points, ours first, in the order of their names; warns for each that is refused."""
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
-    plugins = Plugins(manager, OpRegistry(), [], {}, {}, {})
+    plugins = Plugins(manager, OpRegistry(), [], {}, {}, {}, {})
     for point in sorted(points, key=lambda point: (not _is_own(point), point.name, point.value)):
         report = PluginReport(point.name, _distribution(point))
         plugins.reports.append(report)
@@ -173,32 +175,56 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
     passes = _named(ask("npu_passes"), "passes", plugins.reports, origin)
     pipelines = _named(ask("npu_pipelines"), "pipelines", plugins.reports, origin)
     backends = _named(ask("npu_backends"), "backends", plugins.reports, origin)
+    runners = _runners(ask("npu_runners"), plugins.reports, origin)
     plugins.registry.merge(ops)
     plugins.passes.update(passes)
     plugins.pipelines.update(pipelines)
     plugins.backends.update(backends)
+    plugins.runners.update(runners)
     offers: dict[str, Any] = {
         "conversion": ops.table("conversion"),
         "execution": ops.table("execution"),
         "passes": passes,
         "pipelines": pipelines,
         "backends": backends,
+        "runners": runners,
     }
     report.offers = {kind: sorted(names) for kind, names in offers.items() if names}
 
 
 def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str) -> dict[str, Any]:
     """Return what a plugin offers by name; no other plugin offers one of that name."""
-    owners = {
+    items = [item for answer in answers for item in answer]
+    for item in items:
+        if not isinstance(getattr(item, "name", None), str):
+            raise PluginError(f"{origin} offers {kind} without a name: {item!r}")
+    return _unclaimed([(item.name, item) for item in items], kind, _owners(kind, reports), origin)
+
+
+def _runners(answers: list[Any], reports: list[PluginReport], origin: str) -> dict[str, Any]:
+    """Return the runners that a plugin offers; no other plugin offers one of that name."""
+    for answer in answers:
+        if not isinstance(answer, dict) or not all(map(callable, answer.values())):
+            raise PluginError(f"{origin} offers runners that are no dict of functions by name: {answer!r}")
+    items = [item for answer in answers for item in answer.items()]
+    owners = {INTERPRETER: "npu-ir", **_owners("runners", reports)}
+    return _unclaimed(items, "runners", owners, origin)
+
+
+def _owners(kind: str, reports: list[PluginReport]) -> dict[str, str]:
+    return {
         name: f"{report.name} ({report.distribution})"
         for report in reports
         for name in report.offers.get(kind, ())
     }
+
+
+def _unclaimed(
+    items: list[tuple[str, Any]], kind: str, owners: dict[str, str], origin: str
+) -> dict[str, Any]:
+    """Return the items by name, each of which must be new."""
     named: dict[str, Any] = {}
-    for item in (item for answer in answers for item in answer):
-        name = getattr(item, "name", None)
-        if not isinstance(name, str):
-            raise PluginError(f"{origin} offers {kind} without a name: {item!r}")
+    for name, item in items:
         if name in owners:
             raise RegistryError(f"{origin} offers {kind} called {name!r}, and so does {owners[name]}")
         owners[name] = origin

@@ -31,7 +31,7 @@ class Prologue:
     def __init__(
         self, graph: Graph, weights: dict[Value, Any], device: torch.device, observe: Observer | None = None
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self._device = device
         # The data of constants belongs to the graph, and to its copies.
         of_graph = {_memory(value.argument.data) for value in weights if value.argument is not None}
@@ -47,9 +47,9 @@ class Prologue:
         return self._values
 
     def _evaluated(self, values: dict[Value, Any], observe: Observer | None) -> dict[Value, Any]:
-        nodes = self._graph.prologue
+        nodes = self.graph.prologue
         with no_outside_influence(self._device):
-            run_nodes(nodes, values, self._device, SymbolValues(self._graph.symbols), observe)
+            run_nodes(nodes, values, self._device, SymbolValues(self.graph.symbols), observe)
         self._own = {_memory(values[value]) for node in nodes for value in node.outputs if value in values}
         self._own = (self._own | self._of_graph) - (self._outside | {None})
         kept = {value: item for value, item in values.items() if _is_read_by_calls(value)}

@@ -53,10 +53,19 @@ def results_of(graph: Graph, values: dict[Value, Any], symbols: SymbolValues) ->
     Raises:
         ExecutionError: A size that its nodes told is out of its range.
     """
+    require_in_range(graph, symbols)
+    return [values[leaf] if isinstance(leaf, Value) else leaf for leaf in graph.results[1]]
+
+
+def require_in_range(graph: Graph, symbols: SymbolValues) -> None:
+    """Refuse what the nodes of a graph have told of its sizes, where that is not what it was made for.
+
+    Raises:
+        ExecutionError: A size is out of its range.
+    """
     misfit = symbols.out_of_range()
     if misfit is not None:
         raise ExecutionError(str(misfit), where=f"graph {graph.name!r}")
-    return [values[leaf] if isinstance(leaf, Value) else leaf for leaf in graph.results[1]]
 
 
 def _run_region(region: Graph, device: torch.device, around: SymbolValues, *args: Any) -> Any:

@@ -1,8 +1,10 @@
 """npu-runtime: runs npu-ir graphs fast, on the CPU and on any backend."""
 
-from npu_runtime.backend import Backend, BackendOp, Captured
+from npu_runtime.backend import Backend, BackendOp, Captured, Temporary
 from npu_runtime.errors import BackendError
+from npu_runtime.executor import IRExecutor
+from npu_runtime.observing import Run
 
 __version__ = "0.1.0"
 
-__all__ = ["Backend", "BackendError", "BackendOp", "Captured", "__version__"]
+__all__ = ["Backend", "BackendError", "BackendOp", "Captured", "IRExecutor", "Run", "Temporary", "__version__"]

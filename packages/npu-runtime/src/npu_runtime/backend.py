@@ -10,30 +10,48 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Temporary:
+    """A tensor between two ops of a backend that the graph does not have: a node became several ops.
+
+    Two of them are equal only when they are the same object.
+
+    Attributes:
+        name: For people to read.
+        type: Of what is to be allocated.
+    """
+
+    name: str
+    type: TensorType
+
+
+Operand: TypeAlias = "Value | Temporary"
+
+
 @dataclass(frozen=True, slots=True)
 class BackendOp:
-    """One op of a backend: what `Backend.lower` makes of a node, or of several.
+    """One op of a backend: what `Backend.lower` makes of a node, of several, or of a part of one.
 
     Attributes:
         kind: The backend's name of the op.
-        inputs: Values of the lowered graph that it reads.
-        outputs: Values of the lowered graph that it makes.
-        nodes: What it stands for.
+        inputs: What it reads: values of the lowered graph, and temporaries that ops before it make.
+        outputs: What it makes: outputs of its nodes, and temporaries.
+        nodes: The nodes that it computes, or takes part in computing; at least one.
         kernel: The kernel that is meant; empty where the backend chooses when it is run.
         schema_id: Says how ``attrs`` is to be read; 0 stands for the defaults of the op.
         attrs: The attributes, packed.
     """
 
     kind: str
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
     nodes: tuple[OpNode, ...]
     kernel: str = ""
     schema_id: int = 0
@@ -46,14 +64,14 @@ class Captured:
 
     Attributes:
         program: What was captured.
-        inputs: Write the next inputs into these, in place.
+        inputs: Write the next tensors into these, in place. A number is what it was: the program is captured for it.
         outputs: `Backend.replay` leaves the results here.
         recording: What the backend needs to replay it.
     """
 
     program: Any
-    inputs: tuple[torch.Tensor, ...]
-    outputs: tuple[torch.Tensor, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
     recording: Any = None
 
 
@@ -73,16 +91,25 @@ class Backend(abc.ABC):
     def devices(self) -> Sequence[torch.device]:
         """Return the devices that tensors may be on, the one to choose by default first; none if it cannot run here."""
 
+    def absence(self) -> str:
+        """Return why `devices` returns none here, in a few words: no driver, no such device, not built for it."""
+        return "it finds no device"
+
     @abc.abstractmethod
     def supports(self, node: OpNode) -> str | None:
         """Return why this backend cannot run ``node``, in a few words; None if it can.
 
-        Depends on nothing but the node: its op, attributes, and the types of its inputs and outputs.
+        Depends on nothing but the node: its op, attributes, and the types of its inputs and outputs; not on where
+        it stands, nor on what it is called. Any node may be asked about, of any op and with symbolic sizes: an
+        answer is always given, and nothing is raised.
         """
 
     @abc.abstractmethod
     def lower(self, graph: Graph) -> Sequence[BackendOp]:
         """Return the ops that compute ``graph``, in the order in which they run.
+
+        Each node is in an op, each result that is no input is made by one, and nothing is made twice or read before
+        it is made. What only the nodes of one op pass on to each other need not be made. The graph stays as it is.
 
         Args:
             graph: Supported nodes only, without weights: everything from outside is an input.
@@ -94,27 +121,71 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> Any:
-        """Return what `run` needs to compute ``graph``: kernels chosen, attributes bound, memory planned."""
+        """Return what `run` needs to compute ``graph``: kernels chosen, attributes bound, memory planned.
+
+        Programs have nothing in common: many may be run in turns, those of the same graph, too. Graph and ops stay
+        as they are.
+
+        Args:
+            graph: As for `lower`.
+            ops: What `lower` made of it.
+            device: One of `devices`; all tensors will be there.
+        """
 
     @abc.abstractmethod
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return the outputs of a prepared graph, each of the type that it states.
+        """Return the outputs of a prepared graph, each of the type that it states, strides included.
 
-        The inputs are of the types that the graph states and stay as they are. The outputs are the caller's: no
-        later call writes into them. May be called from many threads at once.
+        May be called from many threads at once; the same inputs give the same bits. On a device with streams, work is
+        put on the current stream of the caller, and need not be done when this returns.
+
+        Args:
+            program: What `prepare` returned.
+            inputs: In the order of ``graph.inputs``, of the types that they state, strides included; they stay as
+                they are. They may start anywhere in their storage, so their addresses are multiples of the item
+                size and no more. One tensor may be passed for several, and some may be parameters; the caller has
+                switched off the recording of gradients.
+
+        Returns:
+            In the order of ``graph.outputs``. They are the caller's: no later call writes into them. They share
+            memory with inputs, or with each other, at most where the ops between are views in PyTorch.
+
+        Raises:
+            BackendError: The inputs are not as many as those of the graph, or the device fails. The program can be
+                run again.
         """
 
-    def capture(self, program: Any, inputs: Sequence[torch.Tensor]) -> Captured:
+    def capture(self, program: Any, inputs: Sequence[Any]) -> Captured:
         """Tie a program to fixed memory, such that `replay` needs no arguments.
+
+        The memory belongs to what is returned: not to the caller, to the program, or to another capture.
 
         Args:
             program: What `prepare` returned.
             inputs: Example inputs; they are copied.
         """
-        fixed = tuple(item.clone() for item in inputs)
-        return Captured(program, fixed, tuple(item.clone() for item in self.run(program, fixed)))
+        fixed = tuple(map(_copied, inputs))
+        return Captured(program, fixed, tuple(map(_copied, self.run(program, fixed))))
 
     def replay(self, captured: Captured) -> None:
-        """Compute ``captured.outputs`` from what ``captured.inputs`` hold now."""
+        """Compute ``captured.outputs`` from what ``captured.inputs`` hold now; no tensor moves.
+
+        Not from two threads at once: they would share the memory.
+        """
         for fixed, item in zip(captured.outputs, self.run(captured.program, captured.inputs), strict=True):
-            fixed.copy_(item)
+            if isinstance(fixed, torch.Tensor):
+                _memory(fixed).copy_(_memory(item))
+
+
+def _copied(item: Any) -> Any:
+    """Return a copy of a tensor in memory of its own, with the same strides; anything else as it is."""
+    if not isinstance(item, torch.Tensor):
+        return item
+    return _memory(item).clone().as_strided(item.shape, item.stride(), 0)
+
+
+def _memory(item: torch.Tensor) -> torch.Tensor:
+    """Return all that a tensor spans as a row, gaps included: ``copy_`` refuses tensors whose elements overlap."""
+    plain = item.detach().resolve_conj().resolve_neg()
+    reach = sum((size - 1) * step for size, step in zip(plain.shape, plain.stride(), strict=True))
+    return plain.as_strided((reach + 1 if plain.numel() else 0,), (1,))

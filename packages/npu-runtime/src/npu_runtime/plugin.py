@@ -9,4 +9,6 @@ from npu_ir.hookspecs import hookimpl
 
 @hookimpl
 def npu_backends() -> list[Any]:
-    return []
+    from npu_runtime.backends.aten import AtenBackend
+
+    return [AtenBackend()]

@@ -46,6 +46,15 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_runner(parser: argparse.ArgumentParser) -> None:
+    """Add ``--on``, the name of a runner (`npu_ir.runners`)."""
+    parser.add_argument(
+        "--on",
+        metavar="RUNNER",
+        help="what runs the graph: executor, interpreter or a plugin's (default: the executor, with npu-runtime)",
+    )
+
+
 def add_random_data(parser: argparse.ArgumentParser) -> None:
     """Add what `npu_ir.cli.tensors` makes the inputs from that are not given."""
     parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")

@@ -13,6 +13,8 @@ from npu_ir.graph import Graph
 from npu_ir.interpreter import Interpreter
 from npu_ir.node import InputKind, OpNode, Value, outside_names
 from npu_ir.ops.execution import place_of
+from npu_ir.plugins import INTERPRETER
+from npu_ir.runners import find_runner
 from npu_ir.structure import flatten_like
 from npu_ir.verify.comparison import Comparison, compare
 from npu_ir.verify.reference import copied, model_tensors, node_values, run_eagerly
@@ -46,11 +48,13 @@ class VerificationReport:
         outputs: One comparison per leaf of the result.
         mutations: One per buffer, parameter or input that the model or the graph changes.
         first_divergence: On a mismatch, the node it starts at; None if no single node can be blamed.
+        on: What ran the graph; the search for the node is the interpreter's.
     """
 
     outputs: tuple[Comparison, ...]
     mutations: tuple[Comparison, ...]
     first_divergence: Divergence | None = None
+    on: str = INTERPRETER
 
     @property
     def ok(self) -> bool:
@@ -66,10 +70,13 @@ class VerificationReport:
         if self.ok:
             return f"graph and model agree: {compared}, max difference {self.max_abs:.3g}"
         wrong = [str(item) for item in (*self.outputs, *self.mutations) if not item.ok]
-        blame = str(
-            self.first_divergence or "every node that could be compared agrees with the exported program"
-        )
+        blame = str(self.first_divergence or _no_blame(self.on))
         return "\n".join([f"graph and model differ: {len(wrong)} of {compared}", *wrong, blame])
+
+
+def _no_blame(on: str) -> str:
+    agreed = "every node that could be compared agrees with the exported program"
+    return agreed if on == INTERPRETER else f"{agreed} when the interpreter runs it, not the {on}"
 
 
 def _count(items: Sequence[Comparison], what: str) -> str:
@@ -85,6 +92,7 @@ def verify_ir(
     weights: Mapping[str, torch.Tensor] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    on: str = INTERPRETER,
 ) -> VerificationReport:
     """Compare what ``graph`` and ``model`` compute, results and in-place changes alike.
 
@@ -98,22 +106,24 @@ def verify_ir(
         weights: Parameters and buffers for both; the model's own if not given.
         rtol: Relative tolerance; by default that of each dtype (`npu_ir.verify.compare`).
         atol: Absolute tolerance, likewise.
+        on: What runs the graph: the interpreter, or the name of a runner that a plugin offers.
 
     Raises:
+        UsageError: There is no such runner.
         VerificationError: The model itself fails on these arguments.
         ExecutionError: The graph does.
         WeightError: The weights do not fit the graph.
     """
     kwargs = dict(kwargs or {})
-    run = _Run(graph, model, _with_tied(graph, weights or {}), tuple(args), kwargs)
+    run = _Run(graph, model, _with_tied(graph, weights or {}), tuple(args), kwargs, on)
     random_state = torch.get_rng_state()
     try:
         outputs, mutations = run.compare(rtol, atol)
-        report = VerificationReport(tuple(outputs), tuple(mutations))
+        report = VerificationReport(tuple(outputs), tuple(mutations), on=on)
         if report.ok:
             return report
         torch.set_rng_state(random_state)
-        return VerificationReport(report.outputs, report.mutations, run.first_divergence(rtol, atol))
+        return VerificationReport(report.outputs, report.mutations, run.first_divergence(rtol, atol), on)
     finally:
         torch.set_rng_state(random_state)
 
@@ -138,6 +148,7 @@ class _Run:
         weights: What takes the place of parameters and buffers of the model, by all names.
         args: Arguments for both.
         kwargs: Keyword arguments for both.
+        on: What runs the graph.
     """
 
     def __init__(
@@ -147,6 +158,7 @@ class _Run:
         weights: dict[str, torch.Tensor],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        on: str,
     ) -> None:
         self._graph = graph
         self._model = model
@@ -164,7 +176,7 @@ class _Run:
             key: tensor.detach() for key, tensor in self._tensors.items() if key in known or key in weights
         }
         self._weights = needed
-        self._interpreter = Interpreter(graph, needed)
+        self._runner = find_runner(on)(graph, needed, None)
 
     def compare(self, rtol: float | None, atol: float | None) -> tuple[list[Comparison], list[Comparison]]:
         random_state = torch.get_rng_state()
@@ -176,7 +188,7 @@ class _Run:
                 f"the model fails on these arguments: {type(error).__name__}: {error}"
             ) from error
         torch.set_rng_state(random_state)
-        actual, changes = self._interpreter.run_flat(*copied((self._args, self._kwargs)))
+        actual, changes = self._runner.run_flat(*copied((self._args, self._kwargs)))
         outputs = list(self._compare_results(actual, expected, rtol, atol))
         return outputs, list(self._compare_changes(changes, state, args, kwargs, rtol, atol))
 

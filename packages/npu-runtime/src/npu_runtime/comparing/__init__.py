@@ -1,0 +1,21 @@
+"""Running two sides of the same model side by side, and finding the value in which they begin to differ."""
+
+from npu_runtime.comparing.comparison import Comparison
+from npu_runtime.comparing.making import after_pass
+from npu_runtime.comparing.metrics import Difference
+from npu_runtime.comparing.reproduction import replay
+from npu_runtime.comparing.row import NOISE_MULTIPLE, Row
+from npu_runtime.comparing.running import compare
+from npu_runtime.comparing.sides import Float64, float64
+
+__all__ = [
+    "NOISE_MULTIPLE",
+    "Comparison",
+    "Difference",
+    "Float64",
+    "Row",
+    "after_pass",
+    "compare",
+    "float64",
+    "replay",
+]

@@ -1,3 +1,21 @@
 """The CPU rewrites, through an entry point of their own: block ``npu-runtime-cpu`` to go without them."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from npu_ir.hookspecs import hookimpl
+
+
+@hookimpl
+def npu_passes() -> list[Any]:
+    from npu_runtime.cpu.passes import PASSES
+
+    return list(PASSES)
+
+
+@hookimpl
+def npu_pipelines() -> list[Any]:
+    from npu_runtime.cpu.passes import PIPELINE
+
+    return [PIPELINE]

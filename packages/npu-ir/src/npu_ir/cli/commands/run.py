@@ -11,14 +11,14 @@ import torch
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_runner, add_sizes
 from npu_ir.cli.result_files import require_supported, save_results
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.values_text import value_line
 from npu_ir.cli.weight_choice import choose_weights
 from npu_ir.graph import Graph
-from npu_ir.interpreter import Interpreter
 from npu_ir.random_data import random_tensor
+from npu_ir.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
@@ -53,6 +53,7 @@ def add_to(commands: Any) -> None:
     add_inputs(parser, "an argument of the graph")
     add_sizes(parser)
     add_random_data(parser)
+    add_runner(parser)
     add_file(parser, "--output", help="save the results by path: .safetensors or .pt")
     parser.set_defaults(run=run)
 
@@ -61,6 +62,8 @@ def run(options: argparse.Namespace) -> None:
     """Run the graph, print and save the results."""
     if options.output is not None:
         require_supported(options.output)
+    runner_name = default_runner() if options.on is None else options.on
+    make_runner = find_runner(runner_name)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     graph = load_ir(options.file)
     weights, origin = choose_weights(graph, options)
@@ -68,15 +71,15 @@ def run(options: argparse.Namespace) -> None:
     call = graph_arguments(
         graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
     )
-    interpreter = Interpreter(graph, weights)
+    runner = make_runner(graph, weights, None)
     torch.manual_seed(options.seed)
     start = time.perf_counter()
-    leaves, mutations = interpreter.run_flat(call.args, call.kwargs)
+    leaves, mutations = runner.run_flat(call.args, call.kwargs)
     seconds = time.perf_counter() - start
 
     results = _named(graph, leaves, mutations)
     print_table(("result", "value"), [(path, value_line(value)) for path, value in results.items()])
-    lines = {"weights": origin, "time": f"{seconds:.3f} s for {len(graph):,} nodes"}
+    lines = {"run by": runner_name, "weights": origin, "time": f"{seconds:.3f} s for {len(graph):,} nodes"}
     if call.sizes:
         lines["sizes"] = sizes_text(call.sizes, sizes)
     if call.invented:

@@ -10,9 +10,10 @@ import torch
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import add_factory, add_file, add_inputs, add_random_data, add_sizes
+from npu_ir.cli.options import add_factory, add_file, add_inputs, add_random_data, add_runner, add_sizes
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.random_data import random_tensor
+from npu_ir.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
 from npu_ir.verify import verify_ir
 from npu_ir.weights import load_weights
@@ -43,6 +44,7 @@ def add_to(commands: Any) -> None:
     add_inputs(parser, "an argument of both")
     add_sizes(parser)
     add_random_data(parser)
+    add_runner(parser)
     parser.add_argument("--rtol", type=float, help="relative tolerance (default: by dtype, float32 1.3e-6)")
     parser.add_argument("--atol", type=float, help="absolute tolerance (default: by dtype, float32 1e-5)")
     parser.set_defaults(run=run)
@@ -50,6 +52,8 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print the report, and return whether they differ."""
+    runner = default_runner() if options.on is None else options.on
+    find_runner(runner)  # refused before anything is loaded
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     graph = load_ir(options.file)
     generator = torch.Generator().manual_seed(options.seed)
@@ -60,9 +64,10 @@ def run(options: argparse.Namespace) -> int:
     model = factory.make_model(options.factory, train=options.train)
     weights = None if options.weights is None else load_weights(options.weights, graph)
     report = verify_ir(
-        graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol
+        graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol, on=runner
     )
     print(report)
+    print(f"graph run by: {runner}")
     if call.sizes:
         print(f"sizes: {sizes_text(call.sizes, sizes)}")
     if call.invented:

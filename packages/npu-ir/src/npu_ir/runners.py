@@ -1,0 +1,60 @@
+"""What can run a graph: the interpreter, and the runners that plugins offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from npu_ir import plugins
+from npu_ir.errors import UsageError
+from npu_ir.graph import Graph
+from npu_ir.interpreter import Interpreter
+from npu_ir.plugins import INTERPRETER
+from npu_ir.running import Observer
+
+EXECUTOR = "executor"  # that of npu-runtime
+
+
+class Runner(Protocol):
+    """A graph with its weights bound, ready to be run: what `npu_ir.Interpreter` is, and what plugins offer."""
+
+    def run_flat(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        observe: Observer | None = None,
+    ) -> tuple[list[Any], dict[str, torch.Tensor]]:
+        """Return the results as a flat list, and the new content of what the model updates, by name."""
+
+
+MakeRunner = Callable[
+    [Graph, "Mapping[str, torch.Tensor] | None", "Mapping[str, torch.Tensor] | None"], Runner
+]
+
+
+def all_runners() -> dict[str, MakeRunner]:
+    """Return what makes a runner of a graph, its weights and its constants, by name."""
+    return {INTERPRETER: Interpreter, **plugins.loaded().runners}
+
+
+def default_runner() -> str:
+    """Return the name of the quickest runner there is: the executor, where npu-runtime is installed."""
+    return EXECUTOR if EXECUTOR in all_runners() else INTERPRETER
+
+
+def find_runner(name: str) -> MakeRunner:
+    """Return what makes the runner of this name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    runners = all_runners()
+    if name not in runners:
+        raise UsageError(
+            f"there is no runner {name!r}",
+            fix=f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; plugins bring others",
+        )
+    return runners[name]

@@ -1,0 +1,176 @@
+"""The private torch APIs that running graphs needs, each behind one name; nothing else touches them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+
+__all__ = [
+    "HigherOrderOperator",
+    "OpOverload",
+    "below_autograd",
+    "is_undisturbed",
+    "quick_callables",
+    "quick_callables_in_place",
+]
+
+
+def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield what PyTorch's own Python functions call for an ATen op, the quickest first, by name.
+
+    They take the operator's arguments, mostly, with 1 to 2 us less overhead than its ``OpOverload`` (torch 2.13).
+    They choose an overload by the arguments, so another one may be called.
+    """
+    if op.namespace != "aten":
+        return
+    name = op._schema.name.partition("::")[2]
+    for prefix, module in _modules():
+        function = getattr(module, name, None)
+        if function is not None and not name.startswith("__"):
+            yield f"{prefix}.{name}", function
+
+
+def quick_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield callables of the op that writes its result into the first argument, the quickest first, by name."""
+    name = op._schema.name.partition("::")[2] + "_"
+    if op.namespace != "aten" or not hasattr(torch.ops.aten, name):
+        return
+    for prefix, module in _modules():
+        function = getattr(module, name, None)
+        if function is not None:
+            yield f"{prefix}.{name}", function
+
+
+def _modules() -> tuple[tuple[str, Any], ...]:
+    names = ("_nn", "_VariableFunctions", "_linalg", "_special", "_fft", "TensorBase")
+    return tuple((f"torch._C.{name}", getattr(torch._C, name)) for name in names)
+
+
+def below_autograd() -> Any:
+    """Return a context without autograd's dispatch: as quick as inference mode, but the results are ordinary tensors."""
+    return torch._C._AutoDispatchBelowAutograd()
+
+
+def is_undisturbed() -> bool:
+    """Return whether nothing that the thread has set changes what an op means: no mode, no autocast."""
+    return not (
+        torch._C._len_torch_function_stack()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._is_any_autocast_enabled()
+        or torch.get_default_dtype() is not torch.float32
+    )
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Return whether ``op`` consists of other ops: it may return what it was given without its schema saying so."""
+    return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+
+
+def tree_spec(tree: Any) -> Any:
+    """Return how the leaves of a pytree nest, as programs of PyTorch's state it."""
+    from torch.utils import _pytree
+
+    return _pytree.tree_structure(tree)
+
+
+class ProgramWorld:
+    """Where the FakeTensors of a program live, and the symbols for sizes that it leaves open.
+
+    Attributes:
+        mode: Of the FakeTensors.
+        ranges: The values that each symbol may have, as programs of PyTorch's state them.
+    """
+
+    def __init__(self) -> None:
+        from torch._subclasses import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self._env = ShapeEnv()
+        self.mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+        self.ranges: dict[Any, Any] = {}
+
+    def open_size(
+        self, name: str, low: int | None, high: int | None, example: int, place: tuple[int, int | None] | None
+    ) -> Any:
+        """Return a new SymInt.
+
+        Args:
+            name: Of the symbol.
+            low: Its least value.
+            high: Its greatest value.
+            example: One of its values, by which PyTorch takes a branch where it must.
+            place: The argument, by number among the flat ones, and the dimension that tell its value; no dimension
+                where the argument is a number. None where no single size tells it.
+        """
+        from torch._dynamo.source import (
+            ConstantSource,
+            GetItemSource,
+            LocalSource,
+            TensorProperty,
+            TensorPropertySource,
+        )
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
+
+        source: Any = ConstantSource(name)
+        if place is not None:
+            source = GetItemSource(LocalSource("flat_args"), place[0])
+            source = source if place[1] is None else TensorPropertySource(source, TensorProperty.SIZE, place[1])
+        range = _value_range(low, high)
+        symbol = self._env.create_symbol(
+            example,
+            source,
+            DimDynamic.DYNAMIC,
+            StrictMinMaxConstraint(warn_only=False, vr=range),
+            positive=True if low is not None and low > 0 else None,
+            do_not_specialize_zero_one=True,
+        )
+        self._env.source_name_to_debug_name[source.name if isinstance(source.name, str) else source.name()] = name
+        self.ranges[symbol] = range
+        return self._env.create_symintnode(symbol, hint=example, source=source)
+
+    def learn_range(self, size: Any, low: int | None, high: int | None) -> None:
+        """State the range of a size that depends on data."""
+        expression = size.node.expr
+        if expression.is_Symbol and expression not in self.ranges:
+            self.ranges[expression] = self._env.var_to_range[expression] = _value_range(low, high)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Make FakeTensors of open sizes: nothing is assumed of them."""
+        from torch.fx.experimental import _config
+
+        with self.mode, _config.patch(backed_size_oblivious=True), self._env.suppress_guards():  # type: ignore[attr-defined]
+            yield
+
+    def new_sizes(self, results: Any) -> dict[Any, Any] | None:
+        """Return where in the results of an op the sizes are found that depend on its data."""
+        from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+
+        return compute_unbacked_bindings(self._env, results)
+
+
+def _value_range(low: int | None, high: int | None) -> Any:
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    return ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
+
+
+def packed_layout() -> torch.layout:
+    """Return the layout of tensors that oneDNN lays out as it likes."""
+    layout: torch.layout = torch._mkldnn  # type: ignore[attr-defined]
+    return layout
+
+
+def functional_call() -> Any:
+    """Return the higher-order operator that calls an op which writes on copies: ``operator(op, **arguments)``.
+
+    It returns the results of the op (None where it has none), then what it wrote.
+    """
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized
+
+    return auto_functionalized

@@ -1,0 +1,46 @@
+"""Backends by name, from plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from npu_ir import plugins
+from npu_runtime.backend import Backend
+from npu_runtime.errors import BackendError
+
+
+def all_backends() -> Mapping[str, Backend]:
+    """Return every backend of every plugin by name."""
+    return dict(plugins.loaded().backends)
+
+
+def find_backend(name: str) -> Backend:
+    """Return a backend.
+
+    Raises:
+        BackendError: There is none of this name.
+    """
+    backends = all_backends()
+    if name not in backends:
+        raise BackendError(
+            f"there is no backend {name!r}",
+            fix=f"there are {', '.join(sorted(backends))}; `npu plugins` shows what is installed",
+        )
+    return backends[name]
+
+
+def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
+    """Return the backends that are meant, in order of preference; ``aten`` is always the last one.
+
+    Raises:
+        BackendError: There is no such backend, it cannot run here, or it is none.
+    """
+    named = [given] if isinstance(given, (str, Backend)) else list(given)
+    backends = [find_backend(item) if isinstance(item, str) else item for item in named]
+    for item in backends:
+        if not isinstance(item, Backend):
+            raise BackendError(f"{item!r} is no backend", fix="give a name or an instance of npu_runtime.Backend")
+        if not item.devices():
+            raise BackendError(f"the backend {item.name!r} cannot run here: it has no device")
+    aten = find_backend("aten")
+    return [*(item for item in backends if item.name != aten.name), aten]

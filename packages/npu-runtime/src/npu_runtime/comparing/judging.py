@@ -1,0 +1,115 @@
+"""What counts as a divergence: types and patterns of NaN at once, numbers beyond tolerance and rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from npu_ir import TensorType
+from npu_ir.ops.execution import described
+from npu_ir.verify import compare as compare_values
+from npu_runtime.comparing.float64_run import Missing
+from npu_runtime.comparing.metrics import UNKNOWN, max_error, measure
+from npu_runtime.comparing.row import NOISE_MULTIPLE, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a side gave.
+
+    Attributes:
+        item: A tensor or number.
+        type: Its type when it was computed: a copy may have other strides.
+        exact: Whether the side computes in float64 whatever the graph says.
+    """
+
+    item: Any
+    type: TensorType | None
+    exact: bool = False
+
+    @classmethod
+    def of(cls, item: Any, *, exact: bool = False, copy: bool = False) -> Seen:
+        if not isinstance(item, torch.Tensor):
+            return cls(item, None, exact)
+        return cls(item.detach().clone() if copy else item.detach(), TensorType.of(item), exact)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Compares what two sides gave.
+
+    Attributes:
+        rtol: Relative tolerance; None for that of each dtype.
+        atol: Absolute tolerance; None for that of each dtype.
+    """
+
+    rtol: float | None
+    atol: float | None
+
+    def judged(self, row: Row, a: Seen, b: Seen, reference: Any, *, same_strides: bool) -> Row:
+        """Return ``row`` with what was found.
+
+        Args:
+            row: Says what is compared.
+            a: What side a gave.
+            b: What side b gave.
+            reference: The value in float64, or `Missing`.
+            same_strides: Both graphs state the same strides, so both sides should have them.
+        """
+        a, b = _in_one_dtype(a, b)
+        problem = _type_problem(a, b, same_strides=same_strides)
+        if problem is not None:
+            return replace(row, difference=UNKNOWN, problem=problem)
+        difference = measure(b.item, a.item)
+        is_known = not isinstance(reference, Missing)
+        error_a, error_b = (max_error(side.item, reference) if is_known else None for side in (a, b))
+        row = replace(row, difference=difference, error_a=error_a, error_b=error_b)
+        if difference.unlike:
+            unlike = f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"
+            return replace(row, problem=unlike)
+        found = compare_values(row.name, b.item, a.item, self.rtol, self.atol)
+        if found.ok:
+            return row
+        return replace(row, problem=found.problem, is_noise=self._is_noise(row, a, b))
+
+    def _is_noise(self, row: Row, a: Seen, b: Seen) -> bool:
+        """Whether no element differs by more than the tolerance and what rounding explains, taken together."""
+        floor = row.noise_floor
+        if not floor or not _is_float(a.item):
+            return False
+        return compare_values(row.name, b.item, a.item, self.rtol, NOISE_MULTIPLE * floor).ok
+
+
+def _in_one_dtype(a: Seen, b: Seen) -> tuple[Seen, Seen]:
+    """Round what was computed in float64 to the dtype of the other side, unless both are exact."""
+    if a.exact == b.exact or a.type is None or b.type is None:
+        return a, b
+    exact, other = (a, b) if a.exact else (b, a)
+    if _is_float(exact.item) and _is_float(other.item) and other.item.dtype != exact.item.dtype:
+        assert exact.type is not None, "tensors have types"
+        dtype = other.item.dtype
+        exact = replace(exact, item=exact.item.to(dtype), type=replace(exact.type, dtype=dtype))
+    return (exact, other) if a.exact else (other, exact)
+
+
+def _is_float(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and (item.is_floating_point() or item.is_complex())
+
+
+def _type_problem(a: Seen, b: Seen, *, same_strides: bool) -> str | None:
+    if a.type is None or b.type is None:
+        is_alike = type(a.item) is type(b.item) or (a.exact != b.exact and a.type is b.type is None)
+        return None if is_alike else f"b gave {described(b.item)}, a {described(a.item)}"
+    if not a.type.same_shape_and_dtype(b.type):
+        return f"b gave {b.type}, a {a.type}"
+    is_comparable = same_strides and not (a.exact or b.exact) and a.type.layout is torch.strided
+    if is_comparable and _steps(a.type) != _steps(b.type):
+        return f"b gave strides {list(b.type.steps)}, a {list(a.type.steps)}"
+    return None
+
+
+def _steps(type: TensorType) -> list[int]:
+    """Return the strides that matter: of a size of 1, or of nothing, any will do."""
+    return [step for size, step in zip(type.sizes, type.steps, strict=True) if size > 1] if type.numel else []

@@ -1,0 +1,140 @@
+"""How far two values are apart: absolute, relative, in units in the last place, and as a ratio of signal to noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# How the bits of a float are read as an integer; a sign bit and a magnitude that grows with the number.
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far one value is from what it is compared with, over the elements that are finite in both.
+
+    Attributes:
+        max_abs: Largest absolute difference; nan where it cannot be told.
+        max_rel: Largest difference relative to what it is compared with, where that is not 0.
+        ulp: How many floats of this dtype lie between the two numbers that are furthest apart; None of what is no float.
+        snr_db: Signal-to-noise ratio, ``10 log10(sum |expected|^2 / sum |difference|^2)``; inf where all is equal.
+        unlike: Elements that are NaN or infinite in one of them only, or infinities of other signs.
+        count: Elements.
+    """
+
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    ulp: int | None = None
+    snr_db: float = math.inf
+    unlike: int = 0
+    count: int = 1
+
+
+UNKNOWN = Difference(math.nan, math.nan, None, math.nan)
+
+
+def measure(actual: Any, expected: Any) -> Difference:
+    """Return how far ``actual`` is from ``expected``, which has the same shape or is a number, too."""
+    got, want = wide(actual), wide(expected)
+    if got is None or want is None or got.shape != want.shape:
+        return UNKNOWN
+    if not got.numel():
+        return Difference(ulp=_ulp(actual, expected), count=0)
+    same = (got == want) | (got.isnan() & want.isnan())
+    comparable = got.isfinite() & want.isfinite()
+    difference = torch.where(same | ~comparable, 0.0, (got - want).abs())
+    magnitude = torch.where(comparable, want.abs(), 0.0)
+    relative = torch.where(magnitude == 0, 0.0, difference / magnitude)
+    return Difference(
+        float(difference.max()),
+        float(relative.max()),
+        _ulp(actual, expected),
+        _decibels(magnitude, difference),
+        int((~same & ~comparable).sum()),
+        got.numel(),
+    )
+
+
+def max_error(actual: Any, exact: Any) -> float | None:
+    """Return the largest distance of ``actual`` from ``exact`` where both are finite; None where it cannot be told."""
+    got, want = wide(actual), wide(exact)
+    if got is None or want is None or got.shape != want.shape:
+        return None
+    difference = (got - want).abs()
+    return float(difference[difference.isfinite()].max()) if bool(difference.isfinite().any()) else 0.0
+
+
+def wide(value: Any) -> torch.Tensor | None:
+    """Return a tensor or number in float64 or complex128, dense, on the CPU; None where there is no such thing."""
+    if isinstance(value, (bool, int, float)):
+        return torch.tensor(value, dtype=torch.float64)
+    if not isinstance(value, torch.Tensor):
+        return None
+    plain = value.detach()
+    plain = plain.dequantize() if plain.is_quantized else plain
+    plain = (plain if plain.layout is torch.strided else plain.to_dense()).cpu()
+    if not is_number(plain.dtype):
+        return None
+    return plain.to(torch.complex128 if plain.is_complex() else torch.float64)
+
+
+def is_number(dtype: torch.dtype) -> bool:
+    """Return whether the elements of a tensor are numbers, or truth values, that PyTorch can convert."""
+    if dtype.is_floating_point:
+        return dtype != torch.float4_e2m1fn_x2
+    return dtype.is_complex or dtype in _INTEGERS
+
+
+_INTEGERS = frozenset(
+    {torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+    | {torch.int8, torch.int16, torch.int32, torch.int64}
+)
+
+
+def _decibels(magnitude: torch.Tensor, difference: torch.Tensor) -> float:
+    # Scaled first: the squares of large numbers are infinite.
+    scale = max(float(magnitude.max()), float(difference.max()))
+    if scale == 0 or float(difference.max()) == 0:
+        return math.inf
+    signal, noise = (float((item / scale).square().sum()) for item in (magnitude, difference))
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _ulp(actual: Any, expected: Any) -> int | None:
+    """Return the largest distance of two floats, counted in floats of their dtype."""
+    if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
+        return None
+    if actual.dtype != expected.dtype or not is_number(actual.dtype):
+        return None
+    if not (actual.is_floating_point() or actual.is_complex()):
+        return None
+    if not actual.numel():
+        return 0
+    (low, got), (high, want) = _magnitudes(actual), _magnitudes(expected)
+    apart = torch.where(low == high, (got - want).abs(), got + want)
+    apart = torch.where(apart < 0, torch.iinfo(torch.int64).max, apart)  # more than an integer holds
+    return int(torch.where(_finite(actual) & _finite(expected), apart, 0).max())
+
+
+def _magnitudes(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the signs of floats, and their bits without the sign as integers."""
+    plain = _parts(tensor)
+    bits = plain.view(_BITS[plain.itemsize])
+    mask = torch.iinfo(bits.dtype).max
+    return bits < 0, (bits & mask).to(torch.int64)
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    return _parts(tensor).to(torch.float64).isfinite()
+
+
+def _parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Return floats; of complex numbers, real and imaginary parts apart."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    plain = (plain if plain.layout is torch.strided else plain.to_dense()).cpu().contiguous()
+    return torch.view_as_real(plain) if plain.is_complex() else plain

@@ -1,0 +1,166 @@
+"""A folder that shows one node that differs: the node as a graph, its inputs, and what both sides gave."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from npu_ir import Graph, InputKind, NpuError, OpNode, Value, VerificationError, load_ir, load_weights, save_ir
+from npu_ir.cli.result_files import save_results
+from npu_ir.verify.reference import copied
+from npu_runtime.comparing.float64_run import Float64Run, Missing
+from npu_runtime.comparing.metrics import measure
+from npu_runtime.comparing.row import Row
+from npu_runtime.comparing.sides import GraphSide, Side, device_of
+
+if TYPE_CHECKING:
+    from npu_runtime.comparing.comparison import Comparison
+
+_SCRIPT = '''\
+"""Runs one node on the inputs that it had, and compares with what both sides gave.
+
+{title}
+"""
+
+from pathlib import Path
+
+from npu_runtime.comparing import replay
+
+# Import here what registers ops of your own.
+
+print(replay(Path(__file__).parent))
+'''
+_GRAPH, _TENSORS, _FACTS = "node.json", "tensors.safetensors", "facts.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A divergence in a value of a node.
+
+    Attributes:
+        row: What was found.
+        value: The value in the graph of side b.
+        a: What side a gave.
+        b: What side b gave.
+    """
+
+    row: Row
+    value: Value
+    a: Any
+    b: Any
+
+
+def write_reproduction(
+    folder: Path, comparison: Comparison, finding: Finding, side: Side, call: tuple[Any, Any]
+) -> None:
+    """Write ``repro.py``, the node of side b as a graph, and the tensors into a folder, over what is there.
+
+    Side b is run once more for the inputs of the node. What its observer does not show, the interpreter computes.
+
+    Raises:
+        VerificationError: They cannot be written.
+    """
+    node = finding.value.producer
+    assert node is not None, "only values of nodes are found"
+    inputs = _inputs(node, side, call)
+    graph = _graph_of(node)
+    items = {f"in.{name}": item for name, item in inputs.items()}
+    items |= {"a": finding.a, "b": finding.b}
+    tensors = {name: item for name, item in items.items() if isinstance(item, torch.Tensor)}
+    facts = {
+        "a": comparison.a,
+        "b": comparison.b,
+        "problem": finding.row.problem,
+        "output": finding.value.index,
+        "numbers": {name: item for name, item in items.items() if name not in tensors},
+    }
+    title = f"{finding.row.title} is {finding.value!r} in side b, at {finding.row.place}: {finding.row.problem}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_ir(graph, folder / _GRAPH)
+        save_results(tensors, folder / _TENSORS)
+        (folder / _FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        script = _SCRIPT.format(title=title.replace("\\", "\\\\").replace('"""', "'''"))
+        (folder / "repro.py").write_text(script, encoding="utf-8")
+    except (OSError, NpuError) as error:
+        problem = error.message if isinstance(error, NpuError) else error.strerror or error
+        raise VerificationError(
+            f"the reproduction cannot be written: {problem}; it is of {title}",
+            where=str(folder),
+            fix="check that the folder may be written to" if isinstance(error, OSError) else error.fix,
+        ) from error
+
+
+def _graph_of(node: OpNode) -> Graph:
+    """Return a node as a graph of its own that returns all its outputs."""
+    assert node.graph is not None, "the node is in the graph of a side"
+    part = node.graph.subgraph([node], node.name)
+    part.set_outputs(part.nodes[0].outputs)
+    return part
+
+
+def _inputs(node: OpNode, side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
+    """Return what a node reads, by name."""
+    bound = side.bound(*call)
+    found = {value.name: bound[value] for value in node.inputs if value in bound}
+    wanted = {value.name for value in node.inputs} - found.keys()
+
+    def observe(seen: OpNode, outputs: list[Any]) -> None:
+        for value, item in zip(seen.outputs, outputs, strict=True):
+            if value.name in wanted and item is not None:
+                found[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
+
+    if wanted and not side.is_exact:
+        side.run(*copied(call), observe)
+    if wanted - found.keys():
+        weights = {value.argument.target: item for value, item in side.weights().items() if value.argument}
+        GraphSide(side.graph, weights).run(*copied(call), observe)
+    return found
+
+
+def replay(folder: str | os.PathLike[str]) -> str:
+    """Run the node of a reproduction with the interpreter, and return as text how it compares with both sides.
+
+    Raises:
+        NpuError: A file is missing or damaged, or the node fails.
+    """
+    folder = Path(folder)
+    graph = load_ir(folder / _GRAPH)
+    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+    items = {**load_weights(folder / _TENSORS), **facts["numbers"]}
+    args, weights = [], {}
+    for value in graph.arguments:
+        assert value.argument is not None, "arguments come from outside"
+        if value.argument.kind is InputKind.INPUT:
+            args.append(items[f"in.{value.name}"])
+        else:
+            weights[value.argument.target] = items[f"in.{value.name}"]
+    side = GraphSide(graph, weights)
+    now = side.run(args, {}, None).results[facts["output"]]
+    exact = _exact(side, args, facts["output"])
+    lines = [str(graph), f"a: {facts['a']}", f"b: {facts['b']}", f"in the whole run: {facts['problem']}"]
+    given = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
+    for name, item in given.items():
+        lines.append(f"{name}: {_apart(item, exact)}")
+    return "\n".join(lines)
+
+
+def _exact(side: Side, args: list[Any], output: int) -> Any:
+    bound = side.bound(args, {})
+    value = side.graph.nodes[0].outputs[output]
+    return Float64Run(side.graph, bound, [value.name], device_of(bound)).take(value)
+
+
+def _apart(item: Any, exact: Any) -> str:
+    """Return how far a value is from that in float64."""
+    if isinstance(exact, Missing):
+        return f"float64 does not know: {exact.reason}"
+    if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
+        return f"of shape {list(item.shape)}, and {list(exact.shape)} in float64"
+    found = measure(item, exact)
+    return f"{found.max_abs:.3g} from float64 on these inputs, {found.max_rel:.3g} of it, SNR {found.snr_db:.1f} dB"

@@ -1,0 +1,80 @@
+"""One value of a comparison: how far the sides are apart there, and how exact each of them is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npu_runtime.comparing.metrics import Difference
+
+# A difference of up to so many times the error of the better side is rounding. Two ways to sum n numbers differ
+# by the sum of their errors, which are of the same size but for luck; a wrong value is off by orders of magnitude.
+NOISE_MULTIPLE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How two sides compare in one value.
+
+    Attributes:
+        kind: ``value`` of a node, ``result`` or ``update``.
+        name: Of a value, its name on side a; of a result its path, of an update what is updated.
+        counterpart: The name of the value on side b.
+        op: What computes it on side a; "" where it comes from outside.
+        counterpart_op: What computes it on side b.
+        module: Path of the module that it is from.
+        source: The user's line that it is from.
+        type: Of side a.
+        difference: How far b is from a.
+        error_a: Largest distance of a from the float64 run; None where that does not know the value.
+        error_b: The same of b.
+        problem: What differs by more than the tolerance; None where nothing does.
+        is_noise: Whether the problem is not more than rounding explains (`NOISE_MULTIPLE`).
+    """
+
+    kind: str
+    name: str
+    counterpart: str
+    op: str
+    counterpart_op: str
+    module: str
+    source: str
+    type: str
+    difference: Difference
+    error_a: float | None = None
+    error_b: float | None = None
+    problem: str | None = None
+    is_noise: bool = False
+
+    @property
+    def diverges(self) -> bool:
+        """Whether the sides differ by more than the tolerance and more than rounding explains."""
+        return self.problem is not None and not self.is_noise
+
+    @property
+    def noise_floor(self) -> float | None:
+        """Return the error of the better side; None where the float64 run does not know the value."""
+        if self.error_a is None or self.error_b is None:
+            return None
+        return min(self.error_a, self.error_b)
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages: ``%gelu``, ``result['loss']``, ``update of bn.running_mean``."""
+        return {"value": f"%{self.name}", "update": f"update of {self.name}"}.get(self.kind, self.name)
+
+    @property
+    def place(self) -> str:
+        """Module and source line."""
+        return ", ".join(filter(None, (self.module, self.source)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as JSON data: numbers that JSON has none for are ``"inf"``, ``"-inf"`` and ``"nan"``."""
+        plain = asdict(self)
+        plain.update(plain.pop("difference"), diverges=self.diverges, noise_floor=self.noise_floor)
+        return {name: _json(item) for name, item in plain.items()}
+
+
+def _json(item: Any) -> Any:
+    return str(item) if isinstance(item, float) and not math.isfinite(item) else item

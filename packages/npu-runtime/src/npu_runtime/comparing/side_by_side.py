@@ -1,0 +1,212 @@
+"""Running two sides, and comparing them while the second one runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir.node import NO_PROVENANCE, outside_names
+from npu_ir.running import Observer
+from npu_ir.verify.reference import copied
+from npu_runtime.comparing.alignment import Pair, align
+from npu_runtime.comparing.comparison import Comparison
+from npu_runtime.comparing.float64_run import Float64Run, Missing, is_decided
+from npu_runtime.comparing.judging import Judge, Seen
+from npu_runtime.comparing.metrics import UNKNOWN
+from npu_runtime.comparing.reproduction import Finding
+from npu_runtime.comparing.row import Row
+from npu_runtime.comparing.sides import ExecutorSide, Outcome, Side, device_of
+
+_NOT_THERE = object()
+
+
+class SideBySide:
+    """One comparison.
+
+    The float64 run is of the graph that passes have changed least: of a, unless only a is an executor. That side
+    runs first, and its values are kept. Random numbers, integers and truth values in the float64 run are its own.
+
+    Attributes:
+        finding: The first divergence in a value of a node; None where there is none.
+    """
+
+    def __init__(self, a: Side, b: Side, call: tuple[Any, Any], judge: Judge) -> None:
+        self._is_swapped = isinstance(a, ExecutorSide) and not isinstance(b, ExecutorSide)
+        self._first, self._second = self._swapped(a, b)
+        self._sides = a, b
+        self._call = call
+        self._judge = judge
+        self._pairs = [pair for pair in align(self._first.graph, self._second.graph) if _is_used(pair)]
+        self._kept: dict[str, Seen] = {}
+        self._decided: dict[str, Any] = {}
+        self._reference = self._float64_run()
+        self._rows: dict[int, Row] = {}
+        self.finding: Finding | None = None
+        self._found_at = len(self._first.graph) + len(self._pairs) + 1
+
+    def compare(self) -> Comparison:
+        """Run both, and return what came of it."""
+        random_state = torch.get_rng_state()
+        first = self._first.run(*copied(self._call), self._keep())
+        torch.set_rng_state(random_state)
+        second = self._second.run(*copied(self._call), self._compare_values())
+        rows = [self._rows[order] for order in sorted(self._rows)]
+        rows += self._results(first, second)
+        rows += self._updates(first, second)
+        a, b = self._sides
+        notes = (*first.notes, *second.notes, *self._gaps())
+        return Comparison(a.label, b.label, tuple(rows), _count(a.graph), _count(b.graph), notes)
+
+    def _swapped(self, left: Any, right: Any) -> tuple[Any, Any]:
+        """Return what is of a and b in the order in which they run, or the other way round."""
+        return (right, left) if self._is_swapped else (left, right)
+
+    def _float64_run(self) -> Float64Run | None:
+        if self._first.is_exact or self._second.is_exact:
+            return None
+        bound = self._first.bound(*self._call)
+        wanted = [pair.left.name for pair in self._pairs]
+        return Float64Run(self._first.graph, bound, wanted, device_of(bound), self._decided)
+
+    # While they run
+
+    def _keep(self) -> Observer:
+        """Return what keeps the values of the first side that will be compared."""
+        aligned = {pair.left.name for pair in self._pairs}
+
+        def observe(node: OpNode, outputs: list[Any]) -> None:
+            decided = is_decided(node)
+            for value, item in zip(node.outputs, outputs, strict=True):
+                if not _is_there(value, item) or not (decided or value.name in aligned):
+                    continue
+                seen = Seen.of(item, exact=self._first.is_exact, copy=self._first.reuses_memory)
+                if value.name in aligned:
+                    self._kept[value.name] = seen
+                if decided:
+                    self._decided[value.name] = seen.item
+
+        return observe
+
+    def _compare_values(self) -> Observer:
+        """Return what compares values of the second side with those kept."""
+        waiting: dict[str, list[Pair]] = {}
+        for pair in self._pairs:
+            waiting.setdefault(pair.right.name, []).append(pair)
+
+        def observe(node: OpNode, outputs: list[Any]) -> None:
+            for value, item in zip(node.outputs, outputs, strict=True):
+                pairs = waiting.pop(value.name, ()) if _is_there(value, item) else ()
+                seen = Seen.of(item, exact=self._second.is_exact)
+                for pair in pairs:
+                    kept = self._kept.pop(pair.left.name, None)
+                    if kept is not None:
+                        self._compare_pair(pair, kept, seen)
+
+        return observe
+
+    def _compare_pair(self, pair: Pair, kept: Seen, seen: Seen) -> None:
+        values, items = self._swapped(pair.left, pair.right), self._swapped(kept, seen)
+        row = _row("value", values[0].name, *values, items[0])
+        row = self._judge.judged(row, *items, self._exact(pair.left), same_strides=_same_strides(*values))
+        self._rows[pair.order] = row
+        if row.diverges and pair.order < self._found_at:
+            self._found_at = pair.order
+            given = tuple(Seen.of(item.item, copy=True).item for item in items)
+            self.finding = Finding(row, values[1], given[0], given[1])
+
+    def _exact(self, value: Any) -> Any:
+        """Return what the float64 run has for a value, or a leaf of the results, of the first side."""
+        if self._reference is None:
+            return Missing("a side is in float64 itself")
+        return self._reference.take(value) if isinstance(value, Value) else value
+
+    # When both have run
+
+    def _results(self, first: Outcome, second: Outcome) -> Iterator[Row]:
+        names = self._sides[0].graph.results[0].leaf_paths("result")
+        leaves = self._first.graph.results[1], self._second.graph.results[1]
+        for name, *of_both in zip(names, first.results, second.results, *leaves, strict=True):
+            yield self._end("result", name, *of_both)
+
+    def _updates(self, first: Outcome, second: Outcome) -> Iterator[Row]:
+        contents = [_contents(side.graph, run) for side, run in ((self._first, first), (self._second, second))]
+        for name in dict.fromkeys([*contents[0], *contents[1]]):
+            (left, item), (right, other) = (found.get(name, (None, _NOT_THERE)) for found in contents)
+            yield self._end("update", name, item, other, left, right)
+
+    def _end(self, kind: str, name: str, left: Any, right: Any, left_leaf: Any, right_leaf: Any) -> Row:
+        """Return the row of what the first and the second side gave in the end for these leaves."""
+        given, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
+        exact = self._swapped(self._first.is_exact, self._second.is_exact)
+        a, b = (Seen.of(item, exact=flag) for item, flag in zip(given, exact, strict=True))
+        row = _row(kind, name, *leaves, a)
+        if _NOT_THERE in (left, right):
+            who = "b" if given[0] is _NOT_THERE else "a"
+            return _row(kind, name, *leaves, None, problem=f"only {who} updates it")
+        row = self._judge.judged(row, a, b, self._exact(left_leaf), same_strides=_same_strides(*leaves))
+        is_of_node = isinstance(leaves[1], Value) and leaves[1].producer is not None
+        if row.diverges and self.finding is None and is_of_node:
+            self.finding = Finding(row, leaves[1], a.item, b.item)
+        return row
+
+    def _gaps(self) -> list[str]:
+        """Say where the float64 run has no value."""
+        if self._reference is None:
+            return []
+        reasons = Counter(self._reference.missing.values())
+        return [f"no noise floor for {count:,} of the values: {reason}" for reason, count in reasons.items()]
+
+
+def _is_used(pair: Pair) -> bool:
+    return bool(pair.left.use_count and pair.right.use_count)
+
+
+def _is_there(value: Value, item: Any) -> bool:
+    """Whether an observer got a value: a backend that runs several nodes at once shows what leaves them."""
+    return item is not None or not isinstance(value.type, TensorType)
+
+
+def _count(graph: Graph) -> int:
+    return sum(bool(value.use_count) for node in graph.nodes for value in node.outputs)
+
+
+def _contents(graph: Graph, outcome: Outcome) -> dict[str, tuple[Value, Any]]:
+    """Return what is updated by its first name: the value that the graph stores there, and what it was."""
+    found = {}
+    for target, value in graph.updates.items():
+        names = outside_names(target)
+        given = next((outcome.updates[name] for name in names if name in outcome.updates), _NOT_THERE)
+        found[names[0]] = value, given
+    return found
+
+
+def _row(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str | None = None) -> Row:
+    producers: Sequence[OpNode | None] = [leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b)]
+    place = next((node.provenance for node in producers if node is not None), NO_PROVENANCE)
+    type = "" if seen is None else _type_text(seen)
+    return Row(
+        kind,
+        name,
+        b.name if isinstance(b, Value) else "",
+        *(node.op_type if node is not None else "" for node in producers),
+        place.module,
+        place.source,
+        type,
+        UNKNOWN,
+        problem=problem,
+    )
+
+
+def _same_strides(a: Any, b: Any) -> bool:
+    """Whether both graphs state the same strides."""
+    types = [leaf.type if isinstance(leaf, Value) else None for leaf in (a, b)]
+    strides = [type.strides for type in types if isinstance(type, TensorType)]
+    return len(strides) == 2 and strides[0] == strides[1]
+
+
+def _type_text(seen: Seen) -> str:
+    return seen.item.__class__.__name__ if seen.type is None else str(seen.type)

@@ -1,0 +1,192 @@
+"""From a graph to a program: who runs each node, the steps, what can be left out, the source."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, InputKind, OpNode, Value
+from npu_ir.binding import bind_inputs, bind_weights
+from npu_ir.errors import UsageError
+from npu_ir.ops.calls import Binding, Slot
+from npu_ir.running import require_in_range
+from npu_ir.size_choice import chosen_sizes
+from npu_ir.structure import unflatten
+from npu_ir.symbol_values import SymbolValues
+from npu_runtime.backend import Backend
+from npu_runtime.backends.assignment import Choice, Segment, segment_of
+from npu_runtime.backends.nodes import ATEN, NodeStep, step_of
+from npu_runtime.errors import BackendError
+from npu_runtime.memory import Memory
+from npu_runtime.probing import Prober, Seen
+from npu_runtime.program import Program
+from npu_runtime.source import source_of
+from npu_runtime.steps import Returns, Step
+from npu_runtime.views import merge_views
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A graph, compiled.
+
+    Attributes:
+        plain: One step per node, or per segment of another backend; nothing is overwritten.
+        steps: What the program does.
+        program: The program: it returns the results of the graph, then the new contents of what it updates.
+        memory: Which values of ``steps`` share memory.
+    """
+
+    plain: tuple[NodeStep, ...]
+    steps: tuple[Step, ...]
+    program: Program
+    memory: Memory
+
+
+def compile_graph(
+    graph: Graph,
+    choices: Mapping[OpNode, Choice],
+    device: torch.device,
+    known: Mapping[Value, Any],
+) -> Compiled:
+    """Compile the body of a graph.
+
+    Args:
+        graph: The program, or a region of one.
+        choices: Who runs each node; ATen runs those that are not in it.
+        device: Where it runs.
+        known: What the body reads besides its inputs: weights, and what the prologue made of them.
+
+    Raises:
+        BackendError: A backend does not keep to its interface.
+    """
+    prober = Prober(device, known, _sample_sizes(graph))
+    plain = [step for part in _parts(graph, choices) for step in _steps(part, prober, device)]
+    returned = [*graph.results[1], *graph.updates.values()]
+    kept = {item for item in returned if isinstance(item, Value)}
+    merged = merge_views(plain, kept)
+    memory = _memory(merged, kept)
+    steps = _overwriting(merged, memory)
+    source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
+    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory)
+
+
+def state_of(graph: Graph) -> tuple[Value, ...]:
+    """Return the buffers and parameters that a call changes: the program takes them behind the inputs."""
+    return tuple(
+        target
+        for target in graph.updates
+        if target.argument is not None and target.argument.kind is not InputKind.INPUT
+    )
+
+
+def _sample_sizes(graph: Graph) -> Mapping[str, int]:
+    """Return sizes that the graph allows; none where none are found."""
+    try:
+        return chosen_sizes(graph, {}, {})
+    except UsageError:
+        return {}
+
+
+# Nodes that one backend runs; None for ATen.
+_Part = tuple[Backend | None, list[OpNode]]
+
+
+def _parts(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[_Part]:
+    def backend(node: OpNode) -> Backend | None:
+        choice = choices.get(node)
+        return None if choice is None or choice.backend.name == ATEN else choice.backend
+
+    for found, nodes in itertools.groupby(graph.body, backend):
+        yield found, list(nodes)
+
+
+def _steps(part: _Part, prober: Prober, device: torch.device) -> Iterator[NodeStep]:
+    backend, nodes = part
+    if backend is not None:
+        yield _segment_step(backend, segment_of(nodes, f"{backend.name}-{nodes[0].name}"), device)
+        return
+    for node in nodes:
+        regions = {argument: _runner(region, device) for argument, region in node.regions.items()}
+        yield step_of(node, prober, device, regions)
+
+
+def _segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
+    """Return one call of a backend for consecutive nodes."""
+    try:
+        prepared = backend.prepare(segment.graph, backend.lower(segment.graph), device)
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(
+            f"the backend {backend.name!r} failed to prepare {len(segment.nodes)} nodes that it supports: {error}",
+            where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
+        ) from error
+    count = len(segment.inputs)
+    step = Step(
+        nodes=segment.nodes,
+        backend=backend.name,
+        kernel=f"{backend.name}.run",
+        function=functools.partial(backend.run, prepared),
+        binding=Binding(([Slot(index) for index in range(count)],), {}),
+        inputs=segment.inputs,
+        outputs=segment.outputs,
+        returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
+    )
+    outputs = len(segment.outputs)
+    seen = Seen(
+        kernel=step.kernel,
+        function=step.function,
+        in_place=None,
+        shares=(frozenset(),) * outputs,
+        is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
+        is_at_start=(False,) * outputs,
+    )
+    return NodeStep(step, seen)
+
+
+def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
+    """Return what runs a region, given the values of the symbols around it."""
+    constants = bind_weights(region, None)
+    compiled = compile_graph(region, {}, device, constants)
+    run = compiled.program.bound(constants)
+
+    def call(around: SymbolValues, *args: Any) -> Any:
+        symbols = SymbolValues(region.symbols, around)
+        inputs = bind_inputs(region, args, {}, symbols)
+        leaves = run(symbols, *(inputs[value] for value in region.inputs))
+        require_in_range(region, symbols)
+        return unflatten(region.results[0], list(leaves[: len(region.results[1])]))
+
+    return lambda around: functools.partial(call, around)
+
+
+def _memory(steps: Sequence[NodeStep], kept: set[Value]) -> Memory:
+    ends = [(item.step.inputs, item.step.outputs) for item in steps]
+    return Memory(ends, [item.shares for item in steps], kept)
+
+
+def _overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
+    """Return the steps; an input that is read for the last time is overwritten where the op can do so."""
+    own = {value for item in steps if _makes_own_memory(item) for value in item.step.outputs}
+    outside = {memory.group(value) for value in memory.last_use if value not in own}
+    chosen = []
+    for index, item in enumerate(steps):
+        step, in_place = item.step, item.seen.in_place if item.seen is not None else None
+        if in_place is not None:
+            first = step.inputs[0]
+            if memory.group(first) not in outside and memory.end(first) == index:
+                kernel, function = in_place
+                step = replace(step, kernel=kernel, function=function, overwrites=first)
+        chosen.append(step)
+    return chosen
+
+
+def _makes_own_memory(item: NodeStep) -> bool:
+    """Whether nobody else can hold the memory of the outputs: PyTorch's own ops keep no tensors."""
+    is_known = item.seen is not None and item.step.backend == ATEN
+    return is_known and item.step.node.op_type.partition(".")[0] in ("aten", "mkl", "mkldnn")

@@ -1,0 +1,69 @@
+"""Ops on images that work in channels-last as well as on contiguous memory, and return what they got."""
+
+from __future__ import annotations
+
+import torch
+
+from npu_ir import OpNode, TensorType, Value
+from npu_ir.ops.effects import is_pure, is_view
+from npu_ir.ops.schema import find_op
+from npu_passes.arguments import arguments_of
+from npu_runtime import _torch
+
+# As fast in channels-last, or faster.
+_BY_NAME = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("max_pool2d.default", "avg_pool2d.default", "adaptive_avg_pool2d.default"),
+        *("_adaptive_avg_pool2d.default", "batch_norm.default", "constant_pad_nd.default"),
+        *("upsample_nearest2d.vec", "upsample_nearest2d.default"),
+        *("upsample_bilinear2d.vec", "upsample_bilinear2d.default"),
+        "_native_batch_norm_legit_no_training.default",
+    )
+)
+_CAT = "aten.cat.default"
+# They read images in any layout, and return none.
+_READERS = frozenset({"aten.mean.dim", "aten.sum.dim_IntList", "aten.amax.default"})
+
+
+def is_carrier(node: OpNode) -> bool:
+    """Whether ``node`` computes images of images, in the layout that these have."""
+    if node.regions or not node.outputs or not is_pure(node) or is_view(node):
+        return False
+    if not is_image(node.outputs[0]) or any(value.use_count for value in node.outputs[1:]):
+        return False
+    if node.op_type == _CAT:
+        return arguments_of(node, defaults=True)["dim"] in (1, -3) and all(map(is_image, node.inputs))
+    if node.op_type in _BY_NAME:
+        return is_image(node.inputs[0])
+    return _is_elementwise(node.op_type) and any(map(is_image, node.inputs))
+
+
+def reads_any_layout(node: OpNode) -> bool:
+    """Whether ``node`` makes something else of images, whatever their layout."""
+    return node.op_type in _READERS and not is_image(node.outputs[0])
+
+
+def is_image(value: Value) -> bool:
+    """Whether a value has four dimensions of fixed size, float32, and memory without gaps in one of the layouts."""
+    type = value.type
+    return (
+        isinstance(type, TensorType)
+        and type.rank == 4
+        and type.dtype is torch.float32
+        and not type.symbols
+        and type.memory_format is not None
+    )
+
+
+def has_layout(value: Value) -> bool:
+    """Whether it makes a difference for an image if it is contiguous or in channels-last."""
+    if not is_image(value):
+        return False
+    _, channels, height, width = value.tensor_type.sizes
+    return channels > 1 and height * width > 1
+
+
+def _is_elementwise(op_type: str) -> bool:
+    op = find_op(op_type)
+    return isinstance(op, _torch.OpOverload) and op.namespace == "aten" and torch.Tag.pointwise in op.tags

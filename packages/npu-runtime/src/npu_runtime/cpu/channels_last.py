@@ -1,0 +1,116 @@
+"""Let convolutions, and what is between them, work in channels-last memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, OpNode, Value
+from npu_ir.ops.schema import find_op, schema_of
+from npu_passes import Pass, within
+from npu_passes.arguments import arguments_of
+from npu_passes.patterns.placing import in_strides_of
+from npu_passes.rewriting import Edit
+from npu_passes.weights import Weights
+from npu_runtime.cpu import onednn
+from npu_runtime.cpu.carriers import has_layout, is_carrier
+from npu_runtime.cpu.choice import is_channels_last, seconds_saved
+from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
+from npu_runtime.cpu.layout_choice import LayoutChoice
+
+
+class ChannelsLast(Pass):
+    """Let convolutions of images, and pools, sums and activations between them, work in channels-last memory.
+
+    Where they begin and end there are copies: ``aten.clone`` with another memory format, of weights in the prologue.
+    What is changed saves more than these cost, by what was measured of kernels and copies (`npu_runtime.cpu.costs`).
+    Results of the graph keep their strides. Only float32 and fixed sizes.
+    """
+
+    name = "channels-last"
+    numerics = within(1e-5)
+    after = ("conv-bn-folding", "conv-add-folding", "constant-folding")
+
+    def run(self, graph: Graph) -> bool:
+        weights = Weights(graph)
+        choice = LayoutChoice(self._candidates(graph), weights)
+        relayout = _Relayout(self, graph, weights)
+        for node in graph.body:
+            if node in choice:
+                relayout.redo(node)
+        relayout.erase_unused()
+        return relayout.has_edited
+
+    def _candidates(self, graph: Graph) -> dict[OpNode, float]:
+        """Return the nodes that can work in channels-last and do not, with the seconds that each saves."""
+        found: dict[OpNode, float] = {}
+        for node in graph.body:
+            if not node.outputs or is_channels_last(node.outputs[0]):
+                continue
+            if node.op_type not in CONVOLUTIONS:
+                if is_carrier(node):
+                    found[node] = 0.0
+                continue
+            problem = onednn.problem() or convolution_problem(graph, node)
+            if problem is None:
+                found[node] = seconds_saved(convolution_of(node))
+            else:
+                self.refuse(node, problem, "channels-last")
+        return found if any(found.values()) else {}
+
+
+class _Relayout:
+    """Makes nodes again, one by one, on images in channels-last."""
+
+    def __init__(self, pass_: Pass, graph: Graph, weights: Weights) -> None:
+        self.has_edited = False
+        self._pass = pass_
+        self._graph = graph
+        self._weights = weights
+        self._images: dict[Value, Value] = {}  # the same in channels-last
+        self._copies: list[Value] = []
+
+    def redo(self, node: OpNode) -> None:
+        """Put a node in channels-last in the place of ``node``, and behind it a copy for those who are not."""
+        self.has_edited = True
+        with self._pass.rewrite(self._graph, "channels-last", node) as edit:
+            outputs = self._called_again(edit, node)
+            for old, new in zip(node.outputs, outputs, strict=True):
+                back = in_strides_of(edit, new, old)
+                edit.replace(old, back)
+                if back is not new:
+                    self._images[back] = new
+                    self._copies.append(back)
+
+    def erase_unused(self) -> None:
+        """Remove the copies that nothing reads."""
+        for value in self._copies:
+            if not value.use_count and value.producer is not None:
+                self._graph.erase(value.producer)
+
+    def _called_again(self, edit: Edit, node: OpNode) -> tuple[Value, ...]:
+        op = find_op(node.op_type)
+        given = arguments_of(node)
+        args, kwargs = [], {}
+        for argument in schema_of(op).args:  # type: ignore[arg-type]
+            if argument.name not in given:
+                break
+            if not argument.kwarg_only:
+                args.append(self._moved(edit, given.pop(argument.name)))
+        kwargs = {name: self._moved(edit, item) for name, item in given.items()}
+        return edit.calls(node.op_type, *args, name=node.name, **kwargs)
+
+    def _moved(self, edit: Edit, item: Any) -> Any:
+        """Return an argument with images in channels-last."""
+        if isinstance(item, list):
+            return [self._moved(edit, part) for part in item]
+        if not isinstance(item, Value) or not has_layout(item) or is_channels_last(item):
+            return item
+        if item not in self._images:
+            copy = edit.call("aten.clone.default", item, memory_format=torch.channels_last)
+            assert copy.producer is not None
+            if item in self._weights:
+                self._graph.move_to_prologue(copy.producer)
+            self._images[item] = copy
+        return self._images[item]

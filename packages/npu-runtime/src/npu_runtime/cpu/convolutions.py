@@ -1,0 +1,124 @@
+"""Convolutions of images, with all their arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npu_ir import Graph, OpNode, Value
+from npu_passes.arguments import arguments_of
+from npu_runtime.cpu.known_weights import type_problem, weight_problem
+
+CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding", "aten.convolution.default")
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution over two dimensions.
+
+    Attributes:
+        node: The node.
+        input: [batch, in, height, width].
+        weight: [out, in / groups, *kernel].
+        bias: [out]; None stands for zeros.
+        stride: Of both dimensions, as are padding and dilation.
+        padding: Zeros on either side.
+        dilation: Steps between the elements of the kernel.
+        groups: Into how many the channels are parted.
+    """
+
+    node: OpNode
+    input: Value
+    weight: Value
+    bias: Value | None
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+
+    @property
+    def output(self) -> Value:
+        return self.node.outputs[0]
+
+    @property
+    def out_channels(self) -> int:
+        return self.weight.tensor_type.sizes[0]
+
+    @property
+    def in_channels(self) -> int:
+        return self.input.tensor_type.sizes[1]
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        _, _, height, width = self.weight.tensor_type.sizes
+        return height, width
+
+    @property
+    def positions(self) -> int:
+        """How many pixels the results have, of all images."""
+        batch, _, height, width = self.output.tensor_type.sizes
+        return batch * height * width
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.positions * math.prod(self.weight.tensor_type.sizes)
+
+    @property
+    def weight_bytes(self) -> int:
+        return 4 * math.prod(self.weight.tensor_type.sizes)
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups == self.in_channels == self.out_channels > 1
+
+
+def convolution_problem(graph: Graph, node: OpNode) -> str | None:
+    """Return why a node of `CONVOLUTIONS` is none that oneDNN's kernels are for; None if it is one."""
+    given = arguments_of(node, defaults=True)
+    if given["input"].tensor_type.rank != 4 or given["weight"].tensor_type.rank != 4:
+        return f"%{given['input'].name} is {given['input'].type}, no batch of images"
+    if given.get("transposed"):
+        return "it is a transposed convolution"
+    problem = type_problem(given["input"], given["weight"], given["bias"], node.outputs[0])
+    if problem is not None:
+        return problem
+    if _padding(given) is None:
+        return "it is padded with more zeros on one side than on the other"
+    return weight_problem(graph, given["weight"])
+
+
+def convolution_of(node: OpNode) -> Convolution:
+    """Return the convolution that a node is, where `convolution_problem` has nothing against it."""
+    given = arguments_of(node, defaults=True)
+    padding = _padding(given)
+    assert padding is not None
+    return Convolution(
+        node,
+        given["input"],
+        given["weight"],
+        given["bias"],
+        _pair(given["stride"]),
+        padding,
+        _pair(given["dilation"]),
+        given["groups"],
+    )
+
+
+def _padding(given: dict[str, Any]) -> tuple[int, int] | None:
+    """Return how many zeros there are on either side; None where the sides differ."""
+    padding = given["padding"]
+    if padding == "valid":
+        return 0, 0
+    if padding != "same":
+        return _pair(padding)
+    reach = [
+        step * (size - 1)
+        for step, size in zip(_pair(given["dilation"]), given["weight"].tensor_type.sizes[2:], strict=True)
+    ]
+    return (reach[0] // 2, reach[1] // 2) if all(width % 2 == 0 for width in reach) else None
+
+
+def _pair(sizes: Sequence[int]) -> tuple[int, int]:
+    return (sizes[0], sizes[-1])

@@ -1,0 +1,42 @@
+"""PyTorch's own oneDNN ops: whether they are there, and the types of what they return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from npu_ir import TensorType, Value
+from npu_ir.ops.schema import find_op
+from npu_ir.types import memory_format_strides
+from npu_passes.rewriting import Edit
+from npu_runtime import _torch
+
+PACK_CONVOLUTION = "mkldnn._reorder_convolution_weight.default"
+CONVOLUTION = "mkldnn._convolution_pointwise.default"
+CONVOLUTION_ADD = "mkldnn._convolution_pointwise.binary"
+PACK_LINEAR = "mkldnn._reorder_linear_weight.default"
+LINEAR = "mkldnn._linear_pointwise.default"
+_OPS = (PACK_CONVOLUTION, CONVOLUTION, CONVOLUTION_ADD, PACK_LINEAR, LINEAR)
+
+
+def problem() -> str | None:
+    """Return why PyTorch's oneDNN ops cannot be used; None if they can."""
+    if not torch.backends.mkldnn.is_available():
+        return "PyTorch is built without oneDNN"
+    missing = next((name for name in _OPS if find_op(name) is None), None)
+    return None if missing is None else f"PyTorch has no operator {missing}"
+
+
+def packed(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
+    """Return a weight in the layout that oneDNN wants, computed when weights are bound."""
+    type = TensorType(weight.tensor_type.shape, weight.tensor_type.dtype, layout=_torch.packed_layout())
+    value = edit.call(op_type, weight, *arguments, type=type, name="packed")
+    assert value.producer is not None
+    edit.graph.move_to_prologue(value.producer)
+    return value
+
+
+def channels_last(type: TensorType) -> TensorType:
+    """Return a type of four dimensions with the strides of channels-last memory."""
+    return TensorType(type.shape, type.dtype, memory_format_strides(type.shape, torch.channels_last))

@@ -1,0 +1,108 @@
+"""Convolutions in channels-last through oneDNN, with packed weights and what is behind them fused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_ir import Graph, OpNode, Value
+from npu_passes import Pass, within
+from npu_passes.patterns.placing import in_strides_of
+from npu_runtime.cpu import onednn
+from npu_runtime.cpu.activations import (
+    NOTHING,
+    RELU,
+    activation_of,
+    is_relu,
+    only_reader,
+    other_summand,
+)
+from npu_runtime.cpu.choice import Kernel, direct_kernel, is_channels_last
+from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
+
+_RULE = "pack-convolution"
+
+
+class PackConvolution(Pass):
+    """Compute convolutions in channels-last by ``mkldnn::_convolution_pointwise``, with weights packed for it.
+
+    1. A convolution, and an activation of oneDNN's behind it: relu, relu6, hardtanh, leaky_relu, gelu, silu, hardswish,
+       sigmoid, tanh.
+    2. A convolution, a tensor that is added, and a relu behind that or none.
+
+    The weights are packed when weights are bound. Convolutions so small that the call would cost more than it saves are
+    left, as are contiguous images, other dtypes than float32 and open sizes. NaN may come out of a fused relu as 0.
+
+    Attributes:
+        fuse_add: Fuse sums.
+    """
+
+    name = "pack-convolution"
+    numerics = within(1e-5)
+    after = ("channels-last", "winograd", "constant-folding")
+
+    fuse_add: bool = True
+
+    def run(self, graph: Graph) -> bool:
+        changed = False
+        for node in graph.nodes_of(*CONVOLUTIONS):
+            if node.in_prologue:
+                continue
+            problem = onednn.problem() or convolution_problem(graph, node) or _no_gain(node)
+            if problem is not None:
+                self.refuse(node, problem, _RULE)
+                continue
+            self._pack(graph, convolution_of(node))
+            changed = True
+        return changed
+
+    def _pack(self, graph: Graph, item: Convolution) -> None:
+        nodes, other, activation = _fusible(item, fuse_add=self.fuse_add)
+        with self.rewrite(graph, _RULE, *nodes) as edit:
+            layout = [list(item.padding), list(item.stride), list(item.dilation), item.groups]
+            size = list(item.input.tensor_type.sizes)
+            weight = onednn.packed(edit, onednn.PACK_CONVOLUTION, item.weight, *layout, size)
+            tail, type = [weight, item.bias, *layout], onednn.channels_last(item.output.tensor_type)
+            if other is None:
+                made = edit.call(
+                    onednn.CONVOLUTION, item.input, *tail, *activation.arguments, type=type, name=item.node.name
+                )
+            else:
+                unary: list[Any] = ["relu" if activation is RELU else None, [], None]
+                made = edit.call(
+                    onednn.CONVOLUTION_ADD,
+                    item.input,
+                    other,
+                    *tail,
+                    "add",
+                    1.0,
+                    *unary,
+                    type=type,
+                    name=item.node.name,
+                )
+            last = nodes[-1].outputs[0]
+            edit.replace(last, in_strides_of(edit, made, last))
+
+
+def _no_gain(node: OpNode) -> str | None:
+    """Return why packing does not pay; None if it does."""
+    item = convolution_of(node)
+    if not is_channels_last(item.input):
+        return f"%{item.input.name} is {item.input.type}, and not in channels-last"
+    if direct_kernel(item) is not Kernel.PACKED:
+        return f"{item.flops} FLOPs are too few to pay for the call"
+    return None
+
+
+def _fusible(item: Convolution, *, fuse_add: bool) -> tuple[list[OpNode], Value | None, Any]:
+    """Return the nodes that become one, what is added in them, and the activation at their end."""
+    reader = only_reader(item.output)
+    activation = activation_of(reader)
+    if reader is not None and activation is not None:
+        return [item.node, reader], None, activation
+    other = other_summand(reader, item.output) if fuse_add else None
+    if reader is None or other is None or not is_channels_last(other):
+        return [item.node], None, NOTHING
+    behind = only_reader(reader.outputs[0])
+    if behind is not None and is_relu(behind):
+        return [item.node, reader, behind], other, RELU
+    return [item.node, reader], other, NOTHING

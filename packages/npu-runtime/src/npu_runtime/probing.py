@@ -1,0 +1,243 @@
+"""Seeing what the call of a node does, by running it once on data of its types.
+
+Nothing is known here of any op: which callable does the same as the operator, whether an output shares
+memory with an input, and whether it is laid out as the graph states, are all observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from npu_ir import OpNode, TensorType, Value
+from npu_ir.equality import same_data
+from npu_ir.isolation import no_outside_influence
+from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.effects import is_random
+from npu_ir.ops.execution import is_of_type
+from npu_ir.ops.schema import Op
+from npu_ir.types import Type
+from npu_runtime._torch import OpOverload, below_autograd, quick_callables, quick_callables_in_place
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of one call.
+
+    Attributes:
+        kernel: Names the callable.
+        function: The fastest callable that does what the operator does.
+        in_place: One that leaves the same output in the memory of the first input, and its name; or None.
+        shares: For each output the inputs, by number, that it shares memory with.
+        is_laid_out: For each output whether its strides are those of its type.
+        is_at_start: For each output whether it begins where its memory begins.
+    """
+
+    kernel: str
+    function: Callable[..., Any]
+    in_place: tuple[str, Callable[..., Any]] | None
+    shares: tuple[frozenset[int], ...]
+    is_laid_out: tuple[bool, ...]
+    is_at_start: tuple[bool, ...]
+
+
+class Prober:
+    """Probes nodes; calls with the same arguments and types are probed once.
+
+    Args:
+        device: Where the data is made.
+        known: The weights, and what the prologue made of them: they are read, not made up.
+        sizes: What to take for symbols.
+    """
+
+    def __init__(
+        self, device: torch.device, known: Mapping[Value, Any], sizes: Mapping[str, int]
+    ) -> None:
+        self._device = device
+        self._known = known
+        self._sizes = sizes
+        self._seen: dict[Any, Seen | None] = {}
+
+    def seen(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+        """Return what the call of ``node`` does; None if that cannot be told.
+
+        It cannot where the op fails on made-up data, where it returns something else than the graph states, or
+        where the sizes of its outputs depend on data.
+        """
+        types = tuple(value.type for value in node.inputs)
+        key = node.op_type, types, tuple(value.type for value in node.outputs), node.operands, repr(node.attrs)
+        if key not in self._seen:
+            self._seen[key] = self._probe(node, op, binding)
+        return self._seen[key]
+
+    def _probe(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+        types = [value.type for value in (*node.inputs, *node.outputs)]
+        if any(type.substitute(self._sizes).symbols for type in types):
+            return None
+        with no_outside_influence(self._device), torch.random.fork_rng(devices=[]), below_autograd():
+            try:
+                seen = self._observed(node, op, binding)
+            except Exception:  # made-up data may be none that the op takes: the node runs as the graph says
+                return None
+        is_any_size = any(type.symbols for type in types)
+        return _at_any_size(seen, len(node.inputs)) if seen is not None and is_any_size else seen
+
+    def _observed(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
+        data = self._data(node)
+        function = op._op if isinstance(op, OpOverload) else op
+        outputs = _outputs(function, binding, data, self._device)
+        types = [value.type.substitute(self._sizes) for value in node.outputs]
+        if len(outputs) != len(types) or not all(map(is_of_type, outputs, types)):
+            return None
+        shares = tuple(
+            frozenset(index for index, item in enumerate(data) if _shares_memory(item, output))
+            for output in outputs
+        )
+        seen = Seen(
+            kernel=f"torch.ops.{op}" if isinstance(op, OpOverload) else node.op_type,
+            function=function,
+            in_place=None,
+            shares=shares,
+            is_laid_out=tuple(map(_is_laid_out, outputs, types)),
+            is_at_start=tuple(_is_at_start(output) for output in outputs),
+        )
+        if is_random(node) or not isinstance(op, OpOverload):
+            return seen
+        for kernel, function in quick_callables(op):
+            if self._does_the_same(function, binding, data, outputs):
+                seen = replace(seen, kernel=kernel, function=function)
+                break
+        return replace(seen, in_place=self._in_place(node, op, binding, data, outputs))
+
+    def _does_the_same(
+        self, function: Callable[..., Any], binding: Binding, data: list[Any], wanted: Sequence[Any]
+    ) -> bool:
+        """Whether a callable returns the same types, strides and bits, or raises."""
+        try:
+            outputs = _outputs(function, binding, data, self._device)
+        except Exception:  # it takes other arguments than the operator
+            return False
+        return len(outputs) == len(wanted) and all(map(_is_same, outputs, wanted))
+
+    def _in_place(
+        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
+    ) -> tuple[str, Callable[..., Any]] | None:
+        """Return a callable that leaves the one output where the first input was."""
+        if len(outputs) != 1 or binding.positional[:1] != (Slot(0),) or not _could_hold(data, outputs[0], node):
+            return None
+        for kernel, function in quick_callables_in_place(op):
+            overwritten = [data[0].clone(), *data[1:]]
+            try:
+                found = _outputs(function, binding, overwritten, self._device)
+            except Exception:  # it takes other arguments than the operator
+                continue
+            if found[0] is overwritten[0] and _is_same(found[0], outputs[0]):
+                return kernel, function
+        return None
+
+    def _data(self, node: OpNode) -> list[Any]:
+        generator = torch.Generator(self._device).manual_seed(_SEED)
+        made: dict[Value, Any] = {}
+        for value in node.inputs:
+            if value not in made:
+                known = self._known.get(value)
+                type = value.type.substitute(self._sizes)
+                made[value] = _made_up(value, type, generator, self._device) if known is None else known
+        return [made[value] for value in node.inputs]
+
+
+def _at_any_size(seen: Seen, inputs: int) -> Seen:
+    """Return what holds at other sizes than those that were tried: the callable, nothing of memory."""
+    unknown = (False,) * len(seen.shares)
+    every = (frozenset(range(inputs)),) * len(seen.shares)
+    return replace(seen, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown)
+
+
+def _made_up(value: Value, type: Type, generator: torch.Generator, device: torch.device) -> Any:
+    if not isinstance(type, TensorType):
+        return {"bool": True, "int": 1, "float": 1.0, "none": None}[type.kind] if type.value is None else type.value
+    tensor = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
+    if type.dtype.is_floating_point or type.dtype.is_complex:
+        return tensor.normal_(generator=generator)
+    # Whatever is indexed has an element 0, and mostly an element 1.
+    return tensor.random_(0, 2 if _may_be_one(value) else 1, generator=generator)
+
+
+def _may_be_one(value: Value) -> bool:
+    """Whether no index of 1 can be out of range: nothing that reads the value is smaller."""
+    types = [item.type for node in value.users for item in node.inputs]
+    return all(size != 1 for type in types if isinstance(type, TensorType) for size in type.shape)
+
+
+def _outputs(
+    function: Callable[..., Any], binding: Binding, inputs: Sequence[Any], device: torch.device
+) -> list[Any]:
+    args, kwargs = binding.arguments(inputs, device)
+    return list(_flat(function(*args, **kwargs)))
+
+
+def _flat(result: Any) -> Iterator[Any]:
+    if isinstance(result, (tuple, list)):
+        for part in result:
+            yield from _flat(part)
+    else:
+        yield result
+
+
+def _shares_memory(left: Any, right: Any) -> bool:
+    tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+    if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
+        return tensors and left is right
+    return left.untyped_storage()._cdata == right.untyped_storage()._cdata
+
+
+def _is_laid_out(output: Any, type: Any) -> bool:
+    if not isinstance(output, torch.Tensor):
+        return True
+    if output.layout is not torch.strided:
+        return False
+    pairs = zip(output.shape, output.stride(), type.steps, strict=True)
+    return all(actual == wanted for size, actual, wanted in pairs if size > 1)
+
+
+def _is_at_start(output: Any) -> bool:
+    return (
+        isinstance(output, torch.Tensor)
+        and output.layout is torch.strided
+        and output.storage_offset() == 0
+        and not output.is_conj()
+        and not output.is_neg()
+    )
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return type(left) is type(right) and bool(left == right)
+    if left.layout is torch.strided and left.stride() != right.stride():
+        return False
+    return left.layout is right.layout and same_data(left, right)
+
+
+def _could_hold(data: Sequence[Any], output: Any, node: OpNode) -> bool:
+    """Whether the first input, read nowhere else in the call, has the layout of the output and no gaps."""
+    first = data[0] if data else None
+    return (
+        isinstance(first, torch.Tensor)
+        and isinstance(output, torch.Tensor)
+        and first.layout is output.layout is torch.strided
+        and (first.dtype, first.shape, first.stride()) == (output.dtype, output.shape, output.stride())
+        and not _shares_memory(first, output)
+        and sum(value is node.inputs[0] for value in node.inputs) == 1
+        and TensorType.of(first).numel == _extent(first)
+    )
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Return how many elements lie between the first and the last of a tensor, both included."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0

@@ -1,0 +1,69 @@
+"""A compiled program: straight-line Python made of steps, whose errors name the node and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import CodeType, TracebackType
+from typing import Any
+
+from npu_ir import ExecutionError, NpuError, Value
+from npu_runtime.source import Source
+from npu_runtime.steps import Step, failure_of
+
+# A program with its weights: takes the values of the symbols, then the inputs; returns a tuple.
+Run = Callable[..., "tuple[Any, ...]"]
+
+
+class Program:
+    """Source that has been compiled; weights are bound to it as often as one likes.
+
+    Args:
+        name: Of the graph.
+        source: What to compile.
+    """
+
+    def __init__(self, name: str, source: Source) -> None:
+        self.source = source
+        # Debuggers and tracebacks ask the loader of a module for its text.
+        filename = f"npu-program/{name}.py"
+        space: dict[str, Any] = {"__name__": filename, "__loader__": _Loader(source.text)}
+        code = compile(source.text, filename, "exec")
+        exec(code, space)  # noqa: S102 - the text was written by source_of
+        self._code: CodeType = code
+        self._bind: Callable[..., Run] = space["bind"]
+
+    def bound(self, weights: Mapping[Value, Any]) -> Run:
+        """Return the program on these weights."""
+        return self._bind(
+            self.source.ops, tuple(weights[value] for value in self.source.weights), self.source.literals
+        )
+
+    def failure(self, error: Exception) -> ExecutionError | None:
+        """Return what to tell the user of an error that a step raised; None if none of this program did."""
+        found = _line_in(self._code.co_filename, error.__traceback__)
+        step = self.source.lines.get(found[0]) if found else None
+        if step is None or found is None:
+            return None
+        if isinstance(error, NpuError):
+            return error if isinstance(error, ExecutionError) else None
+        inputs = [found[1].get(self.source.names[value]) for value in step.inputs]
+        return failure_of(step, error, inputs)
+
+
+class _Loader:
+    """Gives the text of a program to those who show tracebacks."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_source(self, name: str) -> str:  # noqa: ARG002 - the protocol of loaders
+        return self._text
+
+
+def _line_in(filename: str, traceback: TracebackType | None) -> tuple[int, Mapping[str, Any]] | None:
+    """Return the line of a program at which an error passed, and the local names there."""
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == filename:
+            return traceback.tb_lineno, traceback.tb_frame.f_locals
+        traceback = traceback.tb_next
+    return None

@@ -1,0 +1,63 @@
+"""What a call gives back: tensors that nobody writes to later, and the new contents of buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npu_ir import Graph, Value
+from npu_ir.binding import with_strides
+from npu_ir.node import InputKind
+from npu_runtime.compiling import state_of
+from npu_runtime.memory import Memory
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPlan:
+    """Which of the values that a program returns have to be copied.
+
+    Attributes:
+        count: How many of them are results; the others are new contents of what the graph updates.
+        may_be_own: Whether results may lie in memory that later calls read.
+        state: For each buffer that calls change: where its new content is, its type, and whether to copy it.
+    """
+
+    count: int
+    may_be_own: bool
+    state: tuple[tuple[int, Any, bool], ...]
+
+    def new_state(self, returned: Sequence[Any]) -> tuple[Any, ...]:
+        """Return what the buffers hold from now on; nobody else holds these tensors."""
+        contents = [(with_strides(returned[index], type), copied) for index, type, copied in self.state]
+        return tuple(content.clone() if copied else content for content, copied in contents)
+
+
+def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
+    """Return what to copy of what the program of ``graph`` returns.
+
+    Args:
+        graph: The program.
+        memory: Which of its values share memory.
+    """
+    returned = [*graph.results[1], *graph.updates.values()]
+    count = len(graph.results[1])
+    groups = [memory.group(item) if isinstance(item, Value) else None for item in returned]
+    own = {memory.group(value) for value in _own_values(graph)}
+    outside = {memory.group(value) for value in graph.arguments} | own
+    state = []
+    for target in state_of(graph):
+        index = count + list(graph.updates).index(target)
+        is_shared = groups[index] in outside or groups.count(groups[index]) > 1
+        state.append((index, target.type, is_shared))
+    return ResultPlan(count, any(group in own for group in groups), tuple(state))
+
+
+def _own_values(graph: Graph) -> Iterable[Value]:
+    """Yield constants, and what the prologue makes: the caller has no other hold of them."""
+    for value in graph.arguments:
+        assert value.argument is not None
+        if value.argument.kind is InputKind.CONSTANT or value.argument.data is not None:
+            yield value
+    for node in graph.prologue:
+        yield from node.outputs

@@ -1,0 +1,68 @@
+"""What an executor holds between calls: weights, what the prologue makes of them, buffers that calls change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, Value
+from npu_ir.binding import bind_weights
+from npu_ir.node import InputKind, outside_names
+from npu_ir.prologue import Prologue
+from npu_runtime.compiling import state_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Weights that have been bound to a graph. Nothing in here is ever written to.
+
+    Attributes:
+        given: The tensor of every parameter, buffer and constant, as it was given.
+        prologue: Evaluated.
+        values: What calls read: weights, and what the prologue made of them.
+        state: What the buffers hold at the beginning that calls change, in the order of `state_of`.
+    """
+
+    given: Mapping[Value, torch.Tensor]
+    prologue: Prologue
+    values: Mapping[Value, Any]
+    state: tuple[torch.Tensor, ...]
+
+    def state_dict(self, state: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+        """Return parameters and persistent buffers by ``state_dict`` key; copies of those that calls change."""
+        advanced = dict(zip(self._changing(), state, strict=True))
+        entries = {}
+        for value, tensor in self.given.items():
+            argument = value.argument
+            assert argument is not None
+            if argument.kind is InputKind.CONSTANT or not argument.persistent:
+                continue
+            current = advanced[value].clone() if value in advanced else tensor.detach()
+            entries.update(dict.fromkeys(outside_names(value), current))
+        return entries
+
+    def _changing(self) -> tuple[Value, ...]:
+        return state_of(self.prologue.graph)
+
+
+def bind(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor] | None,
+    constants: Mapping[str, torch.Tensor] | None,
+    device: torch.device,
+) -> Bound:
+    """Bind weights to a graph, and evaluate its prologue.
+
+    Raises:
+        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+        ExecutionError: A node of the prologue fails.
+    """
+    given = bind_weights(graph, weights, constants)
+    placed = {value: tensor.detach().to(device) for value, tensor in given.items()}
+    prologue = Prologue(graph, placed, device)
+    values = prologue.values_on(device)
+    state = tuple(placed[target].clone() for target in state_of(graph))
+    return Bound(given, prologue, values, state)

@@ -1,0 +1,15 @@
+"""The contract test suite that every backend must pass, for the tests of any plugin.
+
+```python
+from npu_runtime.testing import BackendContract
+
+class TestMyBackend(BackendContract):
+    backend = MyBackend()
+```
+"""
+
+from npu_runtime.testing.contract import BackendContract, check_backend
+from npu_runtime.testing.lowering_rules import lowering_problem
+from npu_runtime.testing.zoo import zoo
+
+__all__ = ["BackendContract", "check_backend", "lowering_problem", "zoo"]

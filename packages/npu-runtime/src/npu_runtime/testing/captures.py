@@ -1,0 +1,76 @@
+"""Contract tests of programs that are tied to fixed memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_runtime.backend import Captured
+from npu_runtime.testing.data import bits, overwrite, row_of, same_bits, shared
+from npu_runtime.testing.trials import Trial, Trials, broken, explained
+
+
+class CaptureContract(Trials):
+    """What `capture` and `replay` promise."""
+
+    def test_a_capture_has_results_and_memory_of_its_own(self) -> None:
+        for trial in self.trials():
+            inputs = trial.inputs()
+            before = bits(inputs)
+            captured = _capture(trial, inputs)
+            if not same_bits(before, bits(inputs)) or shared(inputs, captured.inputs):
+                raise broken("capture ties the program to the memory of the caller", trial.name, "copy the inputs")
+            trial.require(captured.outputs, inputs, "the outputs of a capture")
+
+    def test_replay_computes_in_fixed_memory(self) -> None:
+        for trial in self.trials():
+            captured = _capture(trial, trial.inputs(seed=0))
+            places = _addresses(captured)
+            for seed in (1, 2):
+                inputs = trial.inputs(seed=seed)
+                _feed(captured, inputs)
+                _replay(trial, captured)
+                trial.require(captured.outputs, inputs, "replay after new inputs were written")
+                if places != _addresses(captured):
+                    raise broken("replay moved an input or output to other memory", trial.name)
+
+    def test_replay_leaves_its_inputs_as_they_are(self) -> None:
+        for trial in self.trials():
+            captured = _capture(trial, trial.inputs())
+            before = bits(captured.inputs)
+            _replay(trial, captured)
+            if not same_bits(before, bits(captured.inputs)):
+                raise broken("replay writes into the inputs", trial.name)
+
+    def test_captures_and_runs_have_nothing_in_common(self) -> None:
+        for trial in self.trials():
+            first, second = (_capture(trial, trial.inputs(seed=seed)) for seed in (0, 1))
+            _replay(trial, second)
+            overwrite(trial.run(trial.inputs(seed=2)))
+            trial.require(first.outputs, trial.inputs(seed=0), "a capture, after a run and the replay of another")
+            _replay(trial, first)
+            trial.require(first.outputs, trial.inputs(seed=0), "replay, after a run and the replay of another")
+
+
+def _capture(trial: Trial, inputs: Sequence[Any]) -> Captured:
+    with explained("capture", trial.name), torch.no_grad():
+        return trial.backend.capture(trial.program, inputs)
+
+
+def _replay(trial: Trial, captured: Captured) -> None:
+    with explained("replay", trial.name), torch.no_grad():
+        trial.backend.replay(captured)
+
+
+def _feed(captured: Captured, inputs: Sequence[Any]) -> None:
+    """Write into the fixed inputs what a further call would pass."""
+    for fixed, item in zip(captured.inputs, inputs, strict=True):
+        if isinstance(fixed, torch.Tensor):
+            row_of(fixed).copy_(row_of(item))
+
+
+def _addresses(captured: Captured) -> list[int]:
+    items = (*captured.inputs, *captured.outputs)
+    return [item.data_ptr() for item in items if isinstance(item, torch.Tensor)]

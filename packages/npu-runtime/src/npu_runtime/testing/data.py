@@ -1,0 +1,168 @@
+"""Inputs to run a backend on, and what came of them."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, TensorType
+from npu_ir.ops.execution import described, is_of_type
+from npu_ir.verify.comparison import compare
+
+_NUMBERS = {"int": 2, "float": 1.5, "bool": True, "none": None}
+
+
+class Content(str, enum.Enum):
+    """What floating-point inputs hold; integers are 0 and 1, so that they are valid indices."""
+
+    ORDINARY = "ordinary numbers"
+    ZEROS = "zeros of both signs"
+    INFINITIES = "infinities"
+    NANS = "NaN"
+
+
+_SPECIAL = {
+    Content.ZEROS: (0.0, -0.0),
+    Content.INFINITIES: (float("inf"), float("-inf")),
+    Content.NANS: (float("nan"),),
+}
+
+
+def make_inputs(
+    graph: Graph,
+    device: torch.device,
+    *,
+    content: Content = Content.ORDINARY,
+    seed: int = 0,
+    offset: int = 0,
+) -> list[Any]:
+    """Return inputs of the types that ``graph`` states; the same for the same seed.
+
+    Args:
+        graph: What is run on them; without symbols.
+        device: Where tensors are to be.
+        content: What floating-point tensors hold.
+        seed: Of the random numbers.
+        offset: Where in their storage tensors start, in elements; if not 0, axes of size 1 have odd strides, too.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        _tensor(value.type, device, content, generator, offset)
+        if isinstance(value.type, TensorType)
+        else _NUMBERS[value.type.kind]
+        for value in graph.inputs
+    ]
+
+
+def _tensor(
+    type: TensorType, device: torch.device, content: Content, generator: torch.Generator, offset: int
+) -> torch.Tensor:
+    steps = [13 if offset and size == 1 else step for size, step in zip(type.sizes, type.steps, strict=True)]
+    reach = sum((size - 1) * step for size, step in zip(type.sizes, steps, strict=True))
+    count = reach + 1 if type.numel else 0
+    row = _row(count + 2 * offset, type.dtype, content, generator)
+    return row.to(device).as_strided(type.sizes, steps, offset)
+
+
+def _row(count: int, dtype: torch.dtype, content: Content, generator: torch.Generator) -> torch.Tensor:
+    if not (dtype.is_floating_point or dtype.is_complex):
+        high = 1 if content is Content.ZEROS else 2
+        return torch.randint(high, (count,), generator=generator).to(dtype)
+    wide = torch.complex64 if dtype.is_complex else torch.float32
+    row = torch.randn(count, dtype=wide, generator=generator)
+    special = _SPECIAL.get(content, ())
+    step = 1 if content is Content.ZEROS else 7  # some ordinary numbers between them, for not all to be NaN
+    for start, number in zip(itertools.count(0, step), special, strict=False):
+        row[start :: step * len(special)] = number
+    return row.to(dtype)
+
+
+def output_problem(
+    graph: Graph,
+    outputs: Any,
+    expected: Sequence[Any],
+    device: torch.device,
+    tolerance: tuple[float | None, float | None] = (None, None),
+) -> str | None:
+    """Return the first thing that is wrong with what a backend returned for ``graph``; None if nothing is."""
+    if not isinstance(outputs, Sequence) or len(outputs) != len(graph.outputs):
+        count = len(outputs) if isinstance(outputs, Sequence) else f"a {type(outputs).__name__} of"
+        return f"{count} outputs, the graph has {len(graph.outputs)}"
+    for value, item, wanted in zip(graph.outputs, outputs, expected, strict=True):
+        problem = type_problem(item, value.type, device)
+        if problem is not None:
+            return f"%{value.name} {problem}"
+        host = item.cpu() if isinstance(item, torch.Tensor) else item
+        comparison = compare(value.name, host, wanted, *tolerance)
+        if not comparison.ok:
+            return f"%{value.name}: {comparison.problem}"
+    return None
+
+
+def type_problem(item: Any, type: Any, device: torch.device) -> str | None:
+    """Return how a tensor or number differs from its type, strides and device included; None if it does not."""
+    if not is_of_type(item, type):
+        return f"is {described(item)}, the graph states {type}"
+    if not isinstance(item, torch.Tensor):
+        return None
+    if item.device != device:
+        return f"is on {item.device}, not on {device}"
+    pairs = zip(type.sizes, item.stride(), type.steps, strict=True)
+    if item.numel() and any(size > 1 and actual != wanted for size, actual, wanted in pairs):
+        return f"has strides {list(item.stride())}, the graph states {list(type.steps)}"
+    return None
+
+
+def bits(items: Sequence[Any]) -> list[Any]:
+    """Return copies of all that stands in the storages of tensors, as bytes; numbers as they are."""
+    return [_storage(item).clone() if isinstance(item, torch.Tensor) else item for item in items]
+
+
+def same_bits(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Return whether two results of `bits` are equal."""
+    return len(left) == len(right) and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(left, right, strict=True)
+    )
+
+
+def overwrite(items: Sequence[Any]) -> None:
+    """Write other bytes into the storages of tensors."""
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            _storage(item).bitwise_not_()
+
+
+def _storage(item: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=item.device).set_(item.detach().untyped_storage())
+
+
+def shared(inputs: Sequence[Any], outputs: Sequence[Any]) -> set[tuple[int, str, int]]:
+    """Return which output shares memory with which input, or with which output before it."""
+    taken = [_memory(item) for item in inputs]
+    made = [_memory(item) for item in outputs]
+    found = set()
+    for index, place in enumerate(made):
+        found |= {(index, "input", other) for other, item in enumerate(taken) if _overlap(place, item)}
+        found |= {(index, "output", other) for other in range(index) if _overlap(place, made[other])}
+    return found
+
+
+def _memory(item: Any) -> range:
+    """Return the addresses between the first and the last byte of a tensor."""
+    if not isinstance(item, torch.Tensor) or not item.numel():
+        return range(0)
+    return range(item.data_ptr(), item.data_ptr() + row_of(item).nbytes)
+
+
+def _overlap(left: range, right: range) -> bool:
+    return max(left.start, right.start) < min(left.stop, right.stop)
+
+
+def row_of(item: torch.Tensor) -> torch.Tensor:
+    """Return all that a tensor spans, gaps included: ``copy_`` refuses tensors whose elements overlap."""
+    reach = sum((size - 1) * step for size, step in zip(item.shape, item.stride(), strict=True))
+    return item.detach().as_strided((reach + 1 if item.numel() else 0,), (1,))

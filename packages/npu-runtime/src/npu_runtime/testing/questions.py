@@ -1,0 +1,105 @@
+"""Contract tests of what a backend says before anything runs: its name, devices, answers and ops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, format_ir
+from npu_runtime.testing.data import shared, type_problem
+from npu_runtime.testing.lowering_rules import lowering_problem
+from npu_runtime.testing.trials import Trials, as_graph, broken, explained
+from npu_runtime.testing.zoo import odd_graphs
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+class QuestionContract(Trials):
+    """What `name`, `devices`, `supports`, `lower` and `allocate` promise."""
+
+    def test_the_name_is_in_kebab_case(self) -> None:
+        name = self.backend.name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise broken(f"the name is {name!r}", "name", "lower-case words with hyphens between: my-device")
+
+    def test_the_devices_are_the_same_each_time(self) -> None:
+        first, second = self.backend.devices(), self.backend.devices()
+        if not isinstance(first, Sequence) or not all(isinstance(item, torch.device) for item in first):
+            raise broken(f"devices() returns {first!r}", "devices", "a sequence of torch.device")
+        if list(first) != list(second) or len(set(first)) != len(first):
+            raise broken(f"devices() returns {list(first)}, then {list(second)}", "devices", "the same, each once")
+
+    def test_an_absence_is_explained(self) -> None:
+        reason = self.backend.absence()
+        if not isinstance(reason, str) or not reason.strip():
+            raise broken(f"absence() returns {reason!r}", "absence", "say in a few words why devices() is empty")
+
+    def test_supports_answers_for_any_node(self) -> None:
+        for node, name in self._all_nodes():
+            with explained(f"supports({node.op_type})", name):
+                reason = self.backend.supports(node)
+            if reason is not None and not (isinstance(reason, str) and reason.strip()):
+                raise broken(
+                    f"supports({node.op_type}) returns {reason!r}", name, "None if it can, else why not, in a few words"
+                )
+
+    def test_supports_depends_on_nothing_but_the_node(self) -> None:
+        for name, graph in self.graphs().items():
+            for node in graph.nodes:
+                first, again = self.backend.supports(node), self.backend.supports(node)
+                elsewhere = self.backend.supports(_alone(node))
+                if not first == again == elsewhere:
+                    raise broken(
+                        f"supports({node.op_type}) returns {first!r}, {again!r}, and in another graph {elsewhere!r}",
+                        name,
+                        "look at its op, attributes and types only, and name no node or value in a reason",
+                    )
+
+    def test_lowering_and_preparing_leave_the_graph_as_it_is(self) -> None:
+        device = self.the_device()
+        for name, graph in self.parts():
+            before = format_ir(graph)
+            ops = self.backend.lower(graph)
+            given = list(ops)
+            self.backend.prepare(graph, ops, device)
+            if format_ir(graph) != before or list(ops) != given:
+                raise broken("lower or prepare edited the graph or the ops", name, "work on graph.clone()")
+
+    def test_the_ops_cover_the_graph(self) -> None:
+        for name, graph in self.parts():
+            with explained("lower", name):
+                problem = lowering_problem(graph, self.backend.lower(graph))
+            if problem is not None:
+                raise broken(problem, name, f"the graph is\n{graph}")
+
+    def test_allocate_returns_memory_of_the_type(self) -> None:
+        device = self.the_device()
+        for name, graph in self.parts():
+            types = [value.type for value in (*graph.inputs, *graph.outputs)]
+            for type in (item for item in types if isinstance(item, TensorType)):
+                pair = [self.backend.allocate(type, device) for _ in range(2)]
+                problem = type_problem(pair[0], type, device)
+                if problem is not None:
+                    raise broken(f"allocate({type}): what it returns {problem}", name)
+                if shared(pair[:1], pair[1:]):
+                    raise broken(f"allocate({type}) returns the same memory twice", name)
+
+    def _all_nodes(self) -> Iterator[tuple[OpNode, str]]:
+        for graph in (*self.graphs().values(), *odd_graphs()):
+            yield from ((node, graph.name) for part in graph.graphs() for node in part.nodes)
+
+
+def _alone(node: OpNode) -> OpNode:
+    """Return a copy of a node in a graph of its own, with other names."""
+    if any(value.type.symbols for value in (*node.inputs, *node.outputs)) or node.regions:
+        assert node.graph is not None
+        return _renamed(node.graph.clone()).node(node.name)
+    return _renamed(as_graph([node], "another")).nodes[0]
+
+
+def _renamed(graph: Graph) -> Graph:
+    for value in graph.values:
+        graph.rename(value, f"other_{value.name}")
+    return graph

@@ -1,0 +1,157 @@
+"""Contract tests of running programs: results, memory, threads and failures."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from npu_ir import Interpreter
+from npu_runtime.testing.data import Content, bits, overwrite, same_bits, shared
+from npu_runtime.testing.trials import Trial, Trials, broken
+
+_THREADS = 4
+_RUNS_PER_THREAD = 3
+
+
+class RunContract(Trials):
+    """What `prepare` and `run` promise."""
+
+    def test_results_are_those_of_the_interpreter(self) -> None:
+        self._require_right(Content.ORDINARY)
+
+    def test_zeros_are_computed_with(self) -> None:
+        self._require_right(Content.ZEROS)
+
+    def test_infinities_are_computed_with(self) -> None:
+        self._require_right(Content.INFINITIES)
+
+    def test_nan_is_computed_with(self) -> None:
+        self._require_right(Content.NANS)
+
+    def test_tensors_may_start_anywhere_in_their_storage(self) -> None:
+        for trial in self.trials():
+            inputs = trial.inputs(offset=1)
+            trial.require(trial.run(inputs), inputs, "inputs that start one element behind their storage")
+
+    def test_one_tensor_may_be_passed_for_several(self) -> None:
+        for trial in self.trials():
+            by_type: dict[Any, Any] = {}
+            pairs = zip(trial.graph.inputs, trial.inputs(), strict=True)
+            inputs = [by_type.setdefault(value.type, item) for value, item in pairs]
+            trial.require(trial.run(inputs), inputs, "one tensor passed for all inputs of a type")
+
+    def test_parameters_may_be_passed(self) -> None:
+        for trial in self.trials():
+            inputs = [_as_parameter(item) for item in trial.inputs()]
+            outputs = trial.run(inputs)
+            if any(isinstance(item, torch.Tensor) and item.requires_grad for item in outputs):
+                raise broken("inputs that are parameters: a result requires a gradient", trial.name)
+            trial.require(outputs, inputs, "inputs that are parameters")
+
+    def test_inputs_stay_as_they_are(self) -> None:
+        for trial in self.trials():
+            inputs = trial.inputs(offset=1)
+            before = bits(inputs)
+            trial.run(inputs)
+            if not same_bits(before, bits(inputs)):
+                raise broken("run writes into its inputs, or around them", trial.name)
+
+    def test_a_later_call_does_not_write_into_results(self) -> None:
+        for trial in self.trials():
+            outputs = trial.run(trial.inputs(seed=0))
+            before = bits(outputs)
+            trial.run(trial.inputs(seed=1))
+            if not same_bits(before, bits(outputs)):
+                raise broken("a later call changed the results of the one before", trial.name)
+
+    def test_what_is_written_into_results_has_no_influence(self) -> None:
+        for trial in self.trials():
+            overwrite(trial.run(trial.inputs()))
+            inputs = trial.inputs()
+            trial.require(trial.run(inputs), inputs, "a call after something was written into results")
+
+    def test_results_share_memory_only_where_pytorch_says_so(self) -> None:
+        for trial in self.trials():
+            inputs = trial.inputs()
+            usual = shared(inputs, Interpreter(trial.graph).run_flat(inputs)[0])
+            more = sorted(shared(inputs, trial.run(inputs)) - usual)
+            if more:
+                index, kind, other = more[0]
+                raise broken(
+                    f"output {index} shares memory with {kind} {other}, and no op between is a view", trial.name
+                )
+
+    def test_the_same_inputs_give_the_same_bits(self) -> None:
+        for trial in self.trials():
+            first = _dense(trial.run(trial.inputs()))
+            if not all(same_bits(first, _dense(trial.run(trial.inputs()))) for _ in range(2)):
+                raise broken("the same inputs give other bits in another run", trial.name)
+
+    def test_programs_of_one_graph_compute_the_same(self) -> None:
+        for trial in self.trials():
+            further = trial.prepare()
+            inputs = trial.inputs()
+            if not same_bits(_dense(trial.run(inputs)), _dense(trial.run(inputs, further))):
+                raise broken("two programs of one graph give different bits", trial.name)
+
+    def test_programs_have_nothing_in_common(self) -> None:
+        trials = self.trials()
+        results = [(trial, inputs, trial.run(inputs)) for trial in trials for inputs in [trial.inputs(seed=2)]]
+        for trial in trials:
+            trial.run(trial.inputs(seed=3), trial.prepare())
+        for trial, inputs, outputs in results:
+            trial.require(outputs, inputs, "after programs of other graphs, and of the same, were run")
+            trial.require(trial.run(inputs), inputs, "a run after programs of other graphs")
+
+    def test_many_threads_may_run_a_program_at_once(self) -> None:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for trial in self.trials():
+                barrier = threading.Barrier(_THREADS)
+                futures = [pool.submit(_run_repeatedly, trial, seed, barrier) for seed in range(_THREADS)]
+                for seed, future in enumerate(futures):
+                    for outputs in future.result():
+                        trial.require(outputs, trial.inputs(seed=seed), f"{_THREADS} threads at once")
+
+    def test_a_program_works_after_a_failed_run(self) -> None:
+        for trial in self.trials():
+            inputs = trial.inputs()
+            wrong = inputs[:-1] if inputs else [torch.zeros(1, device=trial.device)]
+            _require_failure(trial, wrong)
+            trial.require(trial.run(inputs), inputs, "a run after one that failed")
+
+    def _require_right(self, content: Content) -> None:
+        for trial in self.trials():
+            inputs = trial.inputs(content=content)
+            trial.require(trial.run(inputs), inputs, f"inputs that are {content.value}")
+
+
+def _as_parameter(item: Any) -> Any:
+    is_float = isinstance(item, torch.Tensor) and (item.is_floating_point() or item.is_complex())
+    return torch.nn.Parameter(item) if is_float else item
+
+
+def _dense(outputs: Sequence[Any]) -> list[Any]:
+    """Return the bits of outputs without what stands beside them in memory."""
+    return bits([item.contiguous().clone() if isinstance(item, torch.Tensor) else item for item in outputs])
+
+
+def _run_repeatedly(trial: Trial, seed: int, barrier: threading.Barrier) -> list[Sequence[Any]]:
+    inputs = trial.inputs(seed=seed)
+    barrier.wait(timeout=60)
+    return [trial.run(inputs) for _ in range(_RUNS_PER_THREAD)]
+
+
+def _require_failure(trial: Trial, wrong: Sequence[Any]) -> None:
+    try:
+        with torch.no_grad():
+            trial.backend.run(trial.program, wrong)
+    except Exception as error:  # noqa: BLE001 - that it fails is what is asked for; how is the backend's
+        del error
+        return
+    raise broken(
+        f"run takes {len(wrong)} inputs, the graph has {len(trial.graph.inputs)}", trial.name, "refuse another number"
+    )

@@ -1,0 +1,74 @@
+"""How an operator is called in a program, and where in what it returns the outputs of a node are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from npu_ir import ConversionError, OpNode
+from npu_ir.ops.execution import place_of
+from npu_ir.ops.schema import HIGHER_ORDER, Op, OpSchema
+from npu_runtime._torch import OpOverload, functional_call
+
+# The indices that lead to one of the tensors or numbers that an operator returns.
+Path: TypeAlias = "tuple[int, ...]"
+
+
+def result_paths(node: OpNode, op: Op) -> list[Path]:
+    """Return where the outputs of ``node`` are found in what ``op`` returns.
+
+    Raises:
+        ConversionError: The graph does not tell.
+    """
+    count = len(node.outputs)
+    if not isinstance(op, OpOverload):
+        is_nested = node.op_type.startswith(f"{HIGHER_ORDER}.")
+        return [(index,) for index in range(count)] if is_nested else [()]
+    is_list = [str(item.type).startswith("List[") for item in op._schema.returns]
+    if is_list.count(True) > 1:
+        raise ConversionError(
+            f"{node.op_type} returns several lists, and the graph does not say which result is in which",
+            where=place_of(node),
+        )
+    length = count - is_list.count(False)
+    return list(_paths([length if listed else None for listed in is_list]))
+
+
+def _paths(lengths: Sequence[int | None]) -> Iterator[Path]:
+    """Yield the paths into a tuple of tensors (None) and lists of them; one result is in no tuple."""
+    for index, length in enumerate(lengths):
+        prefix = (index,) if len(lengths) > 1 else ()
+        yield from [prefix] if length is None else [(*prefix, item) for item in range(length)]
+
+
+def functional_form(
+    schema: OpSchema, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Any, list[Any], dict[str, Any], list[Path]]:
+    """Return target, arguments and result paths of the call of an op that writes on copies of what it writes."""
+    given = dict(zip((arg.name for arg in schema.args), args, strict=False)) | kwargs
+    given = {arg.name: given.get(arg.name, arg.default_value) for arg in schema.op._schema.arguments}
+    returns = len(schema.op._schema.returns)
+    paths: list[Path] = [(index,) for index in range(returns)]
+    place = max(returns, 1)
+    for arg in schema.args:
+        if not arg.writes:
+            continue
+        written = given[arg.name]
+        if isinstance(written, list):
+            paths += [(place, index) for index in range(len(written))]
+        elif written is not None:
+            paths.append((place,))
+        place += 1
+    return functional_call(), [schema.op], given, paths
+
+
+def nested(paths: Sequence[Path], items: Sequence[Any]) -> Any:
+    """Return flat results nested as the operator returns them; None where nothing is known of a part."""
+    if list(paths) == [()]:
+        return items[0]
+    parts: list[Any] = [None] * (1 + max(path[0] for path in paths))
+    for index in range(len(parts)):
+        inner = [(path[1:], item) for path, item in zip(paths, items, strict=True) if path[0] == index]
+        if inner:
+            parts[index] = nested([path for path, _ in inner], [item for _, item in inner])
+    return tuple(parts)

@@ -1,0 +1,284 @@
+"""The contract suite finds each broken promise, and says which it was."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from npu_ir import Graph, extract_ir, parse_ir
+from npu_runtime import Backend, BackendError, BackendOp, Temporary
+from npu_runtime.testing import BackendContract, check_backend, lowering_problem, zoo
+from tests.npu_runtime import broken_backends as broken
+from tests.npu_runtime.broken_backends import Sound, inputs_as, ops_of, outputs_as, running
+
+NAMES = (
+    "aten.relu.default on f32[33]",
+    "aten.add.Tensor on f32[7, 5]@[1, 7], f32[7, 5]@[1, 7]",
+    "aten.clone.default on f32[7, 5]@[1, 7]",
+    "aten.transpose.int on f32[5, 7] {'dim0': 0, 'dim1': 1}",
+    "aten.full.default on nothing {'size': [2, 3], 'fill_value': 1.5}",
+    "chain",
+    "a value that is read twice",
+)
+GRAPHS = {name: graph for name, graph in zoo().items() if name in NAMES}
+
+
+def failures(backend: Backend) -> dict[str, str]:
+    """Return what each test that fails says."""
+    found = {}
+    for name, _ in BackendContract.promises():
+        contract = type("Contract", (BackendContract,), {"backend": backend, "graphs": lambda self: GRAPHS})
+        try:
+            getattr(contract(), name)()
+        except BackendError as error:
+            found[name] = str(error)
+    return found
+
+
+class TestSoundBackend(BackendContract):
+    backend = Sound()
+
+
+# The backend, the one test that finds what is broken, and what it says.
+ONE_PROMISE = [
+    (broken.Shouts, "test_the_name_is_in_kebab_case", "the name is 'My_Backend'"),
+    (broken.ForgetsItsDevice, "test_the_devices_are_the_same_each_time", r"then \[device\(type='cpu'\)\]"),
+    (broken.SaysNotWhy, "test_an_absence_is_explained", r"absence\(\) returns ''"),
+    (broken.Stumbles, "test_supports_answers_for_any_node", "failed: KeyError: 'acme.unknown.default'"),
+    (broken.RefusesInSilence, "test_supports_answers_for_any_node", r"returns ' '"),
+    (broken.AnswersTrue, "test_supports_answers_for_any_node", "returns True"),
+    (broken.NamesNodes, "test_supports_depends_on_nothing_but_the_node", "in another graph '%other_transpose is"),
+    (broken.LooksAround, "test_supports_depends_on_nothing_but_the_node", "returns 'it is not alone', 'it is not"),
+    (broken.CountsQuestions, "test_supports_depends_on_nothing_but_the_node", "returns 'question 1', 'question 2'"),
+    (broken.Renames, "test_lowering_and_preparing_leave_the_graph_as_it_is", "edited the graph"),
+    (broken.TakesOps, "test_lowering_and_preparing_leave_the_graph_as_it_is", "edited the graph or the ops"),
+    (ops_of(lambda ops: ops[:-1]), "test_the_ops_cover_the_graph", "no op computes node"),
+    (broken.AllocatesInRows, "test_allocate_returns_memory_of_the_type", r"has strides \[5, 1\], the graph states"),
+    (broken.AllocatesOnce, "test_allocate_returns_memory_of_the_type", "returns the same memory twice"),
+    (
+        inputs_as(lambda x: torch.where(x == 0, 1.0, x)),
+        "test_zeros_are_computed_with",
+        "inputs that are zeros of both signs: ",
+    ),
+    (
+        inputs_as(lambda x: x.clamp(-1e30, 1e30)),
+        "test_infinities_are_computed_with",
+        "inputs that are infinities: ",
+    ),
+    (inputs_as(lambda x: torch.where(x.isnan(), 0.0, x)), "test_nan_is_computed_with", "inputs that are NaN: "),
+    (
+        inputs_as(lambda x: x.as_strided(x.shape, x.stride(), 0)),
+        "test_tensors_may_start_anywhere_in_their_storage",
+        "one element behind their storage: ",
+    ),
+    (
+        running(broken.wants_distinct_tensors),
+        "test_one_tensor_may_be_passed_for_several",
+        "a tensor is bound twice",
+    ),
+    (running(broken.records_gradients), "test_parameters_may_be_passed", "a result requires a gradient"),
+    (running(broken.refuses_parameters), "test_parameters_may_be_passed", "BackendError: a tensor requires"),
+    (running(broken.writes_before_inputs), "test_inputs_stay_as_they_are", "writes into its inputs, or around"),
+    (running(broken.keeps_its_outputs), "test_a_later_call_does_not_write_into_results", "a later call changed"),
+    (
+        running(broken.remembers_its_inputs),
+        "test_what_is_written_into_results_has_no_influence",
+        "a call after something was written into results: ",
+    ),
+    (
+        running(broken.returns_an_input),
+        "test_results_share_memory_only_where_pytorch_says_so",
+        "output 0 shares memory with input 0, and no op between is a view",
+    ),
+    (running(broken.drifts), "test_the_same_inputs_give_the_same_bits", "other bits in another run"),
+    (broken.PreparesOtherwise, "test_programs_of_one_graph_compute_the_same", "give different bits"),
+    (broken.SharesScratch, "test_programs_have_nothing_in_common", "after programs of other graphs, and of the same"),
+    (running(broken.has_one_arena), "test_many_threads_may_run_a_program_at_once", "4 threads at once: "),
+    (running(broken.stays_broken), "test_a_program_works_after_a_failed_run", "the device is lost"),
+    (running(broken.takes_any_number), "test_a_program_works_after_a_failed_run", "run takes 0 inputs, the graph"),
+    (
+        broken.CapturesTheCaller,
+        "test_a_capture_has_results_and_memory_of_its_own",
+        "capture ties the program to the memory of the caller",
+    ),
+    (broken.ReplaysNothing, "test_replay_computes_in_fixed_memory", "replay after new inputs were written: "),
+    (broken.Moves, "test_replay_computes_in_fixed_memory", "replay moved an input or output"),
+    (broken.ReplaysInPlace, "test_replay_leaves_its_inputs_as_they_are", "replay writes into the inputs"),
+    (broken.CapturesOnce, "test_captures_and_runs_have_nothing_in_common", "a capture, after a run and the replay"),
+]
+
+
+@pytest.mark.parametrize(("backend", "test", "text"), [pytest.param(*row, id=row[2]) for row in ONE_PROMISE])
+def test_a_broken_promise_fails_the_one_test_of_it(backend: type[Backend], test: str, text: str) -> None:
+    found = failures(backend())
+
+    assert list(found) == [test]
+    with pytest.raises(BackendError, match=text):
+        raise BackendError(found[test])
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        pytest.param(lambda y: y + 1, "elements differ by more than", id="values"),
+        pytest.param(lambda y: y.double(), r"is f64\[33\], the graph states f32\[33\]", id="dtype"),
+        pytest.param(lambda y: y[:1], r"is f32\[1\], the graph states f32\[33\]", id="shape"),
+        pytest.param(
+            lambda y: torch.cat([y, y])[::2] if y.dim() == 1 else y, "elements differ|has strides", id="strides"
+        ),
+        pytest.param(lambda y: y.to("meta"), "is on meta, not on cpu", id="device"),
+        pytest.param(lambda y: None, r"is None, the graph states f32\[33\]", id="nothing"),
+    ],
+)
+def test_wrong_results_are_told_by_what_is_wrong(change: Any, text: str) -> None:
+    contract = type("Contract", (BackendContract,), {"backend": outputs_as(change)(), "graphs": lambda self: GRAPHS})
+
+    with pytest.raises(BackendError, match=f"inputs that are ordinary numbers: %relu:? ?.*({text})"):
+        contract().test_results_are_those_of_the_interpreter()
+
+
+def test_another_number_of_results_is_told() -> None:
+    backend = running(lambda self, program, inputs: broken.sound(self, program, inputs) * 2)()
+
+    with pytest.raises(BackendError, match="2 outputs, the graph has 1"):
+        check_backend(backend, GRAPHS)
+
+
+def test_devices_are_devices() -> None:
+    found = failures(broken.HasNamesForDevices())
+
+    assert r"devices() returns ['cpu']" in found["test_the_devices_are_the_same_each_time"]
+
+
+@pytest.mark.parametrize("method", ["lower", "prepare", "run"])
+def test_a_method_that_fails_is_named_with_the_graph(method: str) -> None:
+    def fail(self: Any, *args: Any) -> Any:
+        raise ValueError("out of luck")
+
+    backend = type("Fails", (Sound,), {method: fail})()
+
+    with pytest.raises(BackendError, match=f"{method} failed: ValueError: out of luck\n  at: aten.add.Tensor on") as info:
+        check_backend(backend)
+
+    assert isinstance(info.value.__cause__, ValueError)
+
+
+def test_a_backend_that_takes_nothing_is_told_to_bring_graphs() -> None:
+    backend = type("Idle", (Sound,), {"supports": lambda self, node: "it is tired"})()
+
+    with pytest.raises(BackendError, match="it supports no node .*\n  at: supports\n  fix: give some: override graphs"):
+        check_backend(backend)
+
+
+def test_a_backend_without_a_device_is_skipped_with_its_reason() -> None:
+    without: dict[str, Any] = {"devices": lambda self: [], "absence": lambda self: "no driver"}
+    contract = type("Contract", (BackendContract,), {"backend": type("Absent", (Sound,), without)()})
+
+    with pytest.raises(unittest.SkipTest, match="sound cannot run here: no driver"):
+        contract().test_results_are_those_of_the_interpreter()
+    contract().test_supports_answers_for_any_node()
+
+
+def test_the_parts_of_a_model_that_the_backend_takes_are_tested_with_weights_as_inputs() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 2), torch.nn.ReLU())
+    graph = extract_ir(model, (torch.randn(5, 3),))
+
+    class NoSigmoid(Sound):
+        def supports(self, node: Any) -> str | None:
+            return "no kernel" if node.op_type == "aten.sigmoid.default" else super().supports(node)
+
+    class Contract(BackendContract):
+        backend = NoSigmoid()
+
+        def graphs(self) -> Mapping[str, Graph]:
+            return {"mlp": graph}
+
+    parts = [(name, [node.name for node in part.nodes], len(part.inputs)) for name, part in Contract().parts()]
+
+    assert parts == [("mlp: linear", ["linear"], 3), ("mlp: linear_1", ["linear_1", "relu"], 3)]
+    assert check_backend(NoSigmoid(), {"mlp": graph}) > 2
+
+
+class SplitsLinear(Sound):
+    """Makes two ops of a linear layer with a bias."""
+
+    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        ops = []
+        for op in super().lower(graph):
+            if op.kind == "aten.linear.default" and len(op.inputs) == 3:
+                between = Temporary("product", op.nodes[0].outputs[0].tensor_type)
+                gemm = replace(op, kind="gemm", inputs=op.inputs[:2], outputs=(between,))
+                ops += [gemm, replace(op, kind="bias", inputs=(between, op.inputs[2]))]
+            else:
+                ops.append(op)
+        return ops
+
+
+class FusesAll(Sound):
+    """Makes one op of a whole graph, and no value in between."""
+
+    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        return [BackendOp("all", graph.inputs, tuple(dict.fromkeys(graph.outputs)), graph.nodes)]
+
+
+@pytest.mark.parametrize("backend", [SplitsLinear(), FusesAll()], ids=lambda item: type(item).__name__)
+def test_a_node_may_become_several_ops_and_several_nodes_one(backend: Backend) -> None:
+    assert failures(backend) == {}
+
+
+GRAPH = parse_ir("""
+graph g {
+  input %x: f32[3]
+  %neg: f32[3] = aten.neg.default(self=%x)
+  %relu: f32[3] = aten.relu.default(self=%neg)
+  return %relu
+}
+""")
+NEG, RELU = GRAPH.nodes
+FIRST = BackendOp("neg", NEG.inputs, NEG.outputs, (NEG,))
+SECOND = BackendOp("relu", RELU.inputs, RELU.outputs, (RELU,))
+OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
+
+
+@pytest.mark.parametrize(
+    ("ops", "problem"),
+    [
+        pytest.param([FIRST, SECOND], None, id="right"),
+        pytest.param(iter([FIRST, SECOND]), "lower returns a sequence of BackendOp, not list_iterator", id="iterator"),
+        pytest.param([FIRST], "no op computes node 'relu'", id="a node is left out"),
+        pytest.param(
+            [FIRST, replace(SECOND, outputs=())], "no op makes the result %relu", id="a result is left out"
+        ),
+        pytest.param([SECOND, FIRST], "op 0 (relu) reads %neg before anything makes it", id="order"),
+        pytest.param([FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already", id="made twice"),
+        pytest.param(
+            [FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything", id="unmade temporary"
+        ),
+        pytest.param(
+            [replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
+            "op 0 (neg) makes %relu, which none of its nodes does",
+            id="a value of another node",
+        ),
+        pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
+        pytest.param(
+            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is no node of the graph", id="a node of another graph"
+        ),
+        pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
+        pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),
+        pytest.param([replace(FIRST, inputs=["x"])], "has inputs of type list: it is tuple", id="a list"),
+        pytest.param([replace(FIRST, inputs=("x",))], "reads or makes 'x', which is neither", id="a name"),
+        pytest.param(
+            [replace(FIRST, outputs=(Temporary("t", None),))], "has a temporary 't' of type None", id="temporary"  # type: ignore[arg-type]
+        ),
+        pytest.param(["neg"], "op 0 (neg) is no BackendOp", id="no op"),
+    ],
+)  # fmt: skip
+def test_ops_that_break_a_rule_are_told(ops: Any, problem: str | None) -> None:
+    found = lowering_problem(GRAPH, ops)
+
+    assert found is None if problem is None else problem in str(found)
