@@ -70,7 +70,9 @@ def inputs_as(change: Callable[[torch.Tensor], torch.Tensor]) -> type[Sound]:
 
     class Reads(Sound):
         def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-            return super().run(program, [change(item) if item.is_floating_point() else item for item in inputs])
+            return super().run(
+                program, [change(item) if item.is_floating_point() else item for item in inputs]
+            )
 
     return Reads
 
@@ -193,11 +195,6 @@ def wants_distinct_tensors(self: Any, program: Program, inputs: Sequence[Any]) -
     if len({item.data_ptr() for item in inputs}) < len(inputs):
         raise BackendError("a tensor is bound twice")
     return sound(self, program, inputs)
-
-
-def records_gradients(self: Any, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-    with torch.enable_grad():
-        return [item + 0 * sum(x.sum() for x in inputs) for item in sound(self, program, inputs)]
 
 
 def refuses_parameters(self: Any, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -154,16 +154,22 @@ def _through_file(graph: Graph, folder: Path) -> Graph:
 WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_text, _through_file]
 
 
-def check_execution(case: Case, graphs: list[Graph], expected: Eager) -> None:
+Execute = Callable[..., Any]
+
+
+def check_execution(
+    case: Case, graphs: list[Graph], expected: Eager, execute: Execute = execute_ir
+) -> None:
     """Run each graph on the weights of the real model, and compare with what eager did.
 
     So also for the further calls of ``case``, and for the graph that is specialized to their sizes.
     """
     for number, given in enumerate(case.make_calls()):
         eager = expected if number == 0 else run_eagerly(case, given=given)
-        _check_call(case, graphs, number, eager)
+        _check_call(case, graphs, number, eager, execute)
         if number < 2 and graphs[0].symbols:
-            _check_call(case, [specialized_for(graphs[0], case.make_calls()[number])], number, eager)
+            special = specialized_for(graphs[0], case.make_calls()[number])
+            _check_call(case, [special], number, eager, execute)
 
 
 def specialized_for(graph: Graph, given: Call) -> Graph:
@@ -173,7 +179,7 @@ def specialized_for(graph: Graph, given: Call) -> Graph:
     return graph.specialize(symbols.values)
 
 
-def _check_call(case: Case, graphs: list[Graph], number: int, expected: Eager) -> None:
+def _check_call(case: Case, graphs: list[Graph], number: int, expected: Eager, execute: Execute) -> None:
     """Run each graph on the call of ``case`` with this number."""
     twin = case.make_model()
     weights = twin.state_dict()
@@ -182,7 +188,7 @@ def _check_call(case: Case, graphs: list[Graph], number: int, expected: Eager) -
     for graph in graphs:
         given = case.make_calls()[number]
         torch.manual_seed(RUN_SEED)
-        result, mutations = execute_ir(
+        result, mutations = execute(
             graph, given.args, given.kwargs, weights=weights, constants=constants, return_mutations=True
         )
         assert_same(result, expected.result, "the result", case.tolerance)

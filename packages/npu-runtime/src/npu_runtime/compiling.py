@@ -178,8 +178,10 @@ def _overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
     for index, item in enumerate(steps):
         step, in_place = item.step, item.seen.in_place if item.seen is not None else None
         if in_place is not None:
-            first = step.inputs[0]
-            if memory.group(first) not in outside and memory.end(first) == index:
+            first, *others = step.inputs
+            group = memory.group(first)
+            is_free = group not in outside and memory.end(first) == index
+            if is_free and all(memory.group(value) is not group for value in others):
                 kernel, function = in_place
                 step = replace(step, kernel=kernel, function=function, overwrites=first)
         chosen.append(step)

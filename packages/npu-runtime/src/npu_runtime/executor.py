@@ -189,6 +189,22 @@ class IRExecutor:
         with self._lock:
             self._state = tuple(tensor.clone() for tensor in self._bound.state)
 
+    def weights(self) -> dict[Value, torch.Tensor]:
+        """Return what each parameter, buffer and constant of the graph holds; of what calls change, copies."""
+        with self._lock:
+            state = dict(zip(state_of(self.graph), (item.clone() for item in self._state), strict=True))
+            return {**{value: item.to(self.device) for value, item in self._bound.given.items()}, **state}
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Give the buffers that calls change back the content they had, whatever is called inside."""
+        with self._lock:
+            before = tuple(item.clone() for item in self._state)
+            try:
+                yield
+            finally:
+                self._state = before
+
     def memory_plan(self) -> MemoryPlan:
         """Return how long each value is kept, the peak of a call, and what no program could go below.
 
@@ -197,7 +213,7 @@ class IRExecutor:
         """
         from npu_runtime.memory_plan import plan_memory
 
-        return plan_memory(self.steps, self._compiled.memory, self.graph)
+        return plan_memory(self.steps, self._compiled.memory)
 
     def _hold(self, bound: Bound) -> None:
         self._bound = bound

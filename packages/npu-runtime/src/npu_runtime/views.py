@@ -44,8 +44,14 @@ def _chains(steps: Sequence[NodeStep]) -> dict[Value, tuple[Value, list[NodeStep
                     chains[value] = (value, [])
         elif _is_view(item) and item.step.inputs[0] in chains:
             root, views = chains[item.step.inputs[0]]
-            chains.update({value: (root, [*views, item]) for value in item.step.outputs})
+            same_elements = [value for value in item.step.outputs if _has_dtype_of(value, root)]
+            chains.update({value: (root, [*views, item]) for value in same_elements})
     return chains
+
+
+def _has_dtype_of(value: Value, root: Value) -> bool:
+    types = value.type, root.type
+    return all(isinstance(type, TensorType) for type in types) and value.tensor_type.dtype == root.tensor_type.dtype
 
 
 def _is_view(item: NodeStep) -> bool:

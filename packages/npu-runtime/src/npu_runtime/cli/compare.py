@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,16 +19,28 @@ from npu_ir.cli.weight_choice import choose_weights
 from npu_ir.errors import SerializationError
 from npu_ir.random_data import random_tensor
 from npu_ir.verify.reference import model_tensors
-from npu_runtime.comparing.comparison import Comparison
-from npu_runtime.comparing.side_text import HELP, SideText, parse_side
 
+if TYPE_CHECKING:
+    from npu_runtime.comparing import Comparison
+    from npu_runtime.comparing.side_text import SideText
+
+_SIDES = """\
+sides:
+  interpreter                 the graph, node by node
+  executor                    the graph, by the executor; executor:passes=NAME with this pipeline or these passes
+                              (default: default), executor:passes=none as it is
+  backend:NAME                the graph, by the executor on this backend
+  after:PASS,PASS@K           the graph as it is after the first K runs of passes (all without @K), by the interpreter
+  float64                     the graph in float64: weights, inputs and constants
+  eager:MODULE:FACTORY        the model itself, in PyTorch
+"""
 _EPILOG = f"""\
 Both sides run on the same weights and inputs. What they compute inside is aligned, also where passes have changed
 the graph, and compared; so are results and in-place changes. Beyond the tolerance, a difference that rounding
 explains, as a run in float64 tells, is not blamed. The exit code is 1 where the sides differ, and the first value
 that differs is named. An input that is not given gets random data.
 
-{HELP}
+{_SIDES}
 {factory.HELP}
 {input_text.HELP}
 example:
@@ -48,11 +60,13 @@ def add_to(commands: Any) -> None:
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
     add_file(parser, "file_b", nargs="?", help="the graph of side b, where it is another one")
-    parser.add_argument("--a", default="interpreter", metavar="SIDE", help="what is trusted (default: interpreter)")
-    parser.add_argument("--b", default="executor", metavar="SIDE", help="what is examined (default: executor)")
     parser.add_argument(
-        "--train", action="store_true", help="take models in train mode (default: eval mode)"
+        "--a", default="interpreter", metavar="SIDE", help="what is trusted (default: interpreter)"
     )
+    parser.add_argument(
+        "--b", default="executor", metavar="SIDE", help="what is examined (default: executor)"
+    )
+    parser.add_argument("--train", action="store_true", help="take models in train mode (default: eval mode)")
     weights = parser.add_mutually_exclusive_group()
     add_file(
         weights,
@@ -78,6 +92,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare, print the report, and return whether the sides differ."""
     from npu_runtime.comparing import compare
+    from npu_runtime.comparing.side_text import parse_side
 
     texts = parse_side(options.a), parse_side(options.b)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
@@ -87,10 +102,11 @@ def run(options: argparse.Namespace) -> int:
         graphs[0], inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
     )
     torch.manual_seed(options.seed)
-    sides, weights, origin = _sides(texts, graphs, options)
+    (a, b), weights, origin = _sides(texts, graphs, options)
     torch.manual_seed(options.seed)
     found = compare(
-        *sides,
+        a,
+        b,
         call.args,
         call.kwargs,
         weights=weights,

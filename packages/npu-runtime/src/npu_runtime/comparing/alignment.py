@@ -103,11 +103,7 @@ def _add_by(
     for node in left:
         if not found.keys().isdisjoint(node.outputs):
             continue
-        fitting = [
-            other
-            for other in spare.get(key(node), ())
-            if _may_stand_for(node, other)
-        ]
+        fitting = [other for other in spare.get(key(node), ()) if _may_stand_for(node, other)]
         if fitting:
             found.update(zip(node.outputs[:1], fitting[-1].outputs[:1], strict=True))
 

@@ -48,6 +48,11 @@ class Comparison:
         return next((row for row in self.rows if row.diverges), None)
 
     @property
+    def first_beyond_rounding(self) -> Row | None:
+        """Return the first value in which the sides differ by more than rounding explains, tolerated or not."""
+        return next((row for row in self.values if row.is_beyond_rounding), None)
+
+    @property
     def values(self) -> tuple[Row, ...]:
         """Return the rows of values that nodes compute on both sides."""
         return tuple(row for row in self.rows if row.kind == "value")
@@ -68,11 +73,17 @@ class Comparison:
         first = self.first_divergence
         if first is None:
             return [f"a and b agree: {_counts(self.rows)}", *(excused if noise else [])]
-        found = [f"a and b differ: {_counts(self.rows)}; {sum(row.diverges for row in self.rows):,} of them differ"]
+        found = [
+            f"a and b differ: {_counts(self.rows)}; {sum(row.diverges for row in self.rows):,} of them differ"
+        ]
         found += [f"first divergence: {first.title}{_of(first)}", f"  {first.problem}"]
         if first.noise_floor is not None:
             rounding = f"up to {NOISE_MULTIPLE} times that would be rounding"
             found.append(f"  noise floor {first.noise_floor:.3g}; {rounding}")
+        earlier = self.first_beyond_rounding
+        if earlier is not None and earlier is not first and self.rows.index(earlier) < self.rows.index(first):
+            apart = f"{earlier.difference.max_abs:.3g}, noise floor {earlier.noise_floor:.3g}"
+            found.append(f"  within the tolerance, but beyond rounding, before: {earlier.title}{_of(earlier)}: {apart}")
         return [*found, *(excused if noise else [])]
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,7 +129,10 @@ def _worst(rows: Sequence[Row]) -> list[Row]:
 def _table(rows: Sequence[Row]) -> list[str]:
     cells = [_COLUMNS, *map(_cells, rows)] if rows else []
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -67,7 +67,9 @@ class Judge:
         error_a, error_b = (max_error(side.item, reference) if is_known else None for side in (a, b))
         row = replace(row, difference=difference, error_a=error_a, error_b=error_b)
         if difference.unlike:
-            unlike = f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"
+            unlike = (
+                f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"
+            )
             return replace(row, problem=unlike)
         found = compare_values(row.name, b.item, a.item, self.rtol, self.atol)
         if found.ok:

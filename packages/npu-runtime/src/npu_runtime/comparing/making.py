@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, VerificationError, load_weights
+from npu_ir import Graph, InputKind, VerificationError, load_weights
+from npu_ir.node import outside_names
 from npu_ir.verify.reference import model_tensors
 from npu_passes import Journal, PassManager
 from npu_passes.running import Rounds
@@ -76,16 +77,22 @@ def make_sides(
     found = load_weights(weights) if isinstance(weights, (str, os.PathLike)) else weights
     known = {"a": _own_weights(a), "b": _own_weights(b)}
     known["a"], known["b"] = known["a"] or known["b"], known["b"] or known["a"]
-    sides = [
-        _make(given, args, kwargs, found, known[name], (a, b)) for name, given in (("a", a), ("b", b))
-    ]
+    sides = [_make(given, args, kwargs, found, known[name], (a, b)) for name, given in (("a", a), ("b", b))]
     return sides[0], sides[1]
 
 
 def _own_weights(given: Any) -> Weights:
     if isinstance(given, torch.nn.Module):
         return model_tensors(given)
-    return given.state_dict() if isinstance(given, IRExecutor) else {}
+    if not isinstance(given, IRExecutor):
+        return {}
+    held = given.weights().items()
+    return {
+        name: item
+        for value, item in held
+        if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
+        for name in outside_names(value)
+    }
 
 
 def _make(
@@ -102,7 +109,9 @@ def _make(
         return ModuleSide(given, args, kwargs, weights or {})
     graph = given.graph if isinstance(given, Float64) else given
     # What no side knows is passed on: binding says that it is not expected.
-    chosen = known_to(graph, own) if weights is None else {**_unknown(weights, both), **known_to(graph, weights)}
+    chosen = (
+        known_to(graph, own) if weights is None else {**_unknown(weights, both), **known_to(graph, weights)}
+    )
     return Float64Side(graph, chosen) if isinstance(given, Float64) else GraphSide(graph, chosen)
 
 

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import Graph, InputKind, NpuError, OpNode, Value, VerificationError, load_ir, load_weights, save_ir
+from npu_ir import (
+    Graph,
+    InputKind,
+    NpuError,
+    OpNode,
+    Value,
+    VerificationError,
+    load_ir,
+    load_weights,
+    save_ir,
+)
 from npu_ir.cli.result_files import save_results
 from npu_ir.verify.reference import copied
 from npu_runtime.comparing.float64_run import Float64Run, Missing
@@ -79,7 +89,9 @@ def write_reproduction(
         "output": finding.value.index,
         "numbers": {name: item for name, item in items.items() if name not in tensors},
     }
-    title = f"{finding.row.title} is {finding.value!r} in side b, at {finding.row.place}: {finding.row.problem}"
+    title = (
+        f"{finding.row.title} is {finding.value!r} in side b, at {finding.row.place}: {finding.row.problem}"
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_ir(graph, folder / _GRAPH)
@@ -116,10 +128,12 @@ def _inputs(node: OpNode, side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
                 found[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
 
     if wanted and not side.is_exact:
-        side.run(*copied(call), observe)
+        args, kwargs = copied(call)
+        side.run(args, kwargs, observe)
     if wanted - found.keys():
         weights = {value.argument.target: item for value, item in side.weights().items() if value.argument}
-        GraphSide(side.graph, weights).run(*copied(call), observe)
+        args, kwargs = copied(call)
+        GraphSide(side.graph, weights).run(args, kwargs, observe)
     return found
 
 

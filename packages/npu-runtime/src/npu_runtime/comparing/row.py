@@ -60,6 +60,12 @@ class Row:
         return min(self.error_a, self.error_b)
 
     @property
+    def is_beyond_rounding(self) -> bool:
+        """Whether the sides differ by more than `NOISE_MULTIPLE` times the noise floor, as far as that is known."""
+        floor = self.noise_floor
+        return self.diverges or (floor is not None and self.difference.max_abs > NOISE_MULTIPLE * floor)
+
+    @property
     def title(self) -> str:
         """What it is called in messages: ``%gelu``, ``result['loss']``, ``update of bn.running_mean``."""
         return {"value": f"%{self.name}", "update": f"update of {self.name}"}.get(self.kind, self.name)

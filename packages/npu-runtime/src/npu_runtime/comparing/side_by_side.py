@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -51,15 +51,19 @@ class SideBySide:
     def compare(self) -> Comparison:
         """Run both, and return what came of it."""
         random_state = torch.get_rng_state()
-        first = self._first.run(*copied(self._call), self._keep())
+        first = self._run(self._first, self._keep())
         torch.set_rng_state(random_state)
-        second = self._second.run(*copied(self._call), self._compare_values())
+        second = self._run(self._second, self._compare_values())
         rows = [self._rows[order] for order in sorted(self._rows)]
         rows += self._results(first, second)
         rows += self._updates(first, second)
         a, b = self._sides
         notes = (*first.notes, *second.notes, *self._gaps())
         return Comparison(a.label, b.label, tuple(rows), _count(a.graph), _count(b.graph), notes)
+
+    def _run(self, side: Side, observe: Observer) -> Outcome:
+        args, kwargs = copied(self._call)
+        return side.run(args, kwargs, observe)
 
     def _swapped(self, left: Any, right: Any) -> tuple[Any, Any]:
         """Return what is of a and b in the order in which they run, or the other way round."""
@@ -83,7 +87,7 @@ class SideBySide:
             for value, item in zip(node.outputs, outputs, strict=True):
                 if not _is_there(value, item) or not (decided or value.name in aligned):
                     continue
-                seen = Seen.of(item, exact=self._first.is_exact, copy=self._first.reuses_memory)
+                seen = Seen.of(item, exact=self._first.is_exact)
                 if value.name in aligned:
                     self._kept[value.name] = seen
                 if decided:
@@ -133,7 +137,9 @@ class SideBySide:
             yield self._end("result", name, *of_both)
 
     def _updates(self, first: Outcome, second: Outcome) -> Iterator[Row]:
-        contents = [_contents(side.graph, run) for side, run in ((self._first, first), (self._second, second))]
+        contents = [
+            _contents(side.graph, run) for side, run in ((self._first, first), (self._second, second))
+        ]
         for name in dict.fromkeys([*contents[0], *contents[1]]):
             (left, item), (right, other) = (found.get(name, (None, _NOT_THERE)) for found in contents)
             yield self._end("update", name, item, other, left, right)
@@ -185,18 +191,18 @@ def _contents(graph: Graph, outcome: Outcome) -> dict[str, tuple[Value, Any]]:
 
 
 def _row(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str | None = None) -> Row:
-    producers: Sequence[OpNode | None] = [leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b)]
-    place = next((node.provenance for node in producers if node is not None), NO_PROVENANCE)
-    type = "" if seen is None else _type_text(seen)
+    mine, others = (leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b))
+    place = next((node.provenance for node in (mine, others) if node is not None), NO_PROVENANCE)
     return Row(
-        kind,
-        name,
-        b.name if isinstance(b, Value) else "",
-        *(node.op_type if node is not None else "" for node in producers),
-        place.module,
-        place.source,
-        type,
-        UNKNOWN,
+        kind=kind,
+        name=name,
+        counterpart=b.name if isinstance(b, Value) else "",
+        op="" if mine is None else mine.op_type,
+        counterpart_op="" if others is None else others.op_type,
+        module=place.module,
+        source=place.source,
+        type="" if seen is None else _type_text(seen),
+        difference=UNKNOWN,
         problem=problem,
     )
 

@@ -16,17 +16,6 @@ from npu_runtime.comparing.making import after_pass
 from npu_runtime.comparing.sides import float64, known_to
 from npu_runtime.executor import IRExecutor
 
-HELP = """\
-sides:
-  interpreter                 the graph, node by node
-  executor                    the graph, by the executor; executor:passes=NAME with this pipeline or these passes
-                              (default: default), executor:passes=none as it is
-  backend:NAME                the graph, by the executor on this backend
-  after:PASS,PASS@K           the graph as it is after the first K runs of passes (all without @K), by the interpreter
-  float64                     the graph in float64: weights, inputs and constants
-  eager:MODULE:FACTORY        the model itself, in PyTorch
-"""
-
 Weights = Mapping[str, torch.Tensor]
 
 
@@ -68,7 +57,9 @@ def parse_side(text: str) -> SideText:
     takes_rest = needs_rest or kind == "executor"
     known = ("interpreter", "executor", "backend", "after", "float64", "eager")
     if kind not in known or bool(colon) > takes_rest or (needs_rest and not rest):
-        raise UsageError(f"{text!r} is no side", fix=f"see the list of sides in npu compare --help: {', '.join(known)}")
+        raise UsageError(
+            f"{text!r} is no side", fix=f"see the list of sides in npu compare --help: {', '.join(known)}"
+        )
     if kind == "executor" and colon and not rest.startswith("passes="):
         raise UsageError(f"{text!r}: an executor has no such option", fix="write executor:passes=NAME")
     return SideText(text, kind, rest)

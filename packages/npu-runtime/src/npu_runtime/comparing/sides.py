@@ -9,7 +9,15 @@ from typing import Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, InputKind, Interpreter, NpuError, Value, VerificationError, extract_ir
+from npu_ir import (
+    ExecutionError,
+    Graph,
+    InputKind,
+    Interpreter,
+    Value,
+    VerificationError,
+    extract_ir,
+)
 from npu_ir.binding import bind_inputs, bind_weights
 from npu_ir.node import outside_names
 from npu_ir.running import Observer
@@ -45,13 +53,11 @@ class Side(abc.ABC):
         graph: What its values are called, and where they are from.
         label: What it is, in a few words.
         is_exact: Whether it computes in float64 whatever the graph says.
-        reuses_memory: Whether a later node may write into what an observer has seen.
     """
 
     graph: Graph
     label: str
     is_exact = False
-    reuses_memory = False
 
     @abc.abstractmethod
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
@@ -157,9 +163,7 @@ class ModuleSide(GraphSide):
 
 
 class ExecutorSide(Side):
-    """An executor, with the weights it has; its buffers are put back to what they were."""
-
-    reuses_memory = True
+    """An executor, with the weights it has: its program for the results, and node by node for the values inside."""
 
     def __init__(self, executor: IRExecutor) -> None:
         self.executor = executor
@@ -167,15 +171,16 @@ class ExecutorSide(Side):
         self.label = f"executor of {executor.graph.name!r}"
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
-        before = copied(dict(self.executor.state_dict()))
-        try:
-            run = self.executor.run(args, kwargs, on_node=observe)
-        finally:
-            self.executor.load_state_dict(before)
-        return Outcome(flatten_like(run.results, self.graph.results[0], "result"), dict(run.mutations))
+        random_state = torch.get_rng_state()
+        if observe is not None:
+            with self.executor.unchanged():
+                self.executor.run_flat(*copied((tuple(args), dict(kwargs))), observe=observe)
+        torch.set_rng_state(random_state)
+        with self.executor.unchanged():
+            return Outcome(*self.executor.run_flat(args, kwargs))
 
     def weights(self) -> dict[Value, Any]:
-        return bind_weights(self.graph, known_to(self.graph, self.executor.state_dict()))
+        return dict(self.executor.weights())
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,9 @@ class Float64Side(GraphSide):
         run.observed(observe)
         results = [run.take(leaf) if isinstance(leaf, Value) else leaf for leaf in self.graph.results[1]]
         updates = {
-            name: run.take(value) for target, value in self.graph.updates.items() for name in outside_names(target)
+            name: run.take(value)
+            for target, value in self.graph.updates.items()
+            for name in outside_names(target)
         }
         lost = next((item for item in (*results, *updates.values()) if isinstance(item, Missing)), None)
         if lost is not None:

@@ -21,7 +21,9 @@ class CaptureContract(Trials):
             before = bits(inputs)
             captured = _capture(trial, inputs)
             if not same_bits(before, bits(inputs)) or shared(inputs, captured.inputs):
-                raise broken("capture ties the program to the memory of the caller", trial.name, "copy the inputs")
+                raise broken(
+                    "capture ties the program to the memory of the caller", trial.name, "copy the inputs"
+                )
             trial.require(captured.outputs, inputs, "the outputs of a capture")
 
     def test_replay_computes_in_fixed_memory(self) -> None:
@@ -49,9 +51,13 @@ class CaptureContract(Trials):
             first, second = (_capture(trial, trial.inputs(seed=seed)) for seed in (0, 1))
             _replay(trial, second)
             overwrite(trial.run(trial.inputs(seed=2)))
-            trial.require(first.outputs, trial.inputs(seed=0), "a capture, after a run and the replay of another")
+            trial.require(
+                first.outputs, trial.inputs(seed=0), "a capture, after a run and the replay of another"
+            )
             _replay(trial, first)
-            trial.require(first.outputs, trial.inputs(seed=0), "replay, after a run and the replay of another")
+            trial.require(
+                first.outputs, trial.inputs(seed=0), "replay, after a run and the replay of another"
+            )
 
 
 def _capture(trial: Trial, inputs: Sequence[Any]) -> Captured:

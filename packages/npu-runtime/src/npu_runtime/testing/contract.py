@@ -11,7 +11,7 @@ from npu_runtime.testing.questions import QuestionContract
 from npu_runtime.testing.runs import RunContract
 
 
-class BackendContract(QuestionContract, RunContract, CaptureContract):
+class BackendContract(CaptureContract, RunContract, QuestionContract):
     """Tests for a backend; subclass it, state ``backend``, and pytest finds them.
 
     The graphs are `npu_runtime.testing.zoo`, of which those parts are run that the backend takes; override `graphs`
@@ -23,9 +23,8 @@ class BackendContract(QuestionContract, RunContract, CaptureContract):
     @classmethod
     def promises(cls) -> Iterator[tuple[str, Callable[[], None]]]:
         """Yield the name and function of each test."""
-        for name in dir(cls):
-            if name.startswith("test_"):
-                yield name, getattr(cls(), name)
+        names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+        yield from ((name, getattr(cls(), name)) for name in names if name.startswith("test_"))
 
 
 def check_backend(backend: Backend, graphs: Mapping[str, Graph] | None = None) -> int:

@@ -51,7 +51,9 @@ def _field_problem(op: Any) -> str | None:
 def _node_problem(graph: Graph, op: BackendOp) -> str | None:
     if not op.nodes:
         return "stands for no node"
-    foreign = next((node for node in op.nodes if not isinstance(node, OpNode) or node.graph is not graph), None)
+    foreign = next(
+        (node for node in op.nodes if not isinstance(node, OpNode) or node.graph is not graph), None
+    )
     if foreign is not None:
         return f"stands for {foreign!r}, which is no node of the graph"
     own = {value for node in op.nodes for value in node.outputs}

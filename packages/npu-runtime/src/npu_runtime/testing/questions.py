@@ -29,12 +29,16 @@ class QuestionContract(Trials):
         if not isinstance(first, Sequence) or not all(isinstance(item, torch.device) for item in first):
             raise broken(f"devices() returns {first!r}", "devices", "a sequence of torch.device")
         if list(first) != list(second) or len(set(first)) != len(first):
-            raise broken(f"devices() returns {list(first)}, then {list(second)}", "devices", "the same, each once")
+            raise broken(
+                f"devices() returns {list(first)}, then {list(second)}", "devices", "the same, each once"
+            )
 
     def test_an_absence_is_explained(self) -> None:
         reason = self.backend.absence()
         if not isinstance(reason, str) or not reason.strip():
-            raise broken(f"absence() returns {reason!r}", "absence", "say in a few words why devices() is empty")
+            raise broken(
+                f"absence() returns {reason!r}", "absence", "say in a few words why devices() is empty"
+            )
 
     def test_supports_answers_for_any_node(self) -> None:
         for node, name in self._all_nodes():
@@ -42,7 +46,9 @@ class QuestionContract(Trials):
                 reason = self.backend.supports(node)
             if reason is not None and not (isinstance(reason, str) and reason.strip()):
                 raise broken(
-                    f"supports({node.op_type}) returns {reason!r}", name, "None if it can, else why not, in a few words"
+                    f"supports({node.op_type}) returns {reason!r}",
+                    name,
+                    "None if it can, else why not, in a few words",
                 )
 
     def test_supports_depends_on_nothing_but_the_node(self) -> None:

@@ -100,7 +100,9 @@ class Trials:
             kind._trials = list(self._prepared(self.the_device()))
         if not kind._trials:
             raise broken(
-                "it supports no node of the graphs that it is tested on", "supports", "give some: override graphs()"
+                "it supports no node of the graphs that it is tested on",
+                "supports",
+                "give some: override graphs()",
             )
         return kind._trials
 
@@ -120,7 +122,10 @@ class Trials:
                 if node is not None and _can_be_tested(node) and self.backend.supports(node) is None:
                     row.append(node)
                 elif row:
-                    yield (name if len(row) == len(graph.body) else f"{name}: {row[0].name}"), as_graph(row, name)
+                    yield (
+                        (name if len(row) == len(graph.body) else f"{name}: {row[0].name}"),
+                        as_graph(row, name),
+                    )
                     row = []
 
 

@@ -157,16 +157,22 @@ def _elementwise() -> Iterator[Graph]:
 
 def _call(op_type: str, inputs: Mapping[str, str], attrs: Mapping[str, Any]) -> Graph:
     """Return the graph of one call, named after it."""
-    graph = Graph(f"{op_type} on {', '.join(inputs.values()) or 'nothing'}" + (f" {dict(attrs)}" if attrs else ""))
+    graph = Graph(
+        f"{op_type} on {', '.join(inputs.values()) or 'nothing'}" + (f" {dict(attrs)}" if attrs else "")
+    )
     literals = {name: parse_type("f16[]").dtype if name == "dtype" else item for name, item in attrs.items()}
-    values = [graph.add_input(name.replace("[", "_").rstrip("]"), parse_type(type)) for name, type in inputs.items()]
+    values = [
+        graph.add_input(name.replace("[", "_").rstrip("]"), parse_type(type)) for name, type in inputs.items()
+    ]
     types = infer_types(op_type, values, literals, operands=tuple(inputs), symbols={})
     node = graph.insert(op_type, values, literals, types=types, operands=tuple(inputs))
     graph.set_outputs(tuple(node.outputs))
     return graph
 
 
-def _stated(op_type: str, inputs: list[str], outputs: list[str], attrs: Mapping[str, Any] | None = None) -> Graph:
+def _stated(
+    op_type: str, inputs: list[str], outputs: list[str], attrs: Mapping[str, Any] | None = None
+) -> Graph:
     """Return the graph of one call that says itself what comes of it."""
     graph = Graph(op_type)
     values = [graph.add_input(f"x{index}", parse_type(type)) for index, type in enumerate(inputs)]

@@ -132,7 +132,10 @@ def region_module(region: Graph, metadata: Metadata, device: torch.device) -> Gr
     results = [writer.nodes[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
     output = graph.output(unflatten(structure, results))
     output.meta["val"] = torch.fx.map_arg(output.args[0], _fake)
-    return GraphModule(root, graph)
+    module = GraphModule(root, graph)
+    for name, constant in root.named_buffers():
+        module.register_buffer(name, constant, persistent=False)  # in no state_dict; FX loses that
+    return module
 
 
 def _at(result: Any, path: Path) -> Any:

@@ -22,7 +22,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
-from npu_ir import ConversionError, Graph, InputKind, NpuError, Value, load_weights
+from npu_ir import ConversionError, Graph, InputKind, Value, load_weights
 from npu_ir.binding import bind_weights
 from npu_ir.structure import unflatten
 from npu_runtime._torch import tree_spec
@@ -69,7 +69,11 @@ def to_torch(
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
         ConversionError: The graph holds what a program of PyTorch cannot; names the node.
     """
-    module = to_exported_program(graph, weights, constants=constants).module()
+    program = to_exported_program(graph, weights, constants=constants)
+    try:
+        module = program.module()
+    except Exception as error:
+        raise _refusal(graph, error) from error
     # PyTorch refuses these of a module made from a program; but in a graph nothing depends on the mode.
     for name in ("train", "eval"):
         module.__dict__.pop(name, None)
@@ -112,13 +116,16 @@ def to_exported_program(
             example_inputs=(args, kwargs),
             constants=dict(arguments.constants),
         )
-    except NpuError:
-        raise
     except Exception as error:
-        raise ConversionError(
-            f"PyTorch refuses the program of graph {graph.name!r}: {str(error).strip().splitlines()[0]}",
-            fix="the exception above is PyTorch's own",
-        ) from error
+        raise _refusal(graph, error) from error
+
+
+def _refusal(graph: Graph, error: Exception) -> ConversionError:
+    reason = str(error).strip().partition("\n")[0]
+    return ConversionError(
+        f"PyTorch refuses the program of graph {graph.name!r}: {type(error).__name__}: {reason}",
+        fix="the exception above is PyTorch's own",
+    )
 
 
 def _write_results(fx_graph: FxGraph, graph: Graph, writer: NodeWriter) -> list[OutputSpec]:

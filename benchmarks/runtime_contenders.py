@@ -1,0 +1,157 @@
+"""What `runtime.py` compares: every way to run a model, made ready on request.
+
+A contender is made in two steps. What comes before compilation is not timed (`torch.export`, conversion to our graph, writing
+an ONNX file), and what comes after it is, until the first call has returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, Interpreter
+
+Call = Callable[..., Any]
+
+
+class Unavailable(Exception):
+    """A contender cannot run here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is run.
+
+    Attributes:
+        model: In eval mode.
+        args: What it is called with.
+        program: What torch.export makes of it.
+        graph: What we make of that.
+        threads: How many threads may be used.
+    """
+
+    model: torch.nn.Module
+    args: tuple[Any, ...]
+    program: torch.export.ExportedProgram
+    graph: Graph
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A way to run a model.
+
+    Attributes:
+        title: Its name in the tables.
+        prepare: Does what is not timed, and returns what is timed: a function that returns the call.
+        mode: The context that calls are made in; entered once, not per call.
+        is_compiled: Whether it has a compile time worth stating.
+        needs: The package without which it cannot be.
+    """
+
+    title: str
+    prepare: Callable[[Case], Callable[[], Call]]
+    mode: Callable[[], Any] = torch.inference_mode
+    is_compiled: bool = False
+    needs: str = "torch"
+
+    def missing(self) -> str | None:
+        return None if importlib.util.find_spec(self.needs) else f"{self.needs} is not installed"
+
+
+def eager(case: Case) -> Callable[[], Call]:
+    return lambda: case.model
+
+
+def exported(case: Case) -> Callable[[], Call]:
+    module = case.program.module()
+    return lambda: module
+
+
+def fx_interpreter(case: Case) -> Callable[[], Call]:
+    interpreter = torch.fx.Interpreter(case.program.module())
+    return lambda: interpreter.run
+
+
+def compiled(case: Case, *, freezing: bool) -> Callable[[], Call]:
+    import torch._inductor.config as inductor
+
+    inductor.freezing = freezing
+    # What PyTorch does once per process, and once per machine, is not counted.
+    torch.compile(lambda x: x.sin() + 1)(torch.ones(3))
+    return lambda: torch.compile(case.model)
+
+
+def onnx_runtime(case: Case) -> Callable[[], Call]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = case.threads
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
+        path = Path(folder, "model.onnx")
+        torch.onnx.export(case.model, case.args, path, dynamo=True, verbose=False, external_data=False)
+        content = path.read_bytes()
+
+    def session() -> Call:
+        made = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        names = [item.name for item in made.get_inputs()]
+        feed = {name: item.numpy() for name, item in zip(names, case.args, strict=True)}
+        return lambda *_args: torch.from_numpy(made.run(None, feed)[0])
+
+    return session
+
+
+def pytorch_ir(case: Case) -> Callable[[], Call]:
+    import torch_ir
+
+    model = copy.deepcopy(case.model).to("meta")
+    args = tuple(item.to("meta") for item in case.args)
+    graph = torch_ir.extract_ir(model, args)
+    state = case.model.state_dict()
+
+    def made() -> Call:
+        executor = torch_ir.IRExecutor(graph, state)
+        return lambda *args: executor.execute(args)[0]
+
+    return made
+
+
+def interpreter(case: Case) -> Callable[[], Call]:
+    return lambda: Interpreter(case.graph, case.model.state_dict()).run
+
+
+def executor(case: Case, passes: str | None) -> Callable[[], Call]:
+    from npu_runtime import IRExecutor
+
+    state = case.model.state_dict()
+    return lambda: IRExecutor(case.graph, state, passes=passes)
+
+
+BEST_OF = ("eager", "compile", "compile-freezing")
+OURS = ("executor", "executor-cpu")
+CONTENDERS = {
+    "eager-no-grad": Contender("eager, no_grad", eager, torch.no_grad),
+    "eager": Contender("eager, inference_mode", eager),
+    "exported": Contender("ExportedProgram.module()", exported),
+    "fx": Contender("torch.fx.Interpreter", fx_interpreter),
+    "compile": Contender("torch.compile", partial(compiled, freezing=False), is_compiled=True),
+    # It folds parameters only where nothing needs a gradient, and its constants are no inference tensors.
+    "compile-freezing": Contender(
+        "torch.compile, freezing", partial(compiled, freezing=True), torch.no_grad, is_compiled=True
+    ),
+    "onnxruntime": Contender("ONNX Runtime", onnx_runtime, is_compiled=True, needs="onnxruntime"),
+    "pytorch-ir": Contender("pytorch-ir", pytorch_ir, is_compiled=True, needs="torch_ir"),
+    "interpreter": Contender("npu_ir.Interpreter", interpreter, is_compiled=True),
+    "executor-plain": Contender("IRExecutor, no passes", partial(executor, passes=None), is_compiled=True),
+    "executor": Contender("IRExecutor", partial(executor, passes="default"), is_compiled=True),
+    "executor-cpu": Contender("IRExecutor, passes cpu", partial(executor, passes="cpu"), is_compiled=True),
+}
