@@ -26,6 +26,7 @@ MODELS = ["scikit-learn", "transformers"]
 ARCHITECTURES = ["timm", "torchvision", "transformers"]
 OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
 TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "sybil", *MODELS, *OPINFO]
+CONTENDERS = ["onnx", "onnxruntime", "onnxscript", "pytorch-ir", *MODELS]
 PLUGINS = ["hatchling", "hypothesis", "pytest"]
 LINT = ["ruff"]
 TYPES = ["mypy", "import-linter", "numpy"]
@@ -101,10 +102,11 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure extraction, conversion, files, large graphs and passes; arguments go to benchmarks/run.py."""
-    install(session, *PACKAGES, *MODELS)
-    session.run("python", "benchmarks/run.py", *session.posargs)
-    session.run("python", "benchmarks/passes.py")
+    """Measure capture, passes and running; nox -s bench -- runtime --quick runs one script, with its arguments."""
+    install(session, *PACKAGES, *CONTENDERS)
+    script, *arguments = session.posargs or ("all",)
+    for name in ("run", "passes", "runtime") if script == "all" else (script,):
+        session.run("python", f"benchmarks/{name}.py", *arguments)
 
 
 @nox.session(venv_backend="none")

@@ -23,6 +23,7 @@ import torch
 from runtime_contenders import CONTENDERS, Call, Case
 
 BURST_SECONDS = 0.03
+LOUD = "NPU_BENCH_LOUD"  # set to see what the contenders have to say
 PAUSE_SECONDS = 0.005  # other processes' idle threads stop spinning
 
 
@@ -80,11 +81,12 @@ def serve(connection: Connection, name: str, case: Case, expected: torch.Tensor,
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         torch.set_num_threads(case.threads)
+        if not os.environ.get(LOUD):
+            silence()
         try:
             call, facts = ready(name, case, expected)
         except Exception as error:  # noqa: BLE001 - what does not run is a result of the benchmark
-            if os.environ.get("NPU_BENCH_DEBUG"):
-                traceback.print_exc()
+            traceback.print_exc()
             connection.send({"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
             return
         connection.send(facts)
@@ -95,6 +97,13 @@ def serve(connection: Connection, name: str, case: Case, expected: torch.Tensor,
         with CONTENDERS[name].mode():
             for order in iter(connection.recv, "stop"):
                 connection.send(answer[order]())
+
+
+def silence() -> None:
+    """Send what this process writes nowhere, libraries included."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
 
 
 def ready(name: str, case: Case, expected: torch.Tensor) -> tuple[Call, dict[str, Any]]:

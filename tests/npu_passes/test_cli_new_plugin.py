@@ -70,10 +70,14 @@ def test_the_folder_may_have_another_name() -> None:
     assert os.listdir("some/where") == ["else"]
 
 
-def test_the_example_is_what_the_command_writes() -> None:
+def test_the_example_is_what_the_command_writes_and_a_backend() -> None:
     write_plugin("npu-plugin-example", Path("example"))
 
-    assert files_in(Path("example")) == files_in(EXAMPLE)
+    written, example = files_in(Path("example")), files_in(EXAMPLE)
+    of_the_backend = {"src/npu_plugin_example/backend.py", "tests/test_backend.py"}
+    speak_of_it = {"README.md", "pyproject.toml"}
+    assert example.keys() == written.keys() | of_the_backend
+    assert {name for name, text in written.items() if example[name] != text} == speak_of_it
 
 
 def test_nothing_is_written_over(capsys: Capture) -> None:

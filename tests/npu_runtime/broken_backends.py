@@ -211,7 +211,8 @@ def writes_before_inputs(self: Any, program: Program, inputs: Sequence[Any]) -> 
 
 
 def keeps_its_outputs(self: Any, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
-    outputs, key = sound(self, program, inputs), threading.current_thread().name
+    outputs = [item.clone() for item in sound(self, program, inputs)]
+    key = threading.current_thread().name
     kept = program.kept.setdefault(key, outputs)
     return [old.copy_(new) for old, new in zip(kept, outputs, strict=True)]
 

@@ -13,6 +13,8 @@ from npu_plugin_example.backend import SCALE, ExampleBackend
 
 
 class TestExampleBackend(BackendContract):
+    """All that backends promise."""
+
     backend = ExampleBackend()
 
 

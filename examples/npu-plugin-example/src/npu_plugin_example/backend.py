@@ -1,8 +1,8 @@
-"""A backend that computes some ops of float32 on the CPU, with a table of kernels and packed attributes.
+"""A backend that computes some ops of float32 on the CPU, by kernels of its own.
 
-It is what a backend for a device looks like, with PyTorch in the place of the device: ``supports`` looks
-at a node, ``lower`` turns nodes into ops that name a kernel, ``prepare`` binds kernels and places, and
-``run`` allocates and launches.
+It looks as one for a device does, with PyTorch in the place of the device: ``supports`` looks at a
+node, ``lower`` turns nodes into ops that name a kernel and pack their attributes, ``prepare`` binds
+kernels and places, and ``run`` allocates and launches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Program:
-    """The launches of a graph. Places hold its inputs first, then what is allocated for each run."""
+    """The launches of a graph. Places hold its inputs, then what is allocated for each run."""
 
     inputs: int
     allocated: tuple[TensorType, ...]

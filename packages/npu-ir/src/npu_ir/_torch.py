@@ -373,6 +373,15 @@ def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
     return ranges
 
 
+def traced_ranges(graph: torch.fx.Graph) -> dict[Any, Any]:
+    """Return the values that the symbols of an FX graph may have, by SymPy symbol, as it was traced."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and is_fake(value) and value.fake_mode.shape_env is not None:  # type: ignore[attr-defined]
+            return dict(value.fake_mode.shape_env.var_to_range)  # type: ignore[attr-defined]
+    return {}
+
+
 def guard_code(program: Any) -> list[str]:
     """Return the guards of a program that was loaded from a file, as Python code; of others `size_guards` tells."""
     shape_env = _shape_env_of(program)

@@ -16,6 +16,8 @@ __all__ = [
     "is_undisturbed",
     "quick_callables",
     "quick_callables_in_place",
+    "record_gradients",
+    "share_memory",
 ]
 
 
@@ -53,6 +55,16 @@ def _modules() -> tuple[tuple[str, Any], ...]:
 def below_autograd() -> Any:
     """Return a context without autograd's dispatch: as quick as inference mode, but the results are ordinary tensors."""
     return torch._C._AutoDispatchBelowAutograd()
+
+
+def record_gradients(record: bool) -> None:
+    """Set whether autograd records what the thread runs; at a tenth of the cost of `torch.set_grad_enabled`."""
+    torch._C._set_grad_enabled(record)
+
+
+def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether two strided tensors lie in the same memory, empty ones included."""
+    return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)
 
 
 def is_undisturbed() -> bool:
@@ -118,7 +130,9 @@ class ProgramWorld:
         source: Any = ConstantSource(name)
         if place is not None:
             source = GetItemSource(LocalSource("flat_args"), place[0])
-            source = source if place[1] is None else TensorPropertySource(source, TensorProperty.SIZE, place[1])
+            source = (
+                source if place[1] is None else TensorPropertySource(source, TensorProperty.SIZE, place[1])
+            )
         range = _value_range(low, high)
         symbol = self._env.create_symbol(
             example,
@@ -128,7 +142,9 @@ class ProgramWorld:
             positive=True if low is not None and low > 0 else None,
             do_not_specialize_zero_one=True,
         )
-        self._env.source_name_to_debug_name[source.name if isinstance(source.name, str) else source.name()] = name
+        self._env.source_name_to_debug_name[
+            source.name if isinstance(source.name, str) else source.name()
+        ] = name
         self.ranges[symbol] = range
         return self._env.create_symintnode(symbol, hint=example, source=source)
 
@@ -174,3 +190,50 @@ def functional_call() -> Any:
     from torch._higher_order_ops.auto_functionalize import auto_functionalized
 
     return auto_functionalized
+
+
+def compile_with_autograd(
+    module: Any,
+    inputs: Any,
+    forward: Callable[..., Any],
+    backward: Callable[..., Any],
+    inference: Callable[..., Any],
+) -> Any:
+    """Return what ``torch.compile`` is to run in place of ``module``: AOTAutograd calls the compilers.
+
+    Each compiler gets a functional FX graph with FakeTensors as metadata, and its example inputs.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import default_partition
+    from torch._inductor import config
+
+    backend = aot_autograd(
+        fw_compiler=forward,
+        bw_compiler=backward,
+        inference_compiler=inference,
+        partition_fn=default_partition,
+        keep_inference_input_mutations=False,
+    )
+    # Calls of custom ops that write state what they write, not how views of it are made.
+    with config.patch(enable_auto_functionalized_v2=False):
+        return backend(module, inputs)
+
+
+@contextlib.contextmanager
+def composite_ops_whole() -> Iterator[None]:
+    """Trace composite ops such as ``linear`` as they are: not for gradients, which need what they consist of."""
+    from torch.export.exported_program import (  # type: ignore[attr-defined]
+        _override_composite_implicit_decomp,
+        _split_decomp_table_to_cia_and_python_decomp,
+    )
+
+    kept, _ = _split_decomp_table_to_cia_and_python_decomp({})
+    with _override_composite_implicit_decomp(kept):
+        yield
+
+
+def boxed(function: Callable[..., Any]) -> Any:
+    """Return ``function`` as AOTAutograd calls it: with one list of arguments, which it may empty."""
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    return make_boxed_func(function)

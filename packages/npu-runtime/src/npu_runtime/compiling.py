@@ -38,13 +38,15 @@ class Compiled:
         plain: One step per node, or per segment of another backend; nothing is overwritten.
         steps: What the program does.
         program: The program: it returns the results of the graph, then the new contents of what it updates.
-        memory: Which values of ``steps`` share memory.
+        memory: Which values of ``steps`` may share memory.
+        seen_memory: Which were seen to do so; what nothing is known of shares nothing.
     """
 
     plain: tuple[NodeStep, ...]
     steps: tuple[Step, ...]
     program: Program
     memory: Memory
+    seen_memory: Memory
 
 
 def compile_graph(
@@ -69,10 +71,12 @@ def compile_graph(
     returned = [*graph.results[1], *graph.updates.values()]
     kept = {item for item in returned if isinstance(item, Value)}
     merged = merge_views(plain, kept)
-    memory = _memory(merged, kept)
+    ends = [(item.step.inputs, item.step.outputs) for item in merged]
+    memory = Memory(ends, [item.shares for item in merged], kept)
+    seen_memory = Memory(ends, [item.seen_shares for item in merged], kept)
     steps = _overwriting(merged, memory)
     source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
-    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory)
+    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, seen_memory)
 
 
 def state_of(graph: Graph) -> tuple[Value, ...]:
@@ -163,11 +167,6 @@ def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Cal
         return unflatten(region.results[0], list(leaves[: len(region.results[1])]))
 
     return lambda around: functools.partial(call, around)
-
-
-def _memory(steps: Sequence[NodeStep], kept: set[Value]) -> Memory:
-    ends = [(item.step.inputs, item.step.outputs) for item in steps]
-    return Memory(ends, [item.shares for item in steps], kept)
 
 
 def _overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:

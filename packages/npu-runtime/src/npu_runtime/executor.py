@@ -6,27 +6,26 @@ import contextlib
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, GraphError, NpuError, OpNode, Value, load_weights
+from npu_ir import ExecutionError, Graph, OpNode, Value, load_weights
 from npu_ir.binding import bind_inputs
 from npu_ir.isolation import no_outside_influence
 from npu_ir.node import outside_names
-from npu_ir.ops.execution import place_of
 from npu_ir.running import Observer, require_in_range
 from npu_ir.structure import LEAF, Structure, unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_passes import Pass, PassManager, all_pipelines, optimize
-from npu_runtime._torch import below_autograd, is_undisturbed
+from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
 from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, assign
 from npu_runtime.backends.registry import backends_of
 from npu_runtime.compiling import compile_graph, state_of
 from npu_runtime.inputs import quick_take
 from npu_runtime.observing import Run, run_observed, watch
+from npu_runtime.program import BoundProgram
 from npu_runtime.results import plan_results
 from npu_runtime.state import Bound, bind
 from npu_runtime.steps import Step
@@ -99,6 +98,8 @@ class IRExecutor:
         self.steps: tuple[Step, ...] = compiled.steps
         self._compiled = compiled
         self._plan = plan_results(self.graph, compiled.memory)
+        # Calls neither change buffers nor the number of threads: any number may run at once.
+        self._is_shared = not self._plan.state and threads is None
         self._quick_take = quick_take(self.graph, self.device)
         self._structure: Structure = self.graph.results[0]
         self._lock = threading.RLock()
@@ -118,7 +119,11 @@ class IRExecutor:
         return unflatten(self._structure, leaves)
 
     def run_flat(
-        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *, observe: Observer | None = None
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        observe: Observer | None = None,
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
         """Return the results as a flat list, and the new content of what the model updates, by name.
 
@@ -157,7 +162,11 @@ class IRExecutor:
         Raises:
             ExecutionError: As for a call; or a NaN is found, or the graph has no value of a name.
         """
-        wanted = return_intermediates if isinstance(return_intermediates, bool) else frozenset(return_intermediates)
+        wanted = (
+            return_intermediates
+            if isinstance(return_intermediates, bool)
+            else frozenset(return_intermediates)
+        )
         watching = watch(self.graph, wanted, on_node)
         returned = self._observed(args, kwargs or {}, watching.see, check_nan=check_nan)
         results = unflatten(self._structure, list(returned[: self._plan.count]))
@@ -213,7 +222,7 @@ class IRExecutor:
         """
         from npu_runtime.memory_plan import plan_memory
 
-        return plan_memory(self.steps, self._compiled.memory)
+        return plan_memory(self.steps, self._compiled.seen_memory)
 
     def _hold(self, bound: Bound) -> None:
         self._bound = bound
@@ -223,30 +232,33 @@ class IRExecutor:
 
     def _returned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return what the program returns on these arguments, checked."""
+        if self._is_shared:
+            return self._once(args, kwargs)
         with self._alone():
-            prologue, run = self._running
-            take = self._quick_take
-            inputs = take(args, kwargs) if take is not None and is_undisturbed() else None
-            if inputs is None:
-                returned = self._slowly(run, args, kwargs)
-            else:
-                returned = self._quickly(run, inputs)
-            if self._plan.state:
-                self._state = self._plan.new_state(returned)
-            return prologue.apart(returned) if self._plan.may_be_own else returned
+            return self._once(args, kwargs)
 
-    def _quickly(self, run: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
-        records_gradients = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
+    def _once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        prologue, run = self._running
+        take = self._quick_take
+        inputs = take(args, kwargs) if take is not None and is_undisturbed() else None
+        returned = self._slowly(run, args, kwargs) if inputs is None else self._quickly(run, inputs)
+        plan = self._plan
+        if plan.state:
+            self._state = plan.new_state(returned)
+        return prologue.apart(returned) if plan.may_be_own else returned
+
+    def _quickly(self, run: BoundProgram, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        before = torch.is_grad_enabled()
+        record_gradients(False)
         try:
             with below_autograd():
                 return run(None, *inputs, *self._state)
         except Exception as error:
             raise self._failure(error) from error
         finally:
-            torch._C._set_grad_enabled(records_gradients)
+            record_gradients(before)
 
-    def _slowly(self, run: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def _slowly(self, run: BoundProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         symbols = SymbolValues(self.graph.symbols)
         inputs = self._inputs(args, kwargs, symbols)
         try:
@@ -303,7 +315,7 @@ class IRExecutor:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Let one call at a time change buffers, with the number of threads that was asked for."""
-        if not self._plan.state and self.threads is None:
+        if self._is_shared:
             yield
             return
         with self._lock:

@@ -20,7 +20,9 @@ def quick_take(graph: Graph, device: torch.device) -> Take | None:
     args, kwargs = structure.children
     is_flat = all(child.kind == LEAF for child in (*args.children, *kwargs.children))
     values = [leaf for leaf in leaves if isinstance(leaf, Value)]
-    is_plain = all(isinstance(leaf, Value) or leaf is None for leaf in leaves) and len(set(values)) == len(values)
+    is_plain = all(isinstance(leaf, Value) or leaf is None for leaf in leaves) and len(set(values)) == len(
+        values
+    )
     updated = any(target in graph.updates for target in values)
     if not is_flat or not is_plain or updated or graph.symbols:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npu_ir import Graph, TensorType, Value
+from npu_ir import TensorType, Value
 from npu_runtime.memory import Memory
 from npu_runtime.steps import Step
 
@@ -113,11 +113,8 @@ def plan_memory(steps: Sequence[Step], memory: Memory) -> MemoryPlan:
 def _owners(steps: Sequence[Step], memory: Memory) -> dict[Value, list[Value]]:
     """Return the values that a call makes, by the value whose memory they lie in."""
     owner_of: dict[Value, Value] = {}
-    outside = {memory.group(value) for value in memory.last_use} - {
-        memory.group(value) for step in steps for value in step.outputs
-    }
     made = {value for step in steps for value in step.outputs}
-    outside |= {memory.group(value) for value in memory.last_use if value not in made}
+    outside = {memory.group(value) for value in memory.last_use if value not in made}
     owners: dict[Value, list[Value]] = {}
     for step in steps:
         for value in step.outputs:

@@ -93,7 +93,9 @@ def run_observed(
     Raises:
         ExecutionError: A node fails, or makes a NaN.
     """
-    last = {value: index for index, item in enumerate(steps) for value in (*item.step.inputs, *item.step.outputs)}
+    last = {
+        value: index for index, item in enumerate(steps) for value in (*item.step.inputs, *item.step.outputs)
+    }
     kept = {item for item in returned if isinstance(item, Value)}
     for index, item in enumerate(steps):
         step = item.step

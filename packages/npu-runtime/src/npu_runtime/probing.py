@@ -20,7 +20,13 @@ from npu_ir.ops.effects import is_random
 from npu_ir.ops.execution import is_of_type
 from npu_ir.ops.schema import Op
 from npu_ir.types import Type
-from npu_runtime._torch import OpOverload, below_autograd, quick_callables, quick_callables_in_place
+from npu_runtime._torch import (
+    OpOverload,
+    below_autograd,
+    quick_callables,
+    quick_callables_in_place,
+    share_memory,
+)
 
 _SEED = 0
 
@@ -55,9 +61,7 @@ class Prober:
         sizes: What to take for symbols.
     """
 
-    def __init__(
-        self, device: torch.device, known: Mapping[Value, Any], sizes: Mapping[str, int]
-    ) -> None:
+    def __init__(self, device: torch.device, known: Mapping[Value, Any], sizes: Mapping[str, int]) -> None:
         self._device = device
         self._known = known
         self._sizes = sizes
@@ -70,7 +74,13 @@ class Prober:
         where the sizes of its outputs depend on data.
         """
         types = tuple(value.type for value in node.inputs)
-        key = node.op_type, types, tuple(value.type for value in node.outputs), node.operands, repr(node.attrs)
+        key = (
+            node.op_type,
+            types,
+            tuple(value.type for value in node.outputs),
+            node.operands,
+            repr(node.attrs),
+        )
         if key not in self._seen:
             self._seen[key] = self._probe(node, op, binding)
         return self._seen[key]
@@ -128,7 +138,11 @@ class Prober:
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
     ) -> tuple[str, Callable[..., Any]] | None:
         """Return a callable that leaves the one output where the first input was."""
-        if len(outputs) != 1 or binding.positional[:1] != (Slot(0),) or not _could_hold(data, outputs[0], node):
+        if (
+            len(outputs) != 1
+            or binding.positional[:1] != (Slot(0),)
+            or not _could_hold(data, outputs[0], node)
+        ):
             return None
         for kernel, function in quick_callables_in_place(op):
             overwritten = [data[0].clone(), *data[1:]]
@@ -160,7 +174,11 @@ def _at_any_size(seen: Seen, inputs: int) -> Seen:
 
 def _made_up(value: Value, type: Type, generator: torch.Generator, device: torch.device) -> Any:
     if not isinstance(type, TensorType):
-        return {"bool": True, "int": 1, "float": 1.0, "none": None}[type.kind] if type.value is None else type.value
+        return (
+            {"bool": True, "int": 1, "float": 1.0, "none": None}[type.kind]
+            if type.value is None
+            else type.value
+        )
     tensor = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
     if type.dtype.is_floating_point or type.dtype.is_complex:
         return tensor.normal_(generator=generator)
@@ -193,7 +211,7 @@ def _shares_memory(left: Any, right: Any) -> bool:
     tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
     if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
         return tensors and left is right
-    return left.untyped_storage()._cdata == right.untyped_storage()._cdata
+    return share_memory(left, right)
 
 
 def _is_laid_out(output: Any, type: Any) -> bool:
@@ -220,7 +238,7 @@ def _is_same(left: Any, right: Any) -> bool:
         return type(left) is type(right) and bool(left == right)
     if left.layout is torch.strided and left.stride() != right.stride():
         return False
-    return left.layout is right.layout and same_data(left, right)
+    return bool(left.layout is right.layout) and same_data(left, right)
 
 
 def _could_hold(data: Sequence[Any], output: Any, node: OpNode) -> bool:

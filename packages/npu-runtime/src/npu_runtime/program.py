@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from types import CodeType, TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from npu_ir import ExecutionError, NpuError, Value
 from npu_runtime.source import Source
-from npu_runtime.steps import Step, failure_of
+from npu_runtime.steps import failure_of
 
 # A program with its weights: takes the values of the symbols, then the inputs; returns a tuple.
-Run = Callable[..., "tuple[Any, ...]"]
+BoundProgram: TypeAlias = Callable[..., "tuple[Any, ...]"]
 
 
 class Program:
@@ -24,15 +25,16 @@ class Program:
 
     def __init__(self, name: str, source: Source) -> None:
         self.source = source
-        # Debuggers and tracebacks ask the loader of a module for its text.
-        filename = f"npu-program/{name}.py"
+        # Debuggers and tracebacks ask the loader of a module for its text, and keep it by the name of the file.
+        digest = hashlib.sha256(source.text.encode()).hexdigest()[:8]
+        filename = f"npu-program/{name}-{digest}.py"
         space: dict[str, Any] = {"__name__": filename, "__loader__": _Loader(source.text)}
         code = compile(source.text, filename, "exec")
         exec(code, space)  # noqa: S102 - the text was written by source_of
         self._code: CodeType = code
-        self._bind: Callable[..., Run] = space["bind"]
+        self._bind: Callable[..., BoundProgram] = space["bind"]
 
-    def bound(self, weights: Mapping[Value, Any]) -> Run:
+    def bound(self, weights: Mapping[Value, Any]) -> BoundProgram:
         """Return the program on these weights."""
         return self._bind(
             self.source.ops, tuple(weights[value] for value in self.source.weights), self.source.literals

@@ -103,7 +103,10 @@ class _Writer:
             body.append(self._line(step))
             if freed:
                 body.append(f"del {', '.join(map(self._value, freed))}")
-        returned = ", ".join(self._template(item, ()) if not isinstance(item, Value) else self._value(item) for item in self._results)
+        returned = ", ".join(
+            self._template(item, ()) if not isinstance(item, Value) else self._value(item)
+            for item in self._results
+        )
         body.append(f"return ({returned}{',' if len(self._results) == 1 else ''})")
         head = [
             f'"""The program of graph {name!r}: {len(self._steps)} steps."""',
@@ -151,7 +154,9 @@ class _Writer:
         if step.returns is Returns.NOTHING:
             return call
         targets = ", ".join(map(self._value, step.outputs))
-        return f"{targets}{',' if step.returns is Returns.SEQUENCE and len(step.outputs) == 1 else ''} = {call}"
+        return (
+            f"{targets}{',' if step.returns is Returns.SEQUENCE and len(step.outputs) == 1 else ''} = {call}"
+        )
 
     def _template(self, item: Any, inputs: Sequence[Value]) -> str:
         """Return an argument as Python text."""

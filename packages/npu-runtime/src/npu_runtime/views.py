@@ -51,7 +51,10 @@ def _chains(steps: Sequence[NodeStep]) -> dict[Value, tuple[Value, list[NodeStep
 
 def _has_dtype_of(value: Value, root: Value) -> bool:
     types = value.type, root.type
-    return all(isinstance(type, TensorType) for type in types) and value.tensor_type.dtype == root.tensor_type.dtype
+    return (
+        all(isinstance(type, TensorType) for type in types)
+        and value.tensor_type.dtype == root.tensor_type.dtype
+    )
 
 
 def _is_view(item: NodeStep) -> bool:

@@ -156,16 +156,18 @@ class Converter:
         """Return an FX graph that a control-flow operator calls as a graph, to be a region of a node."""
         around, self.graph = self.graph, Graph(self._module_names[module])
         try:
-            for node in module.graph.nodes:
-                if node.op == "placeholder":
-                    self._values[node] = self.graph.add_input(
-                        node.name, self.type(node, node.meta.get("val"))
-                    )
-            leaves, structure = flatten(self._convert_nodes(module))
-            self.graph.set_results(structure, leaves)
+            self.convert_body(module)
             return self.graph
         finally:
             self.graph = around
+
+    def convert_body(self, module: GraphModule) -> None:
+        """Convert an FX graph that takes nothing but inputs, and state what it returns."""
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                self._values[node] = self.graph.add_input(node.name, self.type(node, node.meta.get("val")))
+        leaves, structure = flatten(self._convert_nodes(module))
+        self.graph.set_results(structure, leaves)
 
     def nested(self, node: Node, values: Sequence[Value]) -> Any:
         """Return flat values nested as the FX node's results are."""

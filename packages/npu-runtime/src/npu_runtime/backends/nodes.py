@@ -38,6 +38,11 @@ class NodeStep:
         every = frozenset(range(len(self.step.inputs)))
         return [every] * len(self.step.outputs)
 
+    @property
+    def seen_shares(self) -> Sequence[frozenset[int]]:
+        """For each output the inputs whose memory it was seen to share."""
+        return self.seen.shares if self.seen is not None else [frozenset()] * len(self.step.outputs)
+
 
 def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions | None = None) -> NodeStep:
     """Return how PyTorch runs a node: the quickest way that is known to be the same.
@@ -89,7 +94,9 @@ def _checked(node: OpNode, device: torch.device, regions: Regions) -> NodeStep:
     return NodeStep(step, None)
 
 
-def _execute(node: OpNode, device: torch.device, regions: Regions, symbols: Any, inputs: list[Any]) -> list[Any]:
+def _execute(
+    node: OpNode, device: torch.device, regions: Regions, symbols: Any, inputs: list[Any]
+) -> list[Any]:
     bound = {argument: region(symbols) for argument, region in regions.items()}
     return execute_node(node, inputs, device, symbols, bound)
 
@@ -116,7 +123,9 @@ def _returns(op: Op) -> Returns:
 
 
 def _is_nested(op: Op) -> bool:
-    return isinstance(op, OpOverload) and len(op._schema.returns) > 1 and any(map(_is_list, op._schema.returns))
+    return (
+        isinstance(op, OpOverload) and len(op._schema.returns) > 1 and any(map(_is_list, op._schema.returns))
+    )
 
 
 def _is_list(item: Any) -> bool:
@@ -129,5 +138,3 @@ def _flattened(function: Callable[..., Any]) -> Callable[..., list[Any]]:
         return [leaf for part in result for leaf in (part if isinstance(part, (list, tuple)) else (part,))]
 
     return call
-
-

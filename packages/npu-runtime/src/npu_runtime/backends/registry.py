@@ -39,7 +39,9 @@ def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]
     backends = [find_backend(item) if isinstance(item, str) else item for item in named]
     for item in backends:
         if not isinstance(item, Backend):
-            raise BackendError(f"{item!r} is no backend", fix="give a name or an instance of npu_runtime.Backend")
+            raise BackendError(
+                f"{item!r} is no backend", fix="give a name or an instance of npu_runtime.Backend"
+            )
         if not item.devices():
             raise BackendError(f"the backend {item.name!r} cannot run here: it has no device")
     aten = find_backend("aten")

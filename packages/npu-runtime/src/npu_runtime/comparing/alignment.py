@@ -59,9 +59,16 @@ def _is_same(node: OpNode, other: OpNode | None) -> bool:
     return (
         other is not None
         and node.op_type == other.op_type
-        and node.provenance == other.provenance
+        and node.provenance.fused_from == other.provenance.fused_from
+        and _same_place(node, other)
         and len(node.outputs) == len(other.outputs)
     )
+
+
+def _same_place(node: OpNode, other: OpNode) -> bool:
+    """Whether nodes are from the same line of the same module, as far as is known: text says nothing of it."""
+    places = [(item.provenance.module, item.provenance.source) for item in (node, other)]
+    return places[0] == places[1] or ("", "") in places
 
 
 def _fits(left: Value, right: Value) -> bool:
@@ -111,9 +118,8 @@ def _add_by(
 def _may_stand_for(node: OpNode, other: OpNode) -> bool:
     if not (node.outputs and other.outputs and _fits(node.outputs[0], other.outputs[0])):
         return False
-    mine, others = node.provenance, other.provenance
-    is_fused = bool(mine.fused_from or others.fused_from)
-    return is_fused or (mine.module, mine.source) == (others.module, others.source)
+    is_fused = bool(node.provenance.fused_from or other.provenance.fused_from)
+    return is_fused or _same_place(node, other)
 
 
 def _origin(node: OpNode) -> Hashable:

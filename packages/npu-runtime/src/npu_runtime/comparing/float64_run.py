@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value, plugins
 from npu_ir.isolation import no_outside_influence
-from npu_ir.ops.effects import is_random
+from npu_ir.ops.effects import is_random, is_view
 from npu_ir.ops.execution import binding_of, place_of, run_op
 from npu_ir.ops.region_calls import called_regions
 from npu_ir.ops.schema import find_op
@@ -65,6 +65,8 @@ class Float64Run:
         wanted: Names of the values that will be asked for, each once.
         device: Where tensors are made that the graph makes on ``meta``.
         given: What a side of the comparison computed, by name: used for what `is_decided`.
+        rounding: Where given, what nodes compute is moved by half a unit in the last place of the dtype that the graph
+            states, up or down at random: how far that leads from the run without it is what rounding does.
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class Float64Run:
         wanted: Collection[str],
         device: torch.device,
         given: Mapping[str, Any] | None = None,
+        rounding: torch.Generator | None = None,
     ) -> None:
         self.missing: dict[str, str] = {}
         self._graph = graph
         self._wanted = set(wanted) | {value.name for value in (*graph.outputs, *graph.updates.values())}
         self._device = device
-        self._given = given or {}
+        self._given = {} if given is None else given
+        self._rounding = rounding
         self._values: dict[Value, Any] = {value: promoted(item) for value, item in bound.items()}
         self._remaining = {value: value.use_count for value in graph.values}
         self._pending = iter(graph.nodes)
@@ -127,7 +131,9 @@ class Float64Run:
         for value, item in zip(node.outputs, found, strict=True):
             if isinstance(item, Missing):
                 self.missing[value.name] = item.reason
-        return found
+        if self._rounding is None or is_view(node):
+            return found
+        return [_moved(value, item, self._rounding) for value, item in zip(node.outputs, found, strict=True)]
 
     def _release(self, values: Sequence[Value]) -> None:
         """Forget what nothing reads any more and nobody will ask for."""
@@ -135,6 +141,17 @@ class Float64Run:
             is_read = self._remaining[value] > 0 or value.is_output
             if not is_read and value.name not in self._wanted:
                 self._values.pop(value, None)
+
+
+def _moved(value: Value, item: Any, generator: torch.Generator) -> Any:
+    """Return a value with each element moved by half a unit in the last place of its dtype, up or down."""
+    if not isinstance(value.type, TensorType) or not isinstance(item, torch.Tensor) or not _is_continuous(value):
+        return item
+    if item.layout is not torch.strided or item.is_quantized:
+        return item
+    half_unit = torch.finfo(value.type.dtype).eps / 2
+    signs = torch.randint(0, 2, item.shape, generator=generator).to(item.device) * 2 - 1
+    return item * (1 + half_unit * signs)
 
 
 def _results(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:

@@ -11,7 +11,7 @@ from npu_ir import TensorType
 from npu_ir.ops.execution import described
 from npu_ir.verify import compare as compare_values
 from npu_runtime.comparing.float64_run import Missing
-from npu_runtime.comparing.metrics import UNKNOWN, max_error, measure
+from npu_runtime.comparing.metrics import UNKNOWN, max_error, measure, ulp_distance
 from npu_runtime.comparing.row import NOISE_MULTIPLE, Row
 
 
@@ -37,6 +37,19 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """A value in float64.
+
+    Attributes:
+        exact: As it is; or `Missing`.
+        rounded: With what rounding does to the dtypes of the graph.
+    """
+
+    exact: Any
+    rounded: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Judge:
     """Compares what two sides gave.
 
@@ -48,24 +61,27 @@ class Judge:
     rtol: float | None
     atol: float | None
 
-    def judged(self, row: Row, a: Seen, b: Seen, reference: Any, *, same_strides: bool) -> Row:
+    def judged(self, row: Row, a: Seen, b: Seen, reference: Reference, *, same_strides: bool) -> Row:
         """Return ``row`` with what was found.
 
         Args:
             row: Says what is compared.
             a: What side a gave.
             b: What side b gave.
-            reference: The value in float64, or `Missing`.
+            reference: The value in float64.
             same_strides: Both graphs state the same strides, so both sides should have them.
         """
+        given = b.item, a.item
         a, b = _in_one_dtype(a, b)
         problem = _type_problem(a, b, same_strides=same_strides)
         if problem is not None:
             return replace(row, difference=UNKNOWN, problem=problem)
-        difference = measure(b.item, a.item)
-        is_known = not isinstance(reference, Missing)
-        error_a, error_b = (max_error(side.item, reference) if is_known else None for side in (a, b))
-        row = replace(row, difference=difference, error_a=error_a, error_b=error_b)
+        difference = replace(measure(*given), ulp=ulp_distance(b.item, a.item))
+        row = replace(row, difference=difference)
+        if not isinstance(reference.exact, Missing):
+            items = (a.item, b.item, reference.rounded)
+            errors = [max_error(item, reference.exact) for item in items]
+            row = replace(row, error_a=errors[0], error_b=errors[1], rounding=errors[2])
         if difference.unlike:
             unlike = (
                 f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"

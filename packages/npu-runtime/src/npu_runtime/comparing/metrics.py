@@ -42,7 +42,7 @@ def measure(actual: Any, expected: Any) -> Difference:
     if got is None or want is None or got.shape != want.shape:
         return UNKNOWN
     if not got.numel():
-        return Difference(ulp=_ulp(actual, expected), count=0)
+        return Difference(ulp=ulp_distance(actual, expected), count=0)
     same = (got == want) | (got.isnan() & want.isnan())
     comparable = got.isfinite() & want.isfinite()
     difference = torch.where(same | ~comparable, 0.0, (got - want).abs())
@@ -51,7 +51,7 @@ def measure(actual: Any, expected: Any) -> Difference:
     return Difference(
         float(difference.max()),
         float(relative.max()),
-        _ulp(actual, expected),
+        ulp_distance(actual, expected),
         _decibels(magnitude, difference),
         int((~same & ~comparable).sum()),
         got.numel(),
@@ -105,7 +105,7 @@ def _decibels(magnitude: torch.Tensor, difference: torch.Tensor) -> float:
     return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
-def _ulp(actual: Any, expected: Any) -> int | None:
+def ulp_distance(actual: Any, expected: Any) -> int | None:
     """Return the largest distance of two floats, counted in floats of their dtype."""
     if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
         return None

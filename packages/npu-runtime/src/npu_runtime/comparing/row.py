@@ -8,8 +8,8 @@ from typing import Any
 
 from npu_runtime.comparing.metrics import Difference
 
-# A difference of up to so many times the error of the better side is rounding. Two ways to sum n numbers differ
-# by the sum of their errors, which are of the same size but for luck; a wrong value is off by orders of magnitude.
+# A difference of up to so many times the noise floor is rounding. Two ways to sum n numbers differ by the sum of their
+# errors, which are of the same size but for luck; a wrong value is off by orders of magnitude.
 NOISE_MULTIPLE = 8
 
 
@@ -29,6 +29,7 @@ class Row:
         difference: How far b is from a.
         error_a: Largest distance of a from the float64 run; None where that does not know the value.
         error_b: The same of b.
+        rounding: Largest distance from the float64 run of one with all values rounded at random; None likewise.
         problem: What differs by more than the tolerance; None where nothing does.
         is_noise: Whether the problem is not more than rounding explains (`NOISE_MULTIPLE`).
     """
@@ -44,6 +45,7 @@ class Row:
     difference: Difference
     error_a: float | None = None
     error_b: float | None = None
+    rounding: float | None = None
     problem: str | None = None
     is_noise: bool = False
 
@@ -54,10 +56,13 @@ class Row:
 
     @property
     def noise_floor(self) -> float | None:
-        """Return the error of the better side; None where the float64 run does not know the value."""
+        """Return the error of the better side, or of rounding where that is more: one side may be exact by chance.
+
+        None where the float64 run does not know the value.
+        """
         if self.error_a is None or self.error_b is None:
             return None
-        return min(self.error_a, self.error_b)
+        return max(min(self.error_a, self.error_b), self.rounding or 0.0)
 
     @property
     def is_beyond_rounding(self) -> bool:

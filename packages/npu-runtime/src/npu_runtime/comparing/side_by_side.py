@@ -15,13 +15,14 @@ from npu_ir.verify.reference import copied
 from npu_runtime.comparing.alignment import Pair, align
 from npu_runtime.comparing.comparison import Comparison
 from npu_runtime.comparing.float64_run import Float64Run, Missing, is_decided
-from npu_runtime.comparing.judging import Judge, Seen
+from npu_runtime.comparing.judging import Judge, Reference, Seen
 from npu_runtime.comparing.metrics import UNKNOWN
 from npu_runtime.comparing.reproduction import Finding
 from npu_runtime.comparing.row import Row
 from npu_runtime.comparing.sides import ExecutorSide, Outcome, Side, device_of
 
 _NOT_THERE = object()
+_NO_RUN = Missing("a side is in float64 itself")
 
 
 class SideBySide:
@@ -43,7 +44,7 @@ class SideBySide:
         self._pairs = [pair for pair in align(self._first.graph, self._second.graph) if _is_used(pair)]
         self._kept: dict[str, Seen] = {}
         self._decided: dict[str, Any] = {}
-        self._reference = self._float64_run()
+        self._references = self._float64_runs()
         self._rows: dict[int, Row] = {}
         self.finding: Finding | None = None
         self._found_at = len(self._first.graph) + len(self._pairs) + 1
@@ -69,12 +70,18 @@ class SideBySide:
         """Return what is of a and b in the order in which they run, or the other way round."""
         return (right, left) if self._is_swapped else (left, right)
 
-    def _float64_run(self) -> Float64Run | None:
+    def _float64_runs(self) -> tuple[Float64Run, ...]:
+        """Return the run in float64 and the one that rounds; none where a side is in float64 itself."""
         if self._first.is_exact or self._second.is_exact:
-            return None
+            return ()
         bound = self._first.bound(*self._call)
         wanted = [pair.left.name for pair in self._pairs]
-        return Float64Run(self._first.graph, bound, wanted, device_of(bound), self._decided)
+        device = device_of(bound)
+        generators = None, torch.Generator().manual_seed(0)
+        return tuple(
+            Float64Run(self._first.graph, bound, wanted, device, self._decided, generator)
+            for generator in generators
+        )
 
     # While they run
 
@@ -115,18 +122,18 @@ class SideBySide:
     def _compare_pair(self, pair: Pair, kept: Seen, seen: Seen) -> None:
         values, items = self._swapped(pair.left, pair.right), self._swapped(kept, seen)
         row = _row("value", values[0].name, *values, items[0])
-        row = self._judge.judged(row, *items, self._exact(pair.left), same_strides=_same_strides(*values))
+        row = self._judge.judged(row, *items, self._reference(pair.left), same_strides=_same_strides(*values))
         self._rows[pair.order] = row
         if row.diverges and pair.order < self._found_at:
             self._found_at = pair.order
             given = tuple(Seen.of(item.item, copy=True).item for item in items)
             self.finding = Finding(row, values[1], given[0], given[1])
 
-    def _exact(self, value: Any) -> Any:
-        """Return what the float64 run has for a value, or a leaf of the results, of the first side."""
-        if self._reference is None:
-            return Missing("a side is in float64 itself")
-        return self._reference.take(value) if isinstance(value, Value) else value
+    def _reference(self, leaf: Any) -> Reference:
+        """Return what float64 says of a value, or a leaf of the results, of the first side."""
+        if not self._references:
+            return Reference(_NO_RUN, _NO_RUN)
+        return Reference(*(run.take(leaf) if isinstance(leaf, Value) else leaf for run in self._references))
 
     # When both have run
 
@@ -153,7 +160,7 @@ class SideBySide:
         if _NOT_THERE in (left, right):
             who = "b" if given[0] is _NOT_THERE else "a"
             return _row(kind, name, *leaves, None, problem=f"only {who} updates it")
-        row = self._judge.judged(row, a, b, self._exact(left_leaf), same_strides=_same_strides(*leaves))
+        row = self._judge.judged(row, a, b, self._reference(left_leaf), same_strides=_same_strides(*leaves))
         is_of_node = isinstance(leaves[1], Value) and leaves[1].producer is not None
         if row.diverges and self.finding is None and is_of_node:
             self.finding = Finding(row, leaves[1], a.item, b.item)
@@ -161,9 +168,9 @@ class SideBySide:
 
     def _gaps(self) -> list[str]:
         """Say where the float64 run has no value."""
-        if self._reference is None:
+        if not self._references:
             return []
-        reasons = Counter(self._reference.missing.values())
+        reasons = Counter(self._references[0].missing.values())
         return [f"no noise floor for {count:,} of the values: {reason}" for reason, count in reasons.items()]
 
 

@@ -7,8 +7,15 @@ import enum
 import torch
 
 from npu_ir import TensorType, Value
+from npu_runtime.cpu.activations import activation_of, only_reader, other_summand
 from npu_runtime.cpu.convolutions import Convolution
-from npu_runtime.cpu.costs import contiguous_seconds, packed_seconds, plain_seconds, winograd_seconds
+from npu_runtime.cpu.costs import (
+    contiguous_seconds,
+    elementwise_seconds,
+    packed_seconds,
+    plain_seconds,
+    winograd_seconds,
+)
 
 # Output tiles of Winograd's algorithm; for those of 6 its error is too large.
 TILES = (2, 4)
@@ -26,7 +33,7 @@ class Kernel(enum.Enum):
 
 def direct_kernel(item: Convolution) -> Kernel:
     """Return the quicker one of those that need no other algorithm."""
-    return Kernel.PACKED if packed_seconds(item) < plain_seconds(item) else Kernel.PLAIN
+    return Kernel.PACKED if _fused_seconds(item) < plain_seconds(item) else Kernel.PLAIN
 
 
 def winograd_tile(item: Convolution) -> int | None:
@@ -47,7 +54,14 @@ def seconds_saved(item: Convolution) -> float:
 
 
 def _direct_seconds(item: Convolution) -> float:
-    return min(packed_seconds(item), plain_seconds(item))
+    return min(_fused_seconds(item), plain_seconds(item))
+
+
+def _fused_seconds(item: Convolution) -> float:
+    """Return what oneDNN takes, less what an activation behind it would take alone."""
+    reader = only_reader(item.output)
+    is_fused = activation_of(reader) is not None or other_summand(reader, item.output) is not None
+    return packed_seconds(item) - (elementwise_seconds(item.output.tensor_type) if is_fused else 0.0)
 
 
 def is_channels_last(value: Value) -> bool:

@@ -19,12 +19,16 @@ _CALL, _PACKED_CALL = 8e-6, 27e-6
 _PACKING = 9.4e9
 # NCHW costs 8% more; in images of few channels, as in a 7x7 stem (7.0 ms, 2.9 ms packed), much more.
 _CONTIGUOUS = 1.08
+# oneDNN computes 16 output channels at once: 8 of 8 x 32 x 32 take 50 us.
+_LANES = 16
 # Depthwise, a multiply-add: 200 us for 96 x 56 x 56 with 3x3, and 100 us in channels-last.
-_DEPTHWISE, _DEPTHWISE_LAST = 0.08e-9, 0.03e-9
+_DEPTHWISE, _DEPTHWISE_LAST = 0.1e-9, 0.03e-9
 # Below this, ATen takes patches apart itself and multiplies matrices (batch 1, kernel up to 3).
 _SMALL_INPUT = 20480
 # Taking patches apart, an element; and in channels-last a run of channels: 8 x 32 x 32 takes 41 us and 87 us.
-_PATCH, _PATCH_RUN = 0.3e-9, 7e-9
+_PATCH, _PATCH_RUN = 0.3e-9, 5.5e-9
+# An activation that is no part of a convolution: 9 us for 64 x 56 x 56 where the memory is in the cache.
+_ELEMENTWISE_CALL, _ELEMENTWISE = 2e-6, 0.15e-9
 # A copy in another layout: 190 us for 64 x 56 x 56, 3 us for 32 x 8 x 8.
 _COPY_CALL, _COPY = 2e-6, 4.2e9
 # Winograd: see `winograd_seconds`.
@@ -38,6 +42,8 @@ def contiguous_seconds(item: Convolution) -> float:
     work = item.flops / _FLOPS
     if _is_small(item):
         return _CALL + work + _PATCH * _patch_runs(item) * item.in_channels + item.weight_bytes / _PACKING
+    if _is_product(item):
+        return _CALL + work * _CONTIGUOUS + item.weight_bytes / _PACKING
     few = 2 if item.in_channels <= 4 and min(item.kernel) > 3 and max(item.stride) < max(item.kernel) else 1
     return _PACKED_CALL + work * _CONTIGUOUS * few + item.weight_bytes / _PACKING
 
@@ -48,14 +54,16 @@ def plain_seconds(item: Convolution) -> float:
         return packed_seconds(item) + 5e-6
     if _is_small(item):
         return _CALL + item.flops / _FLOPS + _PATCH_RUN * _patch_runs(item)
-    return _PACKED_CALL + item.flops / _FLOPS + item.weight_bytes / _PACKING
+    call = _CALL if _is_product(item) else _PACKED_CALL
+    return call + item.flops / _FLOPS + item.weight_bytes / _PACKING
 
 
 def packed_seconds(item: Convolution) -> float:
     """Return what oneDNN takes in channels-last with packed weights."""
     if item.is_depthwise:
         return _PACKED_CALL + _DEPTHWISE_LAST * item.positions * math.prod(item.weight.tensor_type.sizes)
-    return _PACKED_CALL + item.flops / _FLOPS
+    lanes = math.ceil(item.out_channels / _LANES) * _LANES
+    return _PACKED_CALL + item.flops / _FLOPS * lanes / item.out_channels
 
 
 def winograd_seconds(item: Convolution, tile: int) -> float:
@@ -78,6 +86,16 @@ def winograd_seconds(item: Convolution, tile: int) -> float:
 def copy_seconds(type: TensorType) -> float:
     """Return what a copy in another layout takes."""
     return _COPY_CALL + 4 * math.prod(type.sizes) / _COPY
+
+
+def elementwise_seconds(type: TensorType) -> float:
+    """Return what an activation takes where it is not fused."""
+    return _ELEMENTWISE_CALL + _ELEMENTWISE * math.prod(type.sizes)
+
+
+def _is_product(item: Convolution) -> bool:
+    """Whether ATen computes it as a product of two matrices, with one thread."""
+    return item.kernel == item.stride == (1, 1) and item.groups == 1
 
 
 def _is_small(item: Convolution) -> bool:

@@ -67,9 +67,11 @@ class QuestionContract(Trials):
         device = self.the_device()
         for name, graph in self.parts():
             before = format_ir(graph)
-            ops = self.backend.lower(graph)
-            given = list(ops)
-            self.backend.prepare(graph, ops, device)
+            with explained("lower", name):
+                ops = self.backend.lower(graph)
+                given = list(ops)
+            with explained("prepare", name):
+                self.backend.prepare(graph, ops, device)
             if format_ir(graph) != before or list(ops) != given:
                 raise broken("lower or prepare edited the graph or the ops", name, "work on graph.clone()")
 

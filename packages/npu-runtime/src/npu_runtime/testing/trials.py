@@ -16,7 +16,7 @@ from npu_ir.node import Value
 from npu_ir.ops.effects import is_pure
 from npu_runtime.backend import Backend, BackendOp
 from npu_runtime.errors import BackendError
-from npu_runtime.testing.data import Content, make_inputs, output_problem
+from npu_runtime.testing.data import make_inputs, output_problem
 from npu_runtime.testing.zoo import zoo
 
 _CPU = torch.device("cpu")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from npu_ir import Graph, TensorType, parse_ir
 from npu_ir.ops.inference import infer_types
 from npu_ir.text.parser import parse_type
@@ -34,7 +36,7 @@ _CALLS: tuple[tuple[str, dict[str, str], dict[str, Any]], ...] = (
     ("aten.maximum.default", {"self": "f32[5, 7]", "other": "f32[5, 7]"}, {}),
     ("aten.eq.Tensor", {"self": "f32[5, 7]", "other": "f32[5, 7]"}, {}),
     ("aten.where.self", {"condition": "bool[5, 7]", "self": "f32[5, 7]", "other": "f32[]"}, {}),
-    ("aten.to.dtype", {"self": "f32[5, 7]"}, {"dtype": "f16"}),
+    ("aten.to.dtype", {"self": "f32[5, 7]"}, {"dtype": torch.float16}),
     ("aten.clone.default", {"self": "f32[7, 5]@[1, 7]"}, {}),
     ("aten.sum.dim_IntList", {"self": "f32[5, 7]"}, {"dim": [1], "keepdim": True}),
     ("aten.sum.default", {"self": "f32[33]"}, {}),
@@ -160,12 +162,11 @@ def _call(op_type: str, inputs: Mapping[str, str], attrs: Mapping[str, Any]) -> 
     graph = Graph(
         f"{op_type} on {', '.join(inputs.values()) or 'nothing'}" + (f" {dict(attrs)}" if attrs else "")
     )
-    literals = {name: parse_type("f16[]").dtype if name == "dtype" else item for name, item in attrs.items()}
     values = [
         graph.add_input(name.replace("[", "_").rstrip("]"), parse_type(type)) for name, type in inputs.items()
     ]
-    types = infer_types(op_type, values, literals, operands=tuple(inputs), symbols={})
-    node = graph.insert(op_type, values, literals, types=types, operands=tuple(inputs))
+    types = infer_types(op_type, values, attrs, operands=tuple(inputs), symbols={})
+    node = graph.insert(op_type, values, attrs, types=types, operands=tuple(inputs))
     graph.set_outputs(tuple(node.outputs))
     return graph
 
