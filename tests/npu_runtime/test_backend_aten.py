@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_runtime.backends.aten import AtenBackend
+from npu_runtime.aten import AtenBackend
 from npu_runtime.backends.registry import find_backend
 from npu_runtime.testing import BackendContract, zoo
 

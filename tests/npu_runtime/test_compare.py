@@ -50,7 +50,10 @@ class Function(nn.Module):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self.forward = function
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
 
 
 def graph_of(function: Callable[..., Any], *args: Any) -> Graph:
@@ -116,7 +119,9 @@ def test_what_differs_only_downstream_of_the_tolerance_is_said_to_begin_earlier(
     register_executor(SIN)(lambda inputs, attrs: [inputs[0].sin() + 5e-6])
     try:
         found = compare(
-            Function(lambda x: x.sin() * 1000), graph_of(lambda x: x.sin() * 1000, torch.ones(4)), (torch.ones(4),)
+            Function(lambda x: x.sin() * 1000),
+            graph_of(lambda x: x.sin() * 1000, torch.ones(4)),
+            (torch.ones(4),),
         )
     finally:
         unregister_executor(SIN)
@@ -161,7 +166,7 @@ def test_a_cancellation_is_not_blamed() -> None:
     assert "sub" in noisy
     assert noisy["sub"].difference.max_rel > 0.1
     assert noisy["sub"].noise_floor is not None
-    assert noisy["sub"].noise_floor > 1e-4
+    assert noisy["sub"].noise_floor.max > 1e-4
     assert "rounding explains them" in str(found)
 
 
@@ -290,7 +295,9 @@ def test_complex_numbers_are_compared() -> None:
 
 def test_a_nan_on_one_side_is_a_divergence_whatever_the_tolerance() -> None:
     graph = graph_of(lambda x: x.sin() + 1, torch.ones(4))
-    register_executor(SIN)(lambda inputs, attrs: [inputs[0].sin().index_fill(0, torch.tensor([1]), torch.nan)])
+    register_executor(SIN)(
+        lambda inputs, attrs: [inputs[0].sin().index_fill(0, torch.tensor([1]), torch.nan)]
+    )
     try:
         found = compare(Function(lambda x: x.sin() + 1), graph, (torch.ones(4),), rtol=1e9, atol=1e9)
     finally:
@@ -339,7 +346,10 @@ def test_sides_that_share_no_value_are_compared_in_their_results() -> None:
     found = compare(graph_of(lambda x: x.exp().log(), x), graph_of(lambda x: x * 1, x), (x,))
 
     assert found.ok
-    assert [row.kind for row in found.rows] == ["value", "result"]  # what both return is the one value they share
+    assert [row.kind for row in found.rows] == [
+        "value",
+        "result",
+    ]  # what both return is the one value they share
     alone = compare(graph_of(lambda x: x.exp() + 1, x), graph_of(lambda x: x, x), (x,))
     assert [row.kind for row in alone.rows] == ["result"]
     assert alone.first_divergence is not None
@@ -478,7 +488,9 @@ def test_a_state_that_is_never_reached_is_refused() -> None:
 def test_what_is_no_side_is_refused() -> None:
     graph = graph_of(lambda x: x + 1, torch.randn(4))
 
-    with pytest.raises(VerificationError, match=r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"):
+    with pytest.raises(
+        VerificationError, match=r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"
+    ):
         compare(graph, "executor", (torch.randn(4),))
 
 
@@ -486,7 +498,9 @@ def test_other_inputs_than_a_side_takes_are_refused_before_anything_runs() -> No
     graph = graph_of(lambda x: x + 1, torch.randn(4))
     other = graph_of(lambda x: x + 1, torch.randn(5))
 
-    with pytest.raises(VerificationError, match=r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"):
+    with pytest.raises(
+        VerificationError, match=r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"
+    ):
         compare(graph, other, (torch.randn(4),))
 
 
@@ -501,7 +515,9 @@ def test_other_numbers_of_results_are_refused() -> None:
 def test_inputs_that_are_no_sequence_are_refused() -> None:
     graph = graph_of(lambda x: x + 1, torch.randn(4))
 
-    with pytest.raises(VerificationError, match="inputs are positional arguments, in a tuple or list, not dict"):
+    with pytest.raises(
+        VerificationError, match="inputs are positional arguments, in a tuple or list, not dict"
+    ):
         compare(graph, graph, {"x": torch.randn(4)})  # type: ignore[arg-type]
     assert compare(graph, graph, torch.randn(4)).ok  # type: ignore[arg-type]
 

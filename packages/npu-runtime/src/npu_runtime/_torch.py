@@ -237,3 +237,10 @@ def boxed(function: Callable[..., Any]) -> Any:
     from torch._functorch.aot_autograd import make_boxed_func
 
     return make_boxed_func(function)
+
+
+def without_modes() -> Any:
+    """Return a context in which tensors are what they are, also where PyTorch is tracing with FakeTensors."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()

@@ -20,7 +20,7 @@ from npu_ir.structure import unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, Segment, segment_of
-from npu_runtime.backends.nodes import ATEN, NodeStep, step_of
+from npu_runtime.node_steps import ATEN, NodeStep, step_of
 from npu_runtime.errors import BackendError
 from npu_runtime.memory import Memory
 from npu_runtime.probing import Prober, Seen

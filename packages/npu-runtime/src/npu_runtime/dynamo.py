@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 from npu_ir import ConversionError
 from npu_ir.capture.graph_module import convert_graph_module
 from npu_ir.errors import UsageError
-from npu_runtime._torch import boxed, compile_with_autograd, composite_ops_whole
+from npu_runtime._torch import boxed, compile_with_autograd, composite_ops_whole, without_modes
 from npu_runtime.backend import Backend
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor import IRExecutor, Passes
@@ -96,7 +96,9 @@ def _records_gradients(inputs: Sequence[Any]) -> bool:
 def _compiled(module: GraphModule, name: str, options: Options) -> Callable[..., Any]:
     """Return what runs a functional FX graph."""
     try:
-        graph = convert_graph_module(module, name=name)
+        with without_modes():
+            graph = convert_graph_module(module, name=name)
+            executor = IRExecutor(graph, passes=options.passes, backend=options.backend, threads=options.threads)
     except ConversionError as error:
         if not options.fallback:
             raise
@@ -106,7 +108,6 @@ def _compiled(module: GraphModule, name: str, options: Options) -> Callable[...,
             stacklevel=2,
         )
         return boxed(module)
-    executor = IRExecutor(graph, passes=options.passes, backend=options.backend, threads=options.threads)
 
     def run(arguments: list[Any]) -> Any:
         inputs = tuple(arguments)

@@ -61,6 +61,7 @@ class IRExecutor:
     Attributes:
         graph: What is run: the graph after the passes.
         device: Where.
+        backends: Who was asked, in order of preference; ATen, which takes everything, is the last.
         choices: Which backend runs each node of the body, and why the others do not.
         steps: What the program does, in order.
 
@@ -88,11 +89,11 @@ class IRExecutor:
         graph.check()
         self.graph = _optimized(graph, passes)
         self.threads = threads
-        backends = backends_of(backend)
+        self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
         given = _loaded(weights, self.graph)
         self.device = _device(device, given)
         self._constants = constants
-        self.choices: Mapping[OpNode, Choice] = assign(self.graph, backends)
+        self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
         bound = bind(self.graph, given, constants, self.device)
         compiled = compile_graph(self.graph, self.choices, self.device, bound.values)
         self.steps: tuple[Step, ...] = compiled.steps

@@ -11,7 +11,7 @@ import torch
 from npu_ir import ExecutionError, Graph, NpuError, OpNode, Value
 from npu_ir.ops.execution import place_of
 from npu_ir.running import Observer
-from npu_runtime.backends.nodes import NodeStep
+from npu_runtime.node_steps import NodeStep
 from npu_runtime.steps import Step, failure_of, run_step
 
 

@@ -9,6 +9,6 @@ from npu_ir.hookspecs import hookimpl
 
 @hookimpl
 def npu_backends() -> list[Any]:
-    from npu_runtime.backends.aten import AtenBackend
+    from npu_runtime.aten import AtenBackend
 
     return [AtenBackend()]

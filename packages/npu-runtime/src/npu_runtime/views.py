@@ -14,7 +14,7 @@ import torch
 
 from npu_ir import TensorType, Value
 from npu_ir.ops.calls import Binding, Slot
-from npu_runtime.backends.nodes import ATEN, NodeStep
+from npu_runtime.node_steps import ATEN, NodeStep
 from npu_runtime.steps import Returns, Step
 
 _KERNEL = "torch._C.TensorBase.as_strided"

@@ -77,8 +77,8 @@ def hides_a_write(node: Node) -> bool:
     schema = schema_of_node(node)
     if schema is None or "running_mean" not in schema.by_name or schema.by_name["running_mean"].writes:
         return False
-    if "running_mean_out" in schema.return_names:  # a functional form: it returns what others write
-        return False
+    if "running_mean_out" in schema.return_names or schema.op._opname.endswith("_backward"):
+        return False  # it returns what others write; or only reads it
     given = _arguments(node, schema)
     is_training = any(given.get(name) for name in ("training", "train", "use_input_stats"))
     return is_training and isinstance(given.get("running_mean"), Node)

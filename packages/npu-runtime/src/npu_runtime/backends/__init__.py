@@ -1,0 +1,1 @@
+"""Backends by name, and which of them runs which node."""

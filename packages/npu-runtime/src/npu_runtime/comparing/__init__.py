@@ -2,16 +2,18 @@
 
 from npu_runtime.comparing.comparison import Comparison
 from npu_runtime.comparing.making import after_pass
-from npu_runtime.comparing.metrics import Difference
+from npu_runtime.comparing.metrics import Difference, Error
 from npu_runtime.comparing.reproduction import replay
-from npu_runtime.comparing.row import NOISE_MULTIPLE, Row
+from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 from npu_runtime.comparing.running import compare
 from npu_runtime.comparing.sides import Float64, float64
 
 __all__ = [
     "NOISE_MULTIPLE",
+    "NOISE_MULTIPLE_RMS",
     "Comparison",
     "Difference",
+    "Error",
     "Float64",
     "Row",
     "after_pass",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_ir.cli.quantities import counted
-from npu_runtime.comparing.row import NOISE_MULTIPLE, Row
+from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
 _WORST = 10
 _COLUMNS = ("value", "op", "type", "ULP", "abs", "rel", "SNR dB", "noise floor", "")
@@ -78,12 +78,16 @@ class Comparison:
         ]
         found += [f"first divergence: {first.title}{_of(first)}", f"  {first.problem}"]
         if first.noise_floor is not None:
-            rounding = f"up to {NOISE_MULTIPLE} times that would be rounding"
-            found.append(f"  noise floor {first.noise_floor:.3g}; {rounding}")
+            rounding = (
+                f"up to {NOISE_MULTIPLE} times that, and {NOISE_MULTIPLE_RMS} times in the mean, is rounding"
+            )
+            found.append(f"  noise floor {first.noise_floor.max:.3g}; {rounding}")
         earlier = self.first_beyond_rounding
         if earlier is not None and earlier is not first and self.rows.index(earlier) < self.rows.index(first):
-            apart = f"{earlier.difference.max_abs:.3g}, noise floor {earlier.noise_floor:.3g}"
-            found.append(f"  within the tolerance, but beyond rounding, before: {earlier.title}{_of(earlier)}: {apart}")
+            apart = f"max difference {earlier.difference.max_abs:.3g}"
+            found.append(
+                f"  within the tolerance, but beyond rounding, before: {earlier.title}{_of(earlier)}: {apart}"
+            )
         return [*found, *(excused if noise else [])]
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +100,7 @@ class Comparison:
             "first_divergence": None if first is None else first.to_dict(),
             "values_a": self.values_a,
             "values_b": self.values_b,
-            "noise_multiple": NOISE_MULTIPLE,
+            "noise_multiple": {"max": NOISE_MULTIPLE, "rms": NOISE_MULTIPLE_RMS},
             "rows": [row.to_dict() for row in self.rows],
             "notes": list(self.notes),
             "repro": None if self.repro is None else str(self.repro),
@@ -138,7 +142,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
 def _cells(row: Row) -> tuple[str, ...]:
     found = row.difference
     state = "differs" if row.diverges else "rounding" if row.is_noise else ""
-    floor = "" if row.noise_floor is None else f"{row.noise_floor:.2g}"
+    floor = "" if row.noise_floor is None else f"{row.noise_floor.max:.2g}"
     ulp = "" if found.ulp is None else f"{found.ulp:,}"
     numbers = (f"{found.max_abs:.2g}", f"{found.max_rel:.2g}", f"{found.snr_db:.1f}")
     return (row.title, row.op, row.type, ulp, *numbers, floor, state)

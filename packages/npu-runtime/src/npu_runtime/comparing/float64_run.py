@@ -145,7 +145,11 @@ class Float64Run:
 
 def _moved(value: Value, item: Any, generator: torch.Generator) -> Any:
     """Return a value with each element moved by half a unit in the last place of its dtype, up or down."""
-    if not isinstance(value.type, TensorType) or not isinstance(item, torch.Tensor) or not _is_continuous(value):
+    if (
+        not isinstance(value.type, TensorType)
+        or not isinstance(item, torch.Tensor)
+        or not _is_continuous(value)
+    ):
         return item
     if item.layout is not torch.strided or item.is_quantized:
         return item

@@ -11,8 +11,8 @@ from npu_ir import TensorType
 from npu_ir.ops.execution import described
 from npu_ir.verify import compare as compare_values
 from npu_runtime.comparing.float64_run import Missing
-from npu_runtime.comparing.metrics import UNKNOWN, max_error, measure, ulp_distance
-from npu_runtime.comparing.row import NOISE_MULTIPLE, Row
+from npu_runtime.comparing.metrics import UNKNOWN, error_of, measure, ulp_distance
+from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Judge:
         row = replace(row, difference=difference)
         if not isinstance(reference.exact, Missing):
             items = (a.item, b.item, reference.rounded)
-            errors = [max_error(item, reference.exact) for item in items]
+            errors = [error_of(item, reference.exact) for item in items]
             row = replace(row, error_a=errors[0], error_b=errors[1], rounding=errors[2])
         if difference.unlike:
             unlike = (
@@ -93,11 +93,13 @@ class Judge:
         return replace(row, problem=found.problem, is_noise=self._is_noise(row, a, b))
 
     def _is_noise(self, row: Row, a: Seen, b: Seen) -> bool:
-        """Whether no element differs by more than the tolerance and what rounding explains, taken together."""
+        """Whether rounding explains the difference: in each element beyond the tolerance, and on the whole."""
         floor = row.noise_floor
-        if not floor or not _is_float(a.item):
+        if floor is None or not floor.max or not _is_float(a.item):
             return False
-        return compare_values(row.name, b.item, a.item, self.rtol, NOISE_MULTIPLE * floor).ok
+        if row.difference.rms > NOISE_MULTIPLE_RMS * floor.rms:
+            return False
+        return compare_values(row.name, b.item, a.item, self.rtol, NOISE_MULTIPLE * floor.max).ok
 
 
 def _in_one_dtype(a: Seen, b: Seen) -> tuple[Seen, Seen]:

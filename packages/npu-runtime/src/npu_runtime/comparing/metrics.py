@@ -18,6 +18,7 @@ class Difference:
 
     Attributes:
         max_abs: Largest absolute difference; nan where it cannot be told.
+        rms: Root of the mean of the squared differences.
         max_rel: Largest difference relative to what it is compared with, where that is not 0.
         ulp: How many floats of this dtype lie between the two numbers that are furthest apart; None of what is no float.
         snr_db: Signal-to-noise ratio, ``10 log10(sum |expected|^2 / sum |difference|^2)``; inf where all is equal.
@@ -26,6 +27,7 @@ class Difference:
     """
 
     max_abs: float = 0.0
+    rms: float = 0.0
     max_rel: float = 0.0
     ulp: int | None = None
     snr_db: float = math.inf
@@ -33,7 +35,7 @@ class Difference:
     count: int = 1
 
 
-UNKNOWN = Difference(math.nan, math.nan, None, math.nan)
+UNKNOWN = Difference(math.nan, math.nan, math.nan, None, math.nan)
 
 
 def measure(actual: Any, expected: Any) -> Difference:
@@ -50,6 +52,7 @@ def measure(actual: Any, expected: Any) -> Difference:
     relative = torch.where(magnitude == 0, 0.0, difference / magnitude)
     return Difference(
         float(difference.max()),
+        _rms(difference),
         float(relative.max()),
         ulp_distance(actual, expected),
         _decibels(magnitude, difference),
@@ -58,13 +61,32 @@ def measure(actual: Any, expected: Any) -> Difference:
     )
 
 
-def max_error(actual: Any, exact: Any) -> float | None:
-    """Return the largest distance of ``actual`` from ``exact`` where both are finite; None where it cannot be told."""
+@dataclass(frozen=True, slots=True)
+class Error:
+    """How far a value is from the exact one, over the elements that are finite in both.
+
+    Attributes:
+        max: Largest absolute difference.
+        rms: Root of the mean of the squared differences.
+    """
+
+    max: float
+    rms: float
+
+
+def error_of(actual: Any, exact: Any) -> Error | None:
+    """Return how far ``actual`` is from ``exact``; None where it cannot be told."""
     got, want = wide(actual), wide(exact)
     if got is None or want is None or got.shape != want.shape:
         return None
     difference = (got - want).abs()
-    return float(difference[difference.isfinite()].max()) if bool(difference.isfinite().any()) else 0.0
+    finite = difference[difference.isfinite()]
+    return Error(float(finite.max()), _rms(finite)) if finite.numel() else Error(0.0, 0.0)
+
+
+def _rms(difference: torch.Tensor) -> float:
+    scale = float(difference.max())  # the squares of large numbers are infinite, those of small ones 0
+    return scale * float((difference / scale).square().mean().sqrt()) if scale else 0.0
 
 
 def wide(value: Any) -> torch.Tensor | None:

@@ -6,11 +6,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npu_runtime.comparing.metrics import Difference
+from npu_runtime.comparing.metrics import Difference, Error
 
-# A difference of up to so many times the noise floor is rounding. Two ways to sum n numbers differ by the sum of their
-# errors, which are of the same size but for luck; a wrong value is off by orders of magnitude.
+# A difference of up to so many times the noise floor is rounding: in its largest element, and in the mean, which is
+# subject to chance less. Two ways to sum n numbers differ by the sum of their errors, which are of the same size but
+# for chance; a wrong value is off by orders of magnitude.
 NOISE_MULTIPLE = 8
+NOISE_MULTIPLE_RMS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,9 @@ class Row:
         source: The user's line that it is from.
         type: Of side a.
         difference: How far b is from a.
-        error_a: Largest distance of a from the float64 run; None where that does not know the value.
+        error_a: Distance of a from the float64 run; None where that does not know the value.
         error_b: The same of b.
-        rounding: Largest distance from the float64 run of one with all values rounded at random; None likewise.
+        rounding: Distance from the float64 run of one with all values rounded at random; None likewise.
         problem: What differs by more than the tolerance; None where nothing does.
         is_noise: Whether the problem is not more than rounding explains (`NOISE_MULTIPLE`).
     """
@@ -43,9 +45,9 @@ class Row:
     source: str
     type: str
     difference: Difference
-    error_a: float | None = None
-    error_b: float | None = None
-    rounding: float | None = None
+    error_a: Error | None = None
+    error_b: Error | None = None
+    rounding: Error | None = None
     problem: str | None = None
     is_noise: bool = False
 
@@ -55,20 +57,30 @@ class Row:
         return self.problem is not None and not self.is_noise
 
     @property
-    def noise_floor(self) -> float | None:
+    def noise_floor(self) -> Error | None:
         """Return the error of the better side, or of rounding where that is more: one side may be exact by chance.
 
         None where the float64 run does not know the value.
         """
         if self.error_a is None or self.error_b is None:
             return None
-        return max(min(self.error_a, self.error_b), self.rounding or 0.0)
+        rounding = self.rounding or Error(0.0, 0.0)
+        return Error(
+            max(min(self.error_a.max, self.error_b.max), rounding.max),
+            max(min(self.error_a.rms, self.error_b.rms), rounding.rms),
+        )
 
     @property
     def is_beyond_rounding(self) -> bool:
         """Whether the sides differ by more than `NOISE_MULTIPLE` times the noise floor, as far as that is known."""
         floor = self.noise_floor
-        return self.diverges or (floor is not None and self.difference.max_abs > NOISE_MULTIPLE * floor)
+        return self.diverges or (
+            floor is not None
+            and (
+                self.difference.max_abs > NOISE_MULTIPLE * floor.max
+                or self.difference.rms > NOISE_MULTIPLE_RMS * floor.rms
+            )
+        )
 
     @property
     def title(self) -> str:
@@ -83,9 +95,13 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """Return the row as JSON data: numbers that JSON has none for are ``"inf"``, ``"-inf"`` and ``"nan"``."""
         plain = asdict(self)
-        plain.update(plain.pop("difference"), diverges=self.diverges, noise_floor=self.noise_floor)
+        floor = self.noise_floor
+        plain.update(plain.pop("difference"), diverges=self.diverges)
+        plain["noise_floor"] = None if floor is None else asdict(floor)
         return {name: _json(item) for name, item in plain.items()}
 
 
 def _json(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {name: _json(part) for name, part in item.items()}
     return str(item) if isinstance(item, float) and not math.isfinite(item) else item

@@ -19,6 +19,8 @@ _BY_NAME = frozenset(
         *("upsample_nearest2d.vec", "upsample_nearest2d.default"),
         *("upsample_bilinear2d.vec", "upsample_bilinear2d.default"),
         "_native_batch_norm_legit_no_training.default",
+        # Element by element, though PyTorch does not tag them as such (torch 2.13).
+        *("hardswish.default", "prelu.default"),
     )
 )
 _CAT = "aten.cat.default"
@@ -36,7 +38,7 @@ def is_carrier(node: OpNode) -> bool:
         return arguments_of(node, defaults=True)["dim"] in (1, -3) and all(map(is_image, node.inputs))
     if node.op_type in _BY_NAME:
         return is_image(node.inputs[0])
-    return _is_elementwise(node.op_type) and any(map(is_image, node.inputs))
+    return _is_elementwise(node.op_type) and all(is_image(value) for value in node.inputs if _rank(value) == 4)
 
 
 def reads_any_layout(node: OpNode) -> bool:
@@ -62,6 +64,10 @@ def has_layout(value: Value) -> bool:
         return False
     _, channels, height, width = value.tensor_type.sizes
     return channels > 1 and height * width > 1
+
+
+def _rank(value: Value) -> int:
+    return value.type.rank if isinstance(value.type, TensorType) else 0
 
 
 def _is_elementwise(op_type: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from npu_ir import OpNode, Value
 from npu_passes.weights import Weights
 from npu_runtime.cpu.carriers import has_layout, reads_any_layout
+from npu_runtime.cpu.choice import is_channels_last
 from npu_runtime.cpu.costs import copy_seconds
 
 # A choice is improved node by node, mostly in two sweeps over the graph.
@@ -54,10 +55,11 @@ class LayoutChoice:
         """Return the seconds that copies of ``value`` take: none where all who make and read it agree."""
         if value in self._weights:
             return 0.0
-        here = value.producer in self._chosen
+        here = value.producer in self._chosen or is_channels_last(value)
         for user, _ in value.uses:
+            is_there = user in self._chosen or (user not in self._saved and is_channels_last(value))
             is_free = user is not None and reads_any_layout(user)
-            if not is_free and (user in self._chosen) != here:
+            if not is_free and is_there != here:
                 return copy_seconds(value.tensor_type)
         return 0.0
 

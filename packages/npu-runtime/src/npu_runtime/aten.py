@@ -9,6 +9,7 @@ import torch
 
 from npu_ir import Graph, OpNode
 from npu_runtime.backend import Backend, BackendOp
+from npu_runtime.executor import IRExecutor
 
 
 class AtenBackend(Backend):
@@ -29,8 +30,6 @@ class AtenBackend(Backend):
         return [BackendOp(node.op_type, node.inputs, node.outputs, (node,)) for node in graph.nodes]
 
     def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> Any:  # noqa: ARG002
-        from npu_runtime.executor import IRExecutor
-
         return IRExecutor(graph, device=device, passes=None)
 
     def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
