@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -214,6 +215,19 @@ class IRExecutor:
                 yield
             finally:
                 self._state = before
+
+    def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> IRExecutor:
+        """Return an executor of the same program and weights that calls ``wrap(function)`` in place of each function.
+
+        Each step is one call, in order. Its buffers begin with what they hold here, and advance on their own.
+        """
+        twin = copy.copy(self)
+        with self._lock:
+            twin._state = tuple(item.clone() for item in self._state)
+            program = self._compiled.program
+            ops = tuple(map(wrap, program.source.ops))
+            twin._running = self._bound.prologue, program.bound(self._bound.values, ops)
+        return twin
 
     def memory_plan(self) -> MemoryPlan:
         """Return how long each value is kept, the peak of a call, and what no program could go below.

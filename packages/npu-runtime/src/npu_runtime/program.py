@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, TracebackType
 from typing import Any, TypeAlias
 
@@ -34,11 +34,15 @@ class Program:
         self._code: CodeType = code
         self._bind: Callable[..., BoundProgram] = space["bind"]
 
-    def bound(self, weights: Mapping[Value, Any]) -> BoundProgram:
-        """Return the program on these weights."""
-        return self._bind(
-            self.source.ops, tuple(weights[value] for value in self.source.weights), self.source.literals
-        )
+    def bound(self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None) -> BoundProgram:
+        """Return the program on these weights.
+
+        Args:
+            weights: By value.
+            ops: What to call in place of ``source.ops``.
+        """
+        called = self.source.ops if ops is None else ops
+        return self._bind(called, tuple(weights[value] for value in self.source.weights), self.source.literals)
 
     def failure(self, error: Exception) -> ExecutionError | None:
         """Return what to tell the user of an error that a step raised; None if none of this program did."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from npu_ir.cli.quantities import counted
 from npu_passes.cli.reports import flops_text, names_text
-from npu_runtime.explaining.explanation import Explanation, NodeExplanation, Total
+from npu_runtime.explaining.explanation import Explanation, NodeExplanation
 
 
 def explanation_text(item: Explanation) -> str:
@@ -24,16 +24,17 @@ def _heading(item: Explanation) -> str:
 
 def _totals(item: Explanation) -> str:
     totals = item.totals
-    flops, seconds = sum(total.flops for total in totals.values()), _seconds(totals.values())
+    flops = sum(total.flops for total in totals.values())
+    seconds = sum(total.seconds or 0.0 for total in totals.values())
     rows = []
     for name, total in totals.items():
         row = [name, f"{total.count:,}", _percent(total.count, len(item.nodes)), f"{total.parts:,}"]
         row += [flops_text(total.flops), _percent(total.flops, flops)]
-        if seconds is not None:
+        if item.is_timed:
             row += [seconds_text(total.seconds or 0.0), _percent(total.seconds or 0.0, seconds)]
         rows.append(row)
     columns = ["backend", "nodes", "", "parts", "FLOPs", ""]
-    return table([*columns, "time", ""] if seconds is not None else columns, rows)
+    return table([*columns, "time", ""] if item.is_timed else columns, rows)
 
 
 def _refusals(item: Explanation) -> list[str]:
@@ -74,11 +75,6 @@ def seconds_text(seconds: float) -> str:
         if seconds * factor < 999.5:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-def _seconds(totals: Sequence[Total] | object) -> float | None:
-    found = [total.seconds for total in totals if total.seconds is not None]  # type: ignore[attr-defined]
-    return sum(found) if found else None
 
 
 def _percent(part: float, whole: float) -> str:

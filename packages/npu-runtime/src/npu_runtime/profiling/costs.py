@@ -1,0 +1,91 @@
+"""What a step of a program works on: bytes, as its calls show, and floating-point operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import OpNode
+from npu_passes.flops import FlopCounter
+from npu_runtime.steps import Step
+
+# A product with a packed weight: PyTorch has no formulas for them.
+_PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """The bytes of the tensors that one call reads and writes; none of a view, which touches no element."""
+
+    read: int
+    written: int
+
+
+class TrafficMeter:
+    """Sees the calls of an instrumented executor.
+
+    Attributes:
+        seen: The traffic of each call, in order.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[Traffic] = []
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that does the same, and is seen."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = list(_tensors((args, list(kwargs.values()))))
+            memory = {_memory(item): item.data_ptr() for item in given if _memory(item) is not None}
+            versions = [item._version for item in given]
+            result = function(*args, **kwargs)
+            is_written = [item._version for item in given] != versions
+            self.seen.append(_traffic(given, memory, list(_tensors(result)), is_written=is_written))
+            return result
+
+        return call
+
+
+def _traffic(
+    given: Sequence[torch.Tensor], memory: dict[Any, int], made: Sequence[torch.Tensor], *, is_written: bool
+) -> Traffic:
+    own = made if is_written else [item for item in made if _memory(item) not in memory]
+    if made and not own:
+        return Traffic(0, 0)
+    distinct = {id(item): item for item in given}.values()
+    return Traffic(sum(map(_size, distinct)), sum(map(_size, own)))
+
+
+def _tensors(item: Any) -> Iterator[torch.Tensor]:
+    if isinstance(item, torch.Tensor):
+        yield item
+    elif isinstance(item, (tuple, list)):
+        for part in item:
+            yield from _tensors(part)
+
+
+def _memory(item: torch.Tensor) -> int | None:
+    return item.untyped_storage()._cdata if item.layout is torch.strided else None
+
+
+def _size(item: torch.Tensor) -> int:
+    return item.numel() * item.element_size()
+
+
+def step_flops(step: Step, count: FlopCounter) -> int | None:
+    """Return the floating-point operations of a step; None where those of a node are not known."""
+    known = [_flops(node, count) for node in step.nodes]
+    return None if None in known else sum(item for item in known if item is not None)
+
+
+def _flops(node: OpNode, count: FlopCounter) -> int | None:
+    if not node.op_type.startswith(_PACKED_PRODUCTS) or node.operands is None:
+        return count(node)
+    weight, output = node.inputs[node.operands.index("W")].tensor_type, node.outputs[0].tensor_type
+    if weight.symbols or output.symbols:
+        return None
+    return 2 * output.numel * math.prod(weight.sizes[1:])

@@ -1,0 +1,164 @@
+"""Timing the steps of an executor's own program, while it runs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from npu_ir.errors import UsageError
+from npu_passes.flops import FlopCounter
+from npu_runtime.profiling.costs import Traffic, TrafficMeter, step_flops
+from npu_runtime.profiling.report import Profile, StepTime
+
+if TYPE_CHECKING:
+    from npu_runtime.executor import IRExecutor
+    from npu_runtime.steps import Step
+
+_CALIBRATIONS = 1000
+
+
+def profile(
+    executor: IRExecutor,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    repeat: int = 20,
+    warmup: int = 3,
+) -> Profile:
+    """Return where the time of a call goes.
+
+    The program that calls run is run as it is, but for a clock around each step. What the clock itself takes, as
+    calls of an empty function tell, is taken off again. Calls without clocks are timed in turns with it: what the
+    steps leave of their time is the executor's own. Buffers of the executor stay as they are.
+
+    Args:
+        executor: What to look at.
+        args: Positional arguments of the call.
+        kwargs: Its keyword arguments.
+        repeat: How often the program is run, and how often it is run without clocks.
+        warmup: Calls before that.
+
+    Raises:
+        UsageError: It is to be run less than once.
+        ExecutionError: As for a call.
+    """
+    if repeat < 1 or warmup < 0:
+        raise UsageError(
+            f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
+        )
+    given = tuple(args), dict(kwargs or {})
+    meter, clock = TrafficMeter(), Clock()
+    executor.instrumented(meter.wrap)(*given[0], **given[1])
+    timed = executor.instrumented(clock.wrap)
+    with executor.unchanged():
+        for _ in range(warmup):
+            executor(*given[0], **given[1])
+            timed(*given[0], **given[1])
+        calls, runs = [], []
+        for _ in range(repeat):
+            calls.append(_seconds(lambda: executor(*given[0], **given[1])))
+            clock.readings.clear()
+            seconds = _seconds(lambda: timed(*given[0], **given[1]))
+            runs.append(TimedRun(seconds, tuple(clock.readings)))
+    return _profile(executor, calls, runs, meter.seen, clock.cost())
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """One run with clocks: how long it took, and the clock before and behind each step."""
+
+    seconds: float
+    readings: tuple[float, ...]
+
+    def step(self, index: int) -> float:
+        return self.readings[2 * index + 1] - self.readings[2 * index]
+
+
+class Clock:
+    """Reads the time before and behind each call of an instrumented executor.
+
+    Attributes:
+        readings: In seconds, two per call.
+    """
+
+    def __init__(self) -> None:
+        self.readings: list[float] = []
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that does the same, and is timed."""
+        now, take = time.perf_counter, self.readings.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = now()
+            result = function(*args, **kwargs)
+            end = now()
+            take(start)
+            take(end)
+            return result
+
+        return call
+
+    @staticmethod
+    def cost() -> float:
+        """Return the seconds that a call of nothing seems to take."""
+        clock = Clock()
+        empty = clock.wrap(lambda *_args: None)
+        for _ in range(_CALIBRATIONS):
+            empty(1, 2)
+        readings = clock.readings
+        return statistics.median(end - start for start, end in zip(readings[::2], readings[1::2], strict=True))
+
+
+def _profile(
+    executor: IRExecutor, calls: list[float], runs: list[TimedRun], traffic: list[Traffic], cost: float
+) -> Profile:
+    taken = [[max(0.0, run.step(index) - cost) for run in runs] for index in range(len(executor.steps))]
+    medians = [statistics.median(column) for column in taken]
+    total = sum(medians)
+    count = FlopCounter()
+    rows = [
+        _row(step, times, median / total if total else 0.0, moved, step_flops(step, count))
+        for step, times, median, moved in zip(executor.steps, taken, medians, traffic, strict=True)
+    ]
+    typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+    return Profile(
+        graph=executor.graph.name,
+        steps=tuple(rows),
+        call_seconds=statistics.median(calls),
+        timed_call_seconds=statistics.median(run.seconds for run in runs),
+        clock_seconds=cost,
+        repeat=len(runs),
+        threads=executor.threads or torch.get_num_threads(),
+        device=str(executor.device),
+        readings=typical.readings,
+    )
+
+
+def _row(step: Step, times: list[float], share: float, traffic: Traffic, flops: int | None) -> StepTime:
+    origin = step.node.provenance
+    return StepTime(
+        name=step.node.name,
+        nodes=tuple(node.name for node in step.nodes),
+        op_type=step.node.op_type,
+        backend=step.backend,
+        kernel=step.kernel,
+        module=origin.module,
+        source=origin.source,
+        seconds=statistics.median(times),
+        fastest_seconds=min(times),
+        share=share,
+        flops=flops,
+        bytes_read=traffic.read,
+        bytes_written=traffic.written,
+    )
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start

@@ -1,0 +1,100 @@
+"""A profile as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from npu_ir.cli.quantities import counted, size_text
+from npu_ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from npu_runtime.profiling.report import Profile, StepTime, Total
+
+BY = ("node", "op", "module")
+_LONGEST = 40
+
+
+def table(profile: Profile, by: str, limit: int | None) -> str:
+    """Return what takes longest as a table, and below it how the steps compare with whole calls."""
+    columns, rows = table_rows(profile, by)
+    shown = rows if limit is None else rows[:limit]
+    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
+    lines = [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (columns, *shown)
+    ]
+    if len(shown) < len(rows):
+        lines.append(f"... {counted(len(rows) - len(shown), 'row')} more")
+    facts = call_facts(profile)
+    width = max(map(len, facts))
+    return "\n".join([*lines, "", *(f"{name:{width}}  {value}" for name, value in facts.items())])
+
+
+def table_rows(profile: Profile, by: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the columns of a table and its rows, what takes longest first.
+
+    Raises:
+        UsageError: ``by`` is not one of `BY`.
+    """
+    if by not in BY:
+        raise UsageError(f"there is no table by {by!r}", fix=f"there are tables by {', '.join(BY)}")
+    quantities = ("time", "share", "FLOPs", "GFLOP/s", "read", "written")
+    if by == "node":
+        steps = sorted(profile.steps, key=lambda step: -step.seconds)
+        return ("node", *quantities, "kernel", "module", "source"), [_step_row(step) for step in steps]
+    totals = profile.by_op() if by == "op" else profile.by_module()
+    return (by, "steps", *quantities), [_total_row(total) for total in totals]
+
+
+def call_facts(profile: Profile) -> dict[str, str]:
+    """Return how the time of the steps compares with that of whole calls."""
+    rest = profile.call_seconds - profile.steps_seconds
+    return {
+        "call": f"{time_text(profile.call_seconds)}, median of {profile.repeat}, {counted(profile.threads, 'thread')}",
+        "steps": f"{time_text(profile.steps_seconds)} in {counted(len(profile.steps), 'step')}; "
+        f"between them {time_text(rest)}",
+        "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; what a clock takes, "
+        f"{time_text(profile.clock_seconds)}, has been taken off each step",
+    }
+
+
+def _step_row(step: StepTime) -> tuple[str, ...]:
+    count = f" (+{len(step.nodes) - 1})" if len(step.nodes) > 1 else ""
+    kernel = step.kernel if step.backend == "aten" else f"{step.backend}: {step.kernel}"
+    return f"{step.name}{count}", *_quantities(step), kernel, step.module, _ending(step.source)
+
+
+def _total_row(total: Total) -> tuple[str, ...]:
+    return total.name or "(all)", f"{total.count:,}", *_quantities(total)
+
+
+def _quantities(item: StepTime | Total) -> Sequence[str]:
+    return (
+        time_text(item.seconds),
+        f"{item.share:.1%}",
+        "?" if item.flops is None else flops_text(item.flops),
+        "" if item.gflops is None else f"{item.gflops:.3g}",
+        size_text(item.bytes_read) if item.bytes_read else "",
+        size_text(item.bytes_written) if item.bytes_written else "",
+    )
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in the unit that fits: ``12.3 us``."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if abs(seconds) * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def flops_text(count: int) -> str:
+    """Return a number of floating-point operations in the unit that fits: ``3.64 G``; "" for none."""
+    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " K")):
+        if count >= factor:
+            return f"{count / factor:.3g}{unit}"
+    return str(count) if count else ""
+
+
+def _ending(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"...{text[-_LONGEST:]}"

@@ -1,0 +1,224 @@
+"""A graph in float64: what is exact, what rounding does, and what nobody can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_ir import Graph, TensorType, Value, VerificationError, extract_ir
+from npu_ir.binding import bind_inputs, bind_weights
+from npu_ir.ops import register_executor, unregister_executor
+from npu_ir.symbol_values import SymbolValues
+from npu_runtime.comparing import compare, float64
+from npu_runtime.comparing.float64_run import Float64Run, Missing, is_decided
+
+CPU = torch.device("cpu")
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+@torch.library.custom_op("npu_compare_tests::single_only", mutates_args=())
+def single_only(x: Tensor) -> Tensor:
+    """An op that refuses float64."""
+    if x.dtype != torch.float32:
+        raise ValueError("only float32 is supported")
+    return x * 2
+
+
+@single_only.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def run_of(graph: Graph, *args: Any, weights: Mapping[str, Tensor] | None = None, **more: Any) -> Float64Run:
+    bound = {**bind_weights(graph, weights), **bind_inputs(graph, args, {}, SymbolValues(graph.symbols))}
+    names = [value.name for node in graph.nodes for value in node.outputs]
+    return Float64Run(graph, bound, names, CPU, **more)
+
+
+def result_of(function: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    graph = extract_ir(Function(function), args)
+    return run_of(graph, *args, **more).take(graph.outputs[0])
+
+
+def test_it_is_what_the_model_gives_in_float64() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3), nn.Softmax(-1))
+    x = torch.randn(4, 8)
+    graph = extract_ir(model, (x,))
+    weights = {name: item.clone() for name, item in model.state_dict().items()}
+
+    result = run_of(graph, x, weights=weights).take(graph.outputs[0])
+
+    with torch.no_grad():
+        assert torch.equal(result, model.double()(x.double()))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        pytest.param(lambda x: x.to(torch.bfloat16) + 0, lambda x: x, id="to"),
+        pytest.param(lambda x: x.half().float() * 1, lambda x: x, id="half_and_back"),
+        pytest.param(lambda x: x + torch.full((3,), 0.1), lambda x: x + 0.1, id="full"),
+        pytest.param(lambda x: x + torch.arange(3) / 7, lambda x: x + torch.arange(3).double() / 7, id="division"),
+        pytest.param(lambda x: x.sum(dtype=torch.float32), lambda x: x.sum(), id="sum"),
+        pytest.param(lambda x: x.to(torch.complex64) * 1j, lambda x: x * 1j, id="complex"),
+        pytest.param(lambda x: x.to(torch.int32) + 1, lambda x: x.to(torch.int32) + 1, id="integer"),
+        pytest.param(lambda x: x + torch.tensor([0.5, 1, 2]), lambda x: x + torch.tensor([0.5, 1, 2]), id="constant"),
+    ],
+)
+def test_dtypes_that_a_graph_states_are_promoted(function: Any, expected: Any) -> None:
+    x = torch.tensor([0.1, 2.7, -1.3])
+
+    result, wanted = result_of(function, x), expected(x.double())
+
+    assert result.dtype == wanted.dtype
+    assert torch.equal(result, wanted)
+
+
+def test_regions_run_in_float64_too() -> None:
+    def chosen(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin() / 3, lambda x: x.cos(), (x,))[0] + 1
+
+    x = torch.rand(4)
+
+    assert torch.equal(result_of(chosen, x), (x.double().sin() / 3)[0] + 1)
+
+
+def test_an_op_that_refuses_float64_is_named_and_what_depends_on_it_too() -> None:
+    x = torch.randn(4)
+    graph = extract_ir(Function(lambda x: (single_only(x) + 1, x.sin())), (x,))
+    run = run_of(graph, x)
+
+    lost, known = (run.take(value) for value in graph.outputs)
+
+    assert isinstance(lost, Missing)
+    assert "node 'single_only'" in lost.reason
+    assert "fails in float64: only float32 is supported" in lost.reason
+    assert set(run.missing) == {"single_only", "add"}
+    assert torch.equal(known, x.double().sin())
+
+
+def test_a_comparison_goes_without_the_noise_floor_there_and_says_so() -> None:
+    x = torch.randn(4)
+    model = Function(lambda x: single_only(x).sin())
+
+    found = compare(model, extract_ir(model, (x,)), (x,))
+
+    assert found.ok
+    assert [row.noise_floor for row in found.rows] == [None, None, None]
+    assert "no noise floor for 2 of the values: node 'single_only'" in str(found)
+
+
+def test_random_numbers_are_those_of_a_side() -> None:
+    x = torch.randn(4)
+    graph = extract_ir(Function(lambda x: torch.rand_like(x) + x), (x,))
+
+    assert isinstance(run_of(graph, x).take(graph.outputs[0]), Missing)
+    drawn = torch.rand(4)
+    result = run_of(graph, x, given={"rand_like": drawn}).take(graph.outputs[0])
+    assert torch.equal(result, drawn.double() + x.double())
+
+
+def test_decisions_are_those_of_a_side() -> None:
+    x = torch.tensor([0.1, -0.1])
+    graph = extract_ir(Function(lambda x: torch.where(x > 0, x, x + 1) + x.round()), (x,))
+    decided = {node.name for node in graph.nodes if is_decided(node)}
+    assert decided == {"gt", "round_1"}
+
+    given = {"gt": torch.tensor([False, False]), "round_1": torch.tensor([1.0, 0.0])}
+    result = run_of(graph, x, given=given).take(graph.outputs[0])
+
+    assert torch.equal(result, x.double() + 1 + torch.tensor([1.0, 0.0]))
+
+
+def test_the_bits_of_floats_are_not_known() -> None:
+    lost = result_of(lambda x: x.view(torch.int32) + 1, torch.randn(3))
+
+    assert isinstance(lost, Missing)
+    assert "reads the bits of floats" in lost.reason
+
+
+def test_a_registered_executor_runs_only_where_there_is_no_operator() -> None:
+    type = TensorType((2,), torch.float32)
+    graph = Graph("own")
+    x = graph.add_input("x", type)
+    own = graph.insert("my_own_op", [x], {"dtype": torch.float32}, types=type).outputs[0]
+    graph.set_outputs(graph.insert("aten.sin.default", [own], types=type).outputs[0])
+    register_executor("my_own_op")(lambda inputs, attrs: [inputs[0].to(attrs["dtype"]) / 3])
+    register_executor("aten.sin.default")(lambda inputs, attrs: [inputs[0] * 0])
+    given = torch.tensor([1.0, 2.0])
+    try:
+        result = run_of(graph, given).take(graph.outputs[0])
+    finally:
+        unregister_executor("my_own_op")
+        unregister_executor("aten.sin.default")
+
+    assert torch.equal(result, (given.double() / 3).sin())
+    lost = run_of(graph, given).take(graph.outputs[0])
+    assert isinstance(lost, Missing)
+    assert "there is no operator my_own_op" in lost.reason
+
+
+def test_rounding_moves_values_by_units_in_the_last_place() -> None:
+    x = torch.rand(1000) + 1
+    graph = extract_ir(Function(lambda x: (x * 3) - (x * 3 + 1000) + 1000), (x,))
+    exact = run_of(graph, x).take(graph.outputs[0])
+    rounded = run_of(graph, x, rounding=torch.Generator().manual_seed(0)).take(graph.outputs[0])
+
+    error = (rounded - exact).abs()
+
+    # A float32 around 1000 has units of 6e-5.
+    assert 3e-5 < float(error.max()) < 2e-4
+
+
+def test_a_float64_side_without_a_result_is_refused() -> None:
+    x = torch.randn(4)
+    model = Function(lambda x: single_only(x))
+    graph = extract_ir(model, (x,))
+
+    with pytest.raises(VerificationError, match=r"float64 run of 'Function' has no result: node 'single_only'"):
+        compare(graph, float64(graph), (x,))
+
+
+def test_values_are_forgotten_when_nothing_needs_them_any_more() -> None:
+    x = torch.randn(4)
+
+    def many(x: Tensor) -> Tensor:
+        for _ in range(50):
+            x = x.sin()
+        return x
+
+    graph = extract_ir(Function(many), (x,))
+    most = 0
+
+    class Watched(Float64Run):
+        def _release(self, values: Any) -> None:
+            super()._release(values)
+            nonlocal most
+            most = max(most, len(self._values))
+
+    run = Watched(graph, bind_inputs(graph, (x,), {}, SymbolValues({})), (), CPU)
+    run.observed(None)
+
+    assert isinstance(run.take(graph.outputs[0]), Tensor)
+    assert most <= 3
+
+
+def test_a_value_that_was_not_wanted_is_not_there() -> None:
+    x = torch.randn(4)
+    graph = extract_ir(Function(lambda x: x.sin().cos()), (x,))
+    run = Float64Run(graph, bind_inputs(graph, (x,), {}, SymbolValues({})), (), CPU)
+    value: Value = graph.value("sin")
+
+    assert run.take(value) == Missing("%sin was not kept")

@@ -1,0 +1,199 @@
+"""The folder that shows one node: it runs on its own and tells which side is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_ir import Graph, VerificationError, extract_ir, parse_ir
+from npu_ir.ops import register_executor, unregister_executor
+from npu_runtime.comparing import compare, float64, replay
+from npu_runtime.executor import IRExecutor
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
+def changed(graph: Graph, old: str, new: str) -> Graph:
+    """Return a graph with another attribute; provenance is lost with the text."""
+    assert str(graph).count(old) == 1
+    return parse_ir(str(graph).replace(old, new))
+
+
+def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path) -> None:
+    model = Function(lambda self, x: torch.nn.functional.gelu(self.linear(x["a"])).sin())
+    inputs = ({"a": torch.randn(2, 4)},)
+    graph = extract_ir(model, inputs)
+    register_executor("aten.gelu.default")(lambda given, attrs: [torch.nn.functional.gelu(given[0]) * 1.001])
+    try:
+        found = compare(model, IRExecutor(graph, model.state_dict()), inputs, repro_dir=tmp_path / "repro")
+    finally:
+        unregister_executor("aten.gelu.default")
+
+    assert found.repro == tmp_path / "repro"
+    assert f"shown by {tmp_path / 'repro' / 'repro.py'}" in str(found)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "repro" / "repro.py")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    lines = {line.split(": ")[0]: line for line in done.stdout.splitlines() if "from float64 on these inputs" in line}
+    assert lines.keys() == {"a", "b", "this node, run by the interpreter"}
+    assert float(lines["a"].split()[1]) < 1e-6 < float(lines["b"].split()[1])
+    assert float(lines["this node, run by the interpreter"].split(": ")[1].split()[0]) < 1e-6
+    assert "aten.gelu.default(self=%linear)" in done.stdout
+
+
+def test_weights_and_other_outputs_of_a_node_are_part_of_it(tmp_path: Path) -> None:
+    model = Function(lambda self, x: self.linear(x))
+    x = torch.randn(2, 4)
+    graph = extract_ir(model, (x,))
+    register_executor("aten.linear.default")(lambda given, attrs: [torch.nn.functional.linear(*given) + 1])
+    try:
+        compare(model, graph, (x,), repro_dir=tmp_path)
+    finally:
+        unregister_executor("aten.linear.default")
+
+    text = replay(tmp_path)
+
+    assert "param %linear.weight: f32[4, 4]" in text
+    assert "\nb: 1 from float64" in text
+
+
+def test_the_output_that_differs_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    x = torch.randn(4)
+    model = Function(lambda self, x: x.sort()[1] * 2 + x.sort()[0])
+    graph = extract_ir(model, (x,))
+
+    def reversed_order(given: Any, attrs: Any) -> Any:
+        values, order = given[0].sort()
+        return [values, order.flip(0)]
+
+    register_executor("aten.sort.default")(reversed_order)
+    try:
+        found = compare(model, graph, (x,), repro_dir=tmp_path)
+    finally:
+        unregister_executor("aten.sort.default")
+
+    assert found.first_divergence is not None
+    assert found.first_divergence.type == "i64[4]"
+    text = replay(tmp_path)
+    assert "\na: 0 from float64" in text
+    assert "\nb: 0 from float64" not in text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.complex64, torch.int32], ids=str)
+def test_every_dtype_can_be_shown(tmp_path: Path, dtype: torch.dtype) -> None:
+    x = torch.tensor([1, 2, 3]).to(dtype)
+    graph = extract_ir(Function(lambda self, x: x.neg() * 2 + x), (x,))
+
+    compare(graph, changed(graph, "{other=2}", "{other=7}"), (x,), repro_dir=tmp_path, weights={})
+
+    text = replay(tmp_path)
+    assert "a: 15 from float64" in text
+    assert "b: 0 from float64" in text
+
+
+def test_numbers_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
+    x = torch.randn(4)
+    graph = extract_ir(Function(lambda self, x: x.sum().item() * x), (x,))
+    graph = changed(graph, "aten.item.default", "aten._local_scalar_dense.default") if False else graph
+    register_executor("aten.mul.Tensor")(lambda given, attrs: [given[0] * given[1] * 2])
+    try:
+        found = compare(Function(lambda self, x: x.sum().item() * x), graph, (x,), repro_dir=tmp_path)
+    finally:
+        unregister_executor("aten.mul.Tensor")
+
+    assert found.first_divergence is not None
+    assert "this node, run by the interpreter: " in replay(tmp_path)
+
+
+def test_a_float64_side_is_shown_on_the_inputs_of_the_graph(tmp_path: Path) -> None:
+    x = torch.rand(64) * 1e4
+    graph = extract_ir(Function(lambda self, x: (x * 1000).sin()), (x,))
+
+    found = compare(graph, float64(graph), (x,), repro_dir=tmp_path)
+
+    assert found.first_divergence is not None
+    assert found.first_divergence.name == "sin"
+    assert "\na: " in replay(tmp_path)
+
+
+def test_a_result_that_no_value_inside_explains_is_shown_too(tmp_path: Path) -> None:
+    x = torch.randn(4)
+    model = Function(lambda self, x: x + 1 if torch.compiler.is_exporting() else x + 2)
+
+    found = compare(model, extract_ir(model, (x,)), (x,), repro_dir=tmp_path)
+
+    assert found.repro == tmp_path
+    assert "a: 1 from float64" in replay(tmp_path)
+
+
+def test_nothing_is_written_where_nothing_differs(tmp_path: Path) -> None:
+    x = torch.randn(4)
+    graph = extract_ir(Function(lambda self, x: x + 1), (x,))
+
+    found = compare(graph, graph, (x,), repro_dir=tmp_path / "repro")
+
+    assert found.repro is None
+    assert not (tmp_path / "repro").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_still_says_what_differs(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    graph = extract_ir(Function(lambda self, x: x * 2), (x,))
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(VerificationError, match=r"cannot be written: .*; it is of %mul is %mul: f32\[3\] in side b"):
+        compare(graph, changed(graph, "{other=2}", "{other=7}"), (x,), repro_dir=tmp_path / "file")
+
+
+def test_a_name_with_quotes_does_not_break_the_script(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    graph = extract_ir(Function(lambda self, x: {'"""\\': x * 2}), (x,))
+    other = extract_ir(Function(lambda self, x: {'"""\\': x * 3}), (x,))
+
+    compare(graph, other, (x,), repro_dir=tmp_path)
+
+    compile((tmp_path / "repro.py").read_text(), "repro.py", "exec")
+
+
+def test_inputs_that_a_run_does_not_show_are_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fused(self: Any, x: Tensor) -> Tensor:
+        return (x.sin() + 1).cos()
+
+    x = torch.randn(4)
+    model = Function(fused)
+    graph = extract_ir(model, (x,))
+    executor = IRExecutor(changed(graph, "{other=1}", "{other=2}"))
+    whole = IRExecutor.run_flat
+
+    def without_sin(self: Any, args: Any = (), kwargs: Any = None, *, observe: Any = None) -> Any:
+        if observe is None:
+            return whole(self, args, kwargs)
+        return whole(self, args, kwargs, observe=lambda node, out: node.name != "sin" and observe(node, out))
+
+    monkeypatch.setattr(IRExecutor, "run_flat", without_sin)
+
+    found = compare(graph, executor, (x,), repro_dir=tmp_path)
+
+    assert [row.name for row in found.values] == ["add", "cos"]
+    assert "this node, run by the interpreter: " in replay(tmp_path)

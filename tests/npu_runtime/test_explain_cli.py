@@ -1,0 +1,150 @@
+"""What ``npu explain`` prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from npu_ir import extract_ir, plugins, save_ir
+from npu_ir.cli import main
+from tests.npu_runtime.test_explain import Net, Picky, Smooth
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _backends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for backend in (Picky(), Smooth()):
+        monkeypatch.setitem(plugins.loaded().backends, backend.name, backend)
+    monkeypatch.chdir(tmp_path)
+    model = Net()
+    graph = extract_ir(model, (torch.randn(5, 3),))
+    save_ir(graph, "bare.json")
+    save_ir(graph, "net.json", weights=model.state_dict())
+
+
+def explain(*words: str) -> int:
+    return main(["explain", *words])
+
+
+def test_every_node_is_listed_with_totals_and_reasons(capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", "--backend", "smooth") == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("graph Net: 5 nodes; asked: picky, smooth, aten\n")
+    assert "smooth      1      it is not smooth " in printed
+    assert [line.split()[2] for line in printed.splitlines()[-5:]] == [
+        "aten",
+        "picky",
+        "smooth",
+        "picky",
+        "picky",
+    ]
+
+
+def test_passes_run_first_unless_there_are_to_be_none(capsys: Capture) -> None:
+    words = ("bare.json", "--backend", "picky", "--passes")
+
+    assert (
+        explain(*words, "none")
+        == explain(*words, "default")
+        == explain(*words, "fuse-linear-activation")
+        == 0
+    )
+
+    as_it_is, default, fused = capsys.readouterr().out.split("graph Net")[1:]
+    assert "aten.linear.default" in as_it_is
+    assert "aten.linear.default" in default
+    assert "npu.linear" in fused
+
+
+def test_all_of_it_is_written_as_json(capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", "--json", "explained.json") == 0
+
+    data = json.loads(Path("explained.json").read_text())
+    assert data["totals"]["picky"] == {"count": 3, "parts": 2, "flops": 200, "seconds": None}
+    assert len(data["nodes"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "verdict"),
+    [
+        pytest.param(["--fail-under", "100"], 0, "picky: 100.0% of the FLOPs, at least 100%", id="flops"),
+        pytest.param(
+            ["--fail-under", "60", "--by", "count"], 0, "60.0% of the nodes, at least 60%", id="just enough"
+        ),
+        pytest.param(
+            ["--fail-under", "60.5", "--by", "count"], 1, "60.0% of the nodes, less than 60.5%", id="less"
+        ),
+        pytest.param(
+            ["--backend", "smooth", "--backend", "picky", "--fail-under", "80", "--by", "count"],
+            0,
+            "picky and smooth: 80.0% of the nodes, at least 80%",
+            id="several backends together",
+        ),
+        pytest.param(
+            ["--time", "--fail-under", "100", "--by", "time"], 1, "% of the time, less than 100%", id="time"
+        ),
+    ],
+)
+def test_the_exit_code_says_whether_the_backends_run_enough(
+    words: list[str], code: int, verdict: str, capsys: Capture
+) -> None:
+    assert explain("bare.json", "--backend", "picky", *words) == code
+    assert verdict in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "origin"),
+    [
+        pytest.param(["bare.json"], "weights: random, seed 0", id="none"),
+        pytest.param(["net.json"], "weights: net.weights.safetensors, saved with the graph", id="saved"),
+        pytest.param(
+            ["bare.json", "--weights", "net.weights.safetensors"], "weights: net.weights", id="given"
+        ),
+        pytest.param(["bare.json", "--random-weights", "7"], "weights: random, seed 7", id="made up"),
+    ],
+)
+def test_a_timed_run_says_what_it_ran_on(words: list[str], origin: str, capsys: Capture) -> None:
+    assert explain(*words, "--backend", "picky", "--time") == 0
+
+    printed = capsys.readouterr().out
+    assert origin in printed
+    assert "random inputs, seed 0: %x: f32[5, 3]" in printed
+    assert " us " in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(["--by", "count"], "--by is for --fail-under", id="by"),
+        pytest.param(
+            ["--fail-under", "5", "--by", "time"], "--by time needs times\n  fix: add --time", id="time"
+        ),
+        pytest.param(["--seed", "1"], "nothing is run without --time", id="seed"),
+        pytest.param(["--weights", "w.pt"], "nothing is run without --time", id="weights"),
+        pytest.param(["--input", "x=f32[2]"], "nothing is run without --time", id="input"),
+        pytest.param(["--fail-under", "many"], "'many' is no number", id="no number"),
+        pytest.param(["--fail-under", "120"], "'120' is no percentage from 0 to 100", id="too much"),
+        pytest.param(["--passes", "no-such-pass"], "no-such-pass", id="pass"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(words: list[str], message: str, capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", *words) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(["--backend", "nowhere"], "there is no backend 'nowhere'", id="backend"),
+        pytest.param(["--backend", "smooth", "--time"], "'smooth' cannot run here", id="device"),
+        pytest.param(["--json", "no/folder.json"], "the explanation cannot be written", id="file"),
+    ],
+)
+def test_what_fails_is_said(words: list[str], message: str, capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", *words) == 1
+    assert message in capsys.readouterr().err
