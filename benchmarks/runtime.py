@@ -58,7 +58,12 @@ def run_case(options: argparse.Namespace) -> dict[str, Any]:
         for worker in made:
             if worker.name in OURS and worker.is_ready and options.threads[0] == 1:
                 results[worker.name] |= worker.overhead()
-    return {"model": options.case, "threads": options.threads[0], "nodes": len(case.graph), "contenders": results}
+    return {
+        "model": options.case,
+        "threads": options.threads[0],
+        "nodes": len(case.graph),
+        "contenders": results,
+    }
 
 
 def measure(contenders: list[Worker], seconds: float) -> None:
@@ -89,17 +94,27 @@ def case_in_process(name: str, threads: int, options: argparse.Namespace) -> dic
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     known = ", ".join(runtime_models.MODELS)
-    parser.add_argument("--models", type=_names(runtime_models.MODELS), default=list(runtime_models.MODELS), help=known)
+    parser.add_argument(
+        "--models", type=_names(runtime_models.MODELS), default=list(runtime_models.MODELS), help=known
+    )
     parser.add_argument(
         "--contenders", type=_names(CONTENDERS), default=list(CONTENDERS), help=", ".join(CONTENDERS)
     )
-    parser.add_argument("--threads", type=lambda text: [int(word) for word in text.split(",")], default=[1, 2])
-    parser.add_argument("--seconds", type=float, default=1.5, help="to measure each contender for (default: 1.5)")
+    parser.add_argument(
+        "--threads", type=lambda text: [int(word) for word in text.split(",")], default=[1, 2]
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="to measure each contender for (default: 1.5)"
+    )
     parser.add_argument("--quick", action="store_true", help="measure for a tenth of that: to see it run")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write a page of them, and its plot beside it")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write a page of them, and its plot beside it"
+    )
     parser.add_argument("--from-json", type=Path, metavar="FILE", help="measure nothing, read an earlier run")
     parser.add_argument("--case", choices=list(runtime_models.MODELS), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -80,7 +80,9 @@ def print_case(case: dict[str, Any]) -> None:
     for name in OURS:
         result = case["contenders"].get(name, {})
         if "overhead_us" in result:
-            print(f"  {CONTENDERS[name].title}: {result['overhead_us']:.2f} us per step of {result['steps']} beyond its kernels")
+            print(
+                f"  {CONTENDERS[name].title}: {result['overhead_us']:.2f} us per step of {result['steps']} beyond its kernels"
+            )
     print(end="", flush=True)
 
 
@@ -129,14 +131,26 @@ def bars(results: dict[str, Any], ours: str) -> list[Bar]:
         Bar("time to the best of eager, torch.compile and freezing", 1.0, to_best),
         Bar("the same, geometric mean", 0.85, to_best, is_mean=True),
         Bar("time to eager, where overhead counts", 0.55, ratios(small, ours, "seconds", ("eager",))),
-        Bar("compile time to that of torch.compile", 0.05, ratios(cases, ours, "compile_seconds", ("compile",))),
-        Bar("us per step beyond its kernels, where overhead counts", 0.3, {k: v for k, v in overhead.items() if v is not None}),
+        Bar(
+            "compile time to that of torch.compile",
+            0.05,
+            ratios(cases, ours, "compile_seconds", ("compile",)),
+        ),
+        Bar(
+            "us per step beyond its kernels, where overhead counts",
+            0.3,
+            {k: v for k, v in overhead.items() if v is not None},
+        ),
         Bar("peak memory to that of eager", 1.0, ratios(cases, ours, "peak_bytes", ("eager",))),
     ]
 
 
 def ratios(
-    cases: Iterable[dict[str, Any]], ours: str, field: str, others: Iterable[str], best: Callable[..., Any] = min
+    cases: Iterable[dict[str, Any]],
+    ours: str,
+    field: str,
+    others: Iterable[str],
+    best: Callable[..., Any] = min,
 ) -> dict[str, float]:
     """Return by case what ours takes to the best of the others; without the cases where any of them is missing."""
     found = {}

@@ -104,7 +104,8 @@ def test_an_op_that_refuses_float64_is_named_and_what_depends_on_it_too() -> Non
 
     assert isinstance(lost, Missing)
     assert "node 'single_only'" in lost.reason
-    assert "fails in float64: only float32 is supported" in lost.reason
+    assert "fails in float64: " in lost.reason
+    assert "only float32 is supported" in lost.reason
     assert set(run.missing) == {"single_only", "add"}
     assert torch.equal(known, x.double().sin())
 
@@ -220,5 +221,6 @@ def test_a_value_that_was_not_wanted_is_not_there() -> None:
     graph = extract_ir(Function(lambda x: x.sin().cos()), (x,))
     run = Float64Run(graph, bind_inputs(graph, (x,), {}, SymbolValues({})), (), CPU)
     value: Value = graph.value("sin")
+    run.observed(None)
 
     assert run.take(value) == Missing("%sin was not kept")

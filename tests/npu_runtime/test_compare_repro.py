@@ -23,10 +23,17 @@ class Function(nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
-        self.linear = nn.Linear(4, 4)
 
     def forward(self, *args: Any) -> Any:
         return self.function(self, *args)
+
+
+class Layer(Function):
+    """With weights."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self.linear = nn.Linear(4, 4)
 
 
 def changed(graph: Graph, old: str, new: str) -> Graph:
@@ -36,7 +43,7 @@ def changed(graph: Graph, old: str, new: str) -> Graph:
 
 
 def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path) -> None:
-    model = Function(lambda self, x: torch.nn.functional.gelu(self.linear(x["a"])).sin())
+    model = Layer(lambda self, x: torch.nn.functional.gelu(self.linear(x["a"])).sin())
     inputs = ({"a": torch.randn(2, 4)},)
     graph = extract_ir(model, inputs)
     register_executor("aten.gelu.default")(lambda given, attrs: [torch.nn.functional.gelu(given[0]) * 1.001])
@@ -62,8 +69,8 @@ def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path
     assert "aten.gelu.default(self=%linear)" in done.stdout
 
 
-def test_weights_and_other_outputs_of_a_node_are_part_of_it(tmp_path: Path) -> None:
-    model = Function(lambda self, x: self.linear(x))
+def test_weights_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
+    model = Layer(lambda self, x: self.linear(x))
     x = torch.randn(2, 4)
     graph = extract_ir(model, (x,))
     register_executor("aten.linear.default")(lambda given, attrs: [torch.nn.functional.linear(*given) + 1])
@@ -105,7 +112,7 @@ def test_every_dtype_can_be_shown(tmp_path: Path, dtype: torch.dtype) -> None:
     x = torch.tensor([1, 2, 3]).to(dtype)
     graph = extract_ir(Function(lambda self, x: x.neg() * 2 + x), (x,))
 
-    compare(graph, changed(graph, "{other=2}", "{other=7}"), (x,), repro_dir=tmp_path, weights={})
+    compare(graph, changed(graph, "{other=2}", "{other=7}"), (x,), repro_dir=tmp_path)
 
     text = replay(tmp_path)
     assert "a: 15 from float64" in text
@@ -115,7 +122,6 @@ def test_every_dtype_can_be_shown(tmp_path: Path, dtype: torch.dtype) -> None:
 def test_numbers_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
     x = torch.randn(4)
     graph = extract_ir(Function(lambda self, x: x.sum().item() * x), (x,))
-    graph = changed(graph, "aten.item.default", "aten._local_scalar_dense.default") if False else graph
     register_executor("aten.mul.Tensor")(lambda given, attrs: [given[0] * given[1] * 2])
     try:
         found = compare(Function(lambda self, x: x.sum().item() * x), graph, (x,), repro_dir=tmp_path)

@@ -35,6 +35,8 @@ def quick_take(graph: Graph, device: torch.device) -> Take | None:
 
 
 _UNUSUAL = object()
+# Tensors without a behaviour of their own.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _wanted(leaf: Any) -> Any:
@@ -65,7 +67,7 @@ def _taker(
                 continue
             dtype, shape, strides = expected
             if (
-                type(item) is not torch.Tensor
+                type(item) not in _PLAIN
                 or item.layout is not torch.strided
                 or item.dtype is not dtype
                 or item.shape != shape

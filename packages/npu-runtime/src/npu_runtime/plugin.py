@@ -12,3 +12,11 @@ def npu_backends() -> list[Any]:
     from npu_runtime.aten import AtenBackend
 
     return [AtenBackend()]
+
+
+@hookimpl
+def npu_add_commands(commands: Any) -> None:
+    from npu_runtime.cli import explain
+
+    for command in (explain,):
+        command.add_to(commands)

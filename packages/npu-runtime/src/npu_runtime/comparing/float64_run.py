@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, OpNode, TensorType, Value, plugins
+from npu_ir import Graph, NpuError, OpNode, TensorType, Value, plugins
 from npu_ir.isolation import no_outside_influence
 from npu_ir.ops.effects import is_random, is_view
 from npu_ir.ops.execution import binding_of, place_of, run_op
@@ -25,6 +25,8 @@ _STEPS = frozenset(
     {"ceil", "floor", "floor_divide", "fmod", "fix", "frac", "heaviside", "remainder", "round", "sgn", "sign"}
     | {"trunc", "fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"}
 )
+
+_FAILURES = (ArithmeticError, AssertionError, LookupError, NpuError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def _results(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[
     try:
         with no_outside_influence(device), float64_by_default():
             found = _called(node, inputs, device)
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+    except _FAILURES as error:
         reason = f"{place_of(node)} fails in float64: {str(error).splitlines()[0][:120] if str(error) else error!r}"
         found = [Missing(reason)] * len(node.outputs)
     if found == [None] and not node.outputs:

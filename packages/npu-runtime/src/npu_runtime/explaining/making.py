@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,7 @@ def explain(
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    repeat: int = 5,
+    repeat: int = 20,
 ) -> Explanation:
     """Return who runs each node of an executor, and why not another backend.
 
@@ -40,7 +38,10 @@ def explain(
     kernels = {node: step.kernel for step in executor.steps for node in step.nodes if step.backend == _ATEN}
     seconds = None
     if args is not None or kwargs is not None:
-        seconds = _measured(executor, args or (), kwargs or {}, repeat)
+        from npu_runtime.profiling import profile
+
+        steps = profile(executor, args or (), kwargs, repeat=repeat).steps
+        seconds = {executor.graph.node(step.nodes[0]): step.seconds for step in steps}
     return _explained(executor.graph, executor.choices, executor.backends, kernels, seconds)
 
 
@@ -117,28 +118,3 @@ def _kernels_of(backend: Backend, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
         for node in op.nodes:
             called.setdefault(node, []).append(op.kernel or op.kind)
     return {node: ", ".join(called.get(copy, ())) for node, copy in zip(nodes, graph.nodes, strict=True)}
-
-
-def _measured(
-    executor: IRExecutor, args: Sequence[Any], kwargs: Mapping[str, Any], repeat: int
-) -> dict[OpNode, float]:
-    """Return how long each call of a backend takes, at the first of its nodes: the median of some runs."""
-    first = {node: row[0] for backend, row in _parts(executor.graph, executor.choices) for node in row}
-    first.update((node, node) for node, choice in executor.choices.items() if choice.backend.name == _ATEN)
-    runs: list[dict[OpNode, float]] = []
-    for _ in range(repeat + 1):
-        found: dict[OpNode, float] = {}
-        last = [0.0]
-
-        def see(
-            node: OpNode, _outputs: list[Any], found: dict[OpNode, float] = found, last: list[float] = last
-        ) -> None:
-            found[first[node]] = found.get(first[node], 0.0) + time.perf_counter() - last[0]
-            last[0] = time.perf_counter()
-
-        with executor.unchanged():
-            last[0] = time.perf_counter()
-            executor.run(args, kwargs, on_node=see)
-        runs.append(found)
-    timed = runs[1:]  # the first one warms up
-    return {node: statistics.median(found[node] for found in timed) for node in timed[0]}

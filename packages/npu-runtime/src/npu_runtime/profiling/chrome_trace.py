@@ -43,7 +43,15 @@ def _step(step: StepTime, start: float, end: float) -> dict[str, Any]:
         "bytes_read": step.bytes_read,
         "bytes_written": step.bytes_written,
     }
-    return {"name": step.name, "cat": "step", "ph": "X", "ts": start, "dur": end - start, **_TRACK, "args": facts}
+    return {
+        "name": step.name,
+        "cat": "step",
+        "ph": "X",
+        "ts": start,
+        "dur": end - start,
+        **_TRACK,
+        "args": facts,
+    }
 
 
 def _modules(profile: Profile, spans: list[tuple[float, float]]) -> list[dict[str, Any]]:

@@ -28,11 +28,15 @@ class Traffic:
 class TrafficMeter:
     """Sees the calls of an instrumented executor.
 
+    Args:
+        steps: What it calls, in order.
+
     Attributes:
         seen: The traffic of each call, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
         self.seen: list[Traffic] = []
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,20 +44,17 @@ class TrafficMeter:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             given = list(_tensors((args, list(kwargs.values()))))
-            memory = {_memory(item): item.data_ptr() for item in given if _memory(item) is not None}
-            versions = [item._version for item in given]
             result = function(*args, **kwargs)
-            is_written = [item._version for item in given] != versions
-            self.seen.append(_traffic(given, memory, list(_tensors(result)), is_written=is_written))
+            overwrites = self._steps[len(self.seen)].overwrites is not None
+            self.seen.append(_traffic(given, list(_tensors(result)), overwrites=overwrites))
             return result
 
         return call
 
 
-def _traffic(
-    given: Sequence[torch.Tensor], memory: dict[Any, int], made: Sequence[torch.Tensor], *, is_written: bool
-) -> Traffic:
-    own = made if is_written else [item for item in made if _memory(item) not in memory]
+def _traffic(given: Sequence[torch.Tensor], made: Sequence[torch.Tensor], *, overwrites: bool) -> Traffic:
+    memory = {_memory(item) for item in given} - {None}
+    own = [item for item in made if overwrites or _memory(item) not in memory]
     if made and not own:
         return Traffic(0, 0)
     distinct = {id(item): item for item in given}.values()

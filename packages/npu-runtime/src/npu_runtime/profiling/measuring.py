@@ -32,9 +32,9 @@ def profile(
 ) -> Profile:
     """Return where the time of a call goes.
 
-    The program that calls run is run as it is, but for a clock around each step. What the clock itself takes, as
-    calls of an empty function tell, is taken off again. Calls without clocks are timed in turns with it: what the
-    steps leave of their time is the executor's own. Buffers of the executor stay as they are.
+    The program that calls run is run as it is, but for a clock around each step. What a clock itself takes, as
+    calls of an empty function tell, is taken off again. Calls without clocks are timed in turns with it. Buffers of
+    the executor stay as they are.
 
     Args:
         executor: What to look at.
@@ -52,7 +52,7 @@ def profile(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
         )
     given = tuple(args), dict(kwargs or {})
-    meter, clock = TrafficMeter(), Clock()
+    meter, clock = TrafficMeter(executor.steps), Clock()
     executor.instrumented(meter.wrap)(*given[0], **given[1])
     timed = executor.instrumented(clock.wrap)
     with executor.unchanged():
@@ -65,7 +65,7 @@ def profile(
             clock.readings.clear()
             seconds = _seconds(lambda: timed(*given[0], **given[1]))
             runs.append(TimedRun(seconds, tuple(clock.readings)))
-    return _profile(executor, calls, runs, meter.seen, clock.cost())
+    return _profile(executor, calls, runs, meter.seen, ClockCost.measured())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,10 @@ class TimedRun:
 
     def step(self, index: int) -> float:
         return self.readings[2 * index + 1] - self.readings[2 * index]
+
+    def between(self) -> float:
+        """Return the seconds that went by outside of the steps."""
+        return self.seconds - sum(map(self.step, range(len(self.readings) // 2)))
 
 
 class Clock:
@@ -103,21 +107,41 @@ class Clock:
 
         return call
 
+
+@dataclass(frozen=True, slots=True)
+class ClockCost:
+    """What a clock takes, in seconds.
+
+    Attributes:
+        inside: Of the time that it reads.
+        outside: Besides.
+    """
+
+    inside: float
+    outside: float
+
     @staticmethod
-    def cost() -> float:
-        """Return the seconds that a call of nothing seems to take."""
+    def measured() -> ClockCost:
+        """Return what clocks around an empty function take."""
         clock = Clock()
-        empty = clock.wrap(lambda *_args: None)
+        empty: Callable[..., Any] = lambda *_args: None  # noqa: E731
+        timed = clock.wrap(empty)
+        whole, bare = [], []
         for _ in range(_CALIBRATIONS):
-            empty(1, 2)
-        readings = clock.readings
-        return statistics.median(end - start for start, end in zip(readings[::2], readings[1::2], strict=True))
+            whole.append(_seconds(lambda: timed(1, 2)))
+            bare.append(_seconds(lambda: empty(1, 2)))
+        pairs = zip(clock.readings[::2], clock.readings[1::2], strict=True)
+        read = statistics.median(end - start for start, end in pairs)
+        # The time that is read holds the call of the empty function itself.
+        return ClockCost(read, max(0.0, statistics.median(whole) - read))
 
 
 def _profile(
-    executor: IRExecutor, calls: list[float], runs: list[TimedRun], traffic: list[Traffic], cost: float
+    executor: IRExecutor, calls: list[float], runs: list[TimedRun], traffic: list[Traffic], cost: ClockCost
 ) -> Profile:
-    taken = [[max(0.0, run.step(index) - cost) for run in runs] for index in range(len(executor.steps))]
+    taken = [
+        [max(0.0, run.step(index) - cost.inside) for run in runs] for index in range(len(executor.steps))
+    ]
     medians = [statistics.median(column) for column in taken]
     total = sum(medians)
     count = FlopCounter()
@@ -125,13 +149,15 @@ def _profile(
         _row(step, times, median / total if total else 0.0, moved, step_flops(step, count))
         for step, times, median, moved in zip(executor.steps, taken, medians, traffic, strict=True)
     ]
+    between = statistics.median(run.between() for run in runs)
     typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
     return Profile(
         graph=executor.graph.name,
         steps=tuple(rows),
         call_seconds=statistics.median(calls),
         timed_call_seconds=statistics.median(run.seconds for run in runs),
-        clock_seconds=cost,
+        between_seconds=max(0.0, between - len(executor.steps) * cost.outside),
+        clock_seconds=cost.inside,
         repeat=len(runs),
         threads=executor.threads or torch.get_num_threads(),
         device=str(executor.device),

@@ -85,6 +85,7 @@ class Profile:
         steps: What the program does, in order.
         call_seconds: Median of a call as it is without clocks.
         timed_call_seconds: Median of a call with a clock around each step.
+        between_seconds: Median of what a call takes outside of its steps: arguments are checked, memory is freed.
         clock_seconds: What a clock takes; it has been taken off the steps.
         repeat: How many runs.
         threads: How many threads an op may use.
@@ -96,6 +97,7 @@ class Profile:
     steps: tuple[StepTime, ...]
     call_seconds: float
     timed_call_seconds: float
+    between_seconds: float
     clock_seconds: float
     repeat: int
     threads: int
@@ -132,6 +134,7 @@ class Profile:
             "call_seconds": self.call_seconds,
             "timed_call_seconds": self.timed_call_seconds,
             "steps_seconds": self.steps_seconds,
+            "between_seconds": self.between_seconds,
             "clock_seconds": self.clock_seconds,
             "steps": [{**dataclasses.asdict(step), "gflops": step.gflops} for step in self.steps],
             "ops": [{**dataclasses.asdict(total), "gflops": total.gflops} for total in self.by_op()],

@@ -49,11 +49,10 @@ def table_rows(profile: Profile, by: str) -> tuple[tuple[str, ...], list[tuple[s
 
 def call_facts(profile: Profile) -> dict[str, str]:
     """Return how the time of the steps compares with that of whole calls."""
-    rest = profile.call_seconds - profile.steps_seconds
     return {
         "call": f"{time_text(profile.call_seconds)}, median of {profile.repeat}, {counted(profile.threads, 'thread')}",
         "steps": f"{time_text(profile.steps_seconds)} in {counted(len(profile.steps), 'step')}; "
-        f"between them {time_text(rest)}",
+        f"between them {time_text(profile.between_seconds)}",
         "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; what a clock takes, "
         f"{time_text(profile.clock_seconds)}, has been taken off each step",
     }

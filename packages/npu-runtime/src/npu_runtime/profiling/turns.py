@@ -25,7 +25,11 @@ class Timing:
 
 
 def take_turns(
-    functions: Mapping[str, Callable[[], Any]], *, repeat: int = 20, warmup: int = 3, burst_seconds: float = 0.01
+    functions: Mapping[str, Callable[[], Any]],
+    *,
+    repeat: int = 20,
+    warmup: int = 3,
+    burst_seconds: float = 0.01,
 ) -> dict[str, Timing]:
     """Return how long each function takes.
 
