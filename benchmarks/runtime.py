@@ -21,7 +21,6 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import runtime_models
-import torch
 from runtime_contenders import CONTENDERS, OURS, Case
 from runtime_page import write_page
 from runtime_report import machine, print_case, print_summary
@@ -34,8 +33,8 @@ TOLERANCE = 1e-3  # of the largest expected value; where convolutions are folded
 
 def run_case(options: argparse.Namespace) -> dict[str, Any]:
     """Measure one model with one number of threads; meant for a process of its own."""
-    import torch._dynamo
-    import torch._inductor.compile_fx  # noqa: F401 - compile times are without imports
+    import torch._dynamo  # compile times are without imports
+    import torch._inductor.compile_fx
 
     import npu_runtime  # noqa: F401
 

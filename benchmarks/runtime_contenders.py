@@ -23,10 +23,6 @@ from npu_ir import Graph, Interpreter
 Call = Callable[..., Any]
 
 
-class Unavailable(Exception):
-    """A contender cannot run here."""
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """What is run.

@@ -184,11 +184,10 @@ def overhead(call: Any, args: tuple[Any, ...]) -> dict[str, Any]:
 @contextlib.contextmanager
 def workers(names: list[str], case: Case, expected: torch.Tensor, cache: Path) -> Iterator[list[Worker]]:
     """Return the contenders that can run, ready; stops them afterwards."""
-    made: list[Worker] = []
-    try:
+    with contextlib.ExitStack() as stack:
+        made = []
         for name in names:
-            made.append(Worker(name, case, expected, cache))
+            worker = Worker(name, case, expected, cache)
+            stack.callback(worker.stop)
+            made.append(worker)
         yield made
-    finally:
-        for worker in made:
-            worker.stop()

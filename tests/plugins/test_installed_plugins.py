@@ -92,6 +92,32 @@ def test_the_example_is_loaded(tmp_path: Path) -> None:
     }
 
 
+def test_its_backend_is_a_plugin_of_its_own(tmp_path: Path) -> None:
+    report = reports(tmp_path)["npu-plugin-example-backend"]
+
+    assert report["refused"] is None
+    assert report["offers"] == {"backends": ["npu-plugin-example"]}
+
+
+def test_its_backend_runs_what_it_can_of_a_model(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    npu("extract", "net.py:Net", "--input", "x=f32[2,4]", "-o", "net.json", "--save-weights", cwd=tmp_path)
+
+    words = ["--backend", "npu-plugin-example", "--passes", "none", "--json", "explained.json"]
+    printed = npu("explain", "net.json", *words, "--fail-under", "100", "--by", "flops", cwd=tmp_path)
+
+    nodes = json.loads((tmp_path / "explained.json").read_text())["nodes"]
+    assert [(node["op_type"].rpartition(".")[0], node["backend"]) for node in nodes] == [
+        ("aten.linear", "npu-plugin-example"),
+        ("aten.add", "npu-plugin-example"),
+        ("aten.relu", "npu-plugin-example"),
+        ("npu_plugin_example.add_relu", "aten"),
+        ("npu_plugin_example", "aten"),
+    ]
+    assert "no kernel for npu_plugin_example.rescale" in printed
+    assert "npu-plugin-example: 100.0% of the FLOPs" in printed
+
+
 def test_its_pass_and_its_pipeline_are_listed_with_their_origin(tmp_path: Path) -> None:
     data = json.loads(npu("passes", "--json", cwd=tmp_path))
 

@@ -6,7 +6,9 @@ import struct
 
 import pytest
 import torch
-from npu_ir import Graph, parse_ir
+from npu_ir import Graph, extract_ir, parse_ir
+from npu_runtime import IRExecutor
+from npu_runtime.explaining import explain
 from npu_runtime.testing import BackendContract
 
 from npu_plugin_example.backend import SCALE, ExampleBackend
@@ -22,6 +24,20 @@ def one(line: str, inputs: str = "%x: f32[2, 3]") -> Graph:
     """Return the graph of one node."""
     lines = "\n".join(f"  input {text}" for text in inputs.split("; "))
     return parse_ir(f"graph one {{\n{lines}\n  {line}\n  return %y\n}}")
+
+
+def test_an_executor_runs_a_model_on_it_and_the_rest_on_aten() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 2))
+    x = torch.randn(5, 3)
+    graph = extract_ir(model, (x,))
+
+    executor = IRExecutor(graph, model.state_dict(), backend=ExampleBackend())
+
+    torch.testing.assert_close(executor(x), model(x))
+    nodes = explain(executor).nodes
+    assert [node.backend for node in nodes] == ["npu-plugin-example", "aten", "npu-plugin-example"]
+    assert nodes[0].kernel == "gemm_f32, bias_f32"
+    assert nodes[1].reasons == {"npu-plugin-example": "no kernel for aten.sigmoid.default"}
 
 
 def test_a_linear_layer_is_a_product_and_a_bias() -> None:

@@ -198,7 +198,7 @@ def compile_with_autograd(
     forward: Callable[..., Any],
     backward: Callable[..., Any],
     inference: Callable[..., Any],
-) -> Any:
+) -> Callable[..., Any]:
     """Return what ``torch.compile`` is to run in place of ``module``: AOTAutograd calls the compilers.
 
     Each compiler gets a functional FX graph with FakeTensors as metadata, and its example inputs.
@@ -216,13 +216,14 @@ def compile_with_autograd(
     )
     # Calls of custom ops that write state what they write, not how views of it are made.
     with config.patch(enable_auto_functionalized_v2=False):
-        return backend(module, inputs)
+        compiled: Callable[..., Any] = backend(module, inputs)
+    return compiled
 
 
 @contextlib.contextmanager
 def composite_ops_whole() -> Iterator[None]:
     """Trace composite ops such as ``linear`` as they are: not for gradients, which need what they consist of."""
-    from torch.export.exported_program import (  # type: ignore[attr-defined]
+    from torch.export.exported_program import (
         _override_composite_implicit_decomp,
         _split_decomp_table_to_cia_and_python_decomp,
     )
@@ -232,11 +233,12 @@ def composite_ops_whole() -> Iterator[None]:
         yield
 
 
-def boxed(function: Callable[..., Any]) -> Any:
+def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` as AOTAutograd calls it: with one list of arguments, which it may empty."""
-    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 
-    return make_boxed_func(function)
+    made: Callable[..., Any] = make_boxed_func(function)
+    return made
 
 
 def without_modes() -> Any:

@@ -52,7 +52,8 @@ class Options:
             )
         if mode is not None and mode != "default":
             raise UsageError(
-                f"the backend 'npu' of torch.compile has no mode {mode!r}", fix="leave mode out, and give options"
+                f"the backend 'npu' of torch.compile has no mode {mode!r}",
+                fix="leave mode out, and give options",
             )
         return cls(**(options or {}))
 
@@ -84,7 +85,9 @@ def npu(
     # Without gradients the graph keeps ops such as linear and conv2d whole, for passes and kernels that know them.
     whole = contextlib.nullcontext() if _records_gradients(inputs) else composite_ops_whole()
     with whole:
-        return compile_with_autograd(module, inputs, compiler("forward"), compiler("backward"), compiler("inference"))
+        return compile_with_autograd(
+            module, inputs, compiler("forward"), compiler("backward"), compiler("inference")
+        )
 
 
 def _records_gradients(inputs: Sequence[Any]) -> bool:
@@ -98,7 +101,9 @@ def _compiled(module: GraphModule, name: str, options: Options) -> Callable[...,
     try:
         with without_modes():
             graph = convert_graph_module(module, name=name)
-            executor = IRExecutor(graph, passes=options.passes, backend=options.backend, threads=options.threads)
+            executor = IRExecutor(
+                graph, passes=options.passes, backend=options.backend, threads=options.threads
+            )
     except ConversionError as error:
         if not options.fallback:
             raise
@@ -109,10 +114,7 @@ def _compiled(module: GraphModule, name: str, options: Options) -> Callable[...,
         )
         return boxed(module)
 
-    def run(arguments: list[Any]) -> Any:
-        inputs = tuple(arguments)
-        arguments.clear()  # what nobody else holds can be freed when its last reader has run
-        return executor(*inputs)
+    def run(*arguments: Any) -> list[Any]:
+        return executor.run_flat(arguments)[0]
 
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    return boxed(run)

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import contextlib
 import os
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from npu_ir import ExecutionError, Graph, OpNode, Value, load_weights
-from npu_ir.binding import bind_inputs
-from npu_ir.isolation import no_outside_influence
-from npu_ir.node import outside_names
-from npu_ir.running import Observer, require_in_range
+from npu_ir.running import Observer
 from npu_ir.structure import LEAF, Structure, unflatten
-from npu_ir.symbol_values import SymbolValues
 from npu_passes import Pass, PassManager, all_pipelines, optimize
-from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
 from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, assign
 from npu_runtime.backends.registry import backends_of
-from npu_runtime.compiling import compile_graph, state_of
-from npu_runtime.inputs import quick_take
-from npu_runtime.observing import Run, run_observed, watch
-from npu_runtime.program import BoundProgram
-from npu_runtime.results import plan_results
-from npu_runtime.state import Bound, bind
+from npu_runtime.compiling import compile_graph
+from npu_runtime.engine import Engine
+from npu_runtime.observing import Run, watch
+from npu_runtime.state import bind
 from npu_runtime.steps import Step
 
 if TYPE_CHECKING:
+    from npu_runtime.explaining import Explanation
     from npu_runtime.memory_plan import MemoryPlan
+    from npu_runtime.profiling import Profile
 
 Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
 Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
@@ -64,7 +58,6 @@ class IRExecutor:
         device: Where.
         backends: Who was asked, in order of preference; ATen, which takes everything, is the last.
         choices: Which backend runs each node of the body, and why the others do not.
-        steps: What the program does, in order.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
@@ -96,17 +89,10 @@ class IRExecutor:
         self._constants = constants
         self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
         bound = bind(self.graph, given, constants, self.device)
-        compiled = compile_graph(self.graph, self.choices, self.device, bound.values)
-        self.steps: tuple[Step, ...] = compiled.steps
-        self._compiled = compiled
-        self._plan = plan_results(self.graph, compiled.memory)
-        # Calls neither change buffers nor the number of threads: any number may run at once.
-        self._is_shared = not self._plan.state and threads is None
-        self._quick_take = quick_take(self.graph, self.device)
+        self._compiled = compile_graph(self.graph, self.choices, self.device, bound.values)
+        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
         self._structure: Structure = self.graph.results[0]
-        self._lock = threading.RLock()
-        self._arguments = (*self.graph.inputs, *state_of(self.graph))
-        self._hold(bound)
+        self._count = len(self.graph.results[1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns on these arguments, in its own structure.
@@ -115,7 +101,7 @@ class IRExecutor:
             ExecutionError: The arguments are not what the graph was made for, or a node fails; the executor can be
                 used again.
         """
-        leaves = self._returned(args, kwargs)[: self._plan.count]
+        leaves = self._engine.returned(args, kwargs)[: self._count]
         if self._structure.kind == LEAF:
             return leaves[0]
         return unflatten(self._structure, leaves)
@@ -135,10 +121,10 @@ class IRExecutor:
             observe: As ``on_node`` of `run`.
         """
         if observe is None:
-            returned = self._returned(tuple(args), kwargs or {})
+            returned = self._engine.returned(tuple(args), kwargs or {})
         else:
-            returned = self._observed(args, kwargs or {}, observe)
-        return list(returned[: self._plan.count]), self._mutations(returned)
+            returned = self._engine.observed(args, kwargs or {}, observe)
+        return list(returned[: self._count]), self._engine.mutations(returned)
 
     def run(
         self,
@@ -170,9 +156,14 @@ class IRExecutor:
             else frozenset(return_intermediates)
         )
         watching = watch(self.graph, wanted, on_node)
-        returned = self._observed(args, kwargs or {}, watching.see, check_nan=check_nan)
-        results = unflatten(self._structure, list(returned[: self._plan.count]))
-        return Run(results, watching.intermediates, self._mutations(returned))
+        returned = self._engine.observed(args, kwargs or {}, watching.see, check_nan=check_nan)
+        results = unflatten(self._structure, list(returned[: self._count]))
+        return Run(results, watching.intermediates, self._engine.mutations(returned))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What the program does, in order."""
+        return self._compiled.steps
 
     @property
     def source(self) -> str:
@@ -181,8 +172,7 @@ class IRExecutor:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return parameters and persistent buffers by ``state_dict`` key; what calls change, as it is now."""
-        with self._lock:
-            return self._bound.state_dict(self._state)
+        return self._engine.state_dict()
 
     def load_state_dict(self, weights: Weights) -> None:
         """Take other weights; nothing is compiled again. If they do not fit, nothing changes.
@@ -191,30 +181,11 @@ class IRExecutor:
             WeightError: Weights are missing, unexpected, or of another shape or dtype.
             ExecutionError: A node of the prologue fails.
         """
-        bound = bind(self.graph, _loaded(weights, self.graph), self._constants, self.device)
-        with self._lock:
-            self._hold(bound)
+        self._engine.hold(bind(self.graph, _loaded(weights, self.graph), self._constants, self.device))
 
     def reset(self) -> None:
         """Give the buffers that calls change the content they had when the weights were bound."""
-        with self._lock:
-            self._state = tuple(tensor.clone() for tensor in self._bound.state)
-
-    def weights(self) -> dict[Value, torch.Tensor]:
-        """Return what each parameter, buffer and constant of the graph holds; of what calls change, copies."""
-        with self._lock:
-            state = dict(zip(state_of(self.graph), (item.clone() for item in self._state), strict=True))
-            return {**{value: item.to(self.device) for value, item in self._bound.given.items()}, **state}
-
-    @contextlib.contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Give the buffers that calls change back the content they had, whatever is called inside."""
-        with self._lock:
-            before = tuple(item.clone() for item in self._state)
-            try:
-                yield
-            finally:
-                self._state = before
+        self._engine.reset()
 
     def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> IRExecutor:
         """Return an executor of the same program and weights that calls ``wrap(function)`` in place of each function.
@@ -222,12 +193,16 @@ class IRExecutor:
         Each step is one call, in order. Its buffers begin with what they hold here, and advance on their own.
         """
         twin = copy.copy(self)
-        with self._lock:
-            twin._state = tuple(item.clone() for item in self._state)
-            program = self._compiled.program
-            ops = tuple(map(wrap, program.source.ops))
-            twin._running = self._bound.prologue, program.bound(self._bound.values, ops)
+        twin._engine = self._engine.instrumented(wrap)
         return twin
+
+    def weights(self) -> dict[Value, torch.Tensor]:
+        """Return what each parameter, buffer and constant of the graph holds; of what calls change, copies."""
+        return self._engine.weights()
+
+    def unchanged(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context behind which the buffers that calls change hold what they held before."""
+        return self._engine.unchanged()
 
     def memory_plan(self) -> MemoryPlan:
         """Return how long each value is kept, the peak of a call, and what no program could go below.
@@ -239,110 +214,26 @@ class IRExecutor:
 
         return plan_memory(self.steps, self._compiled.seen_memory)
 
-    def _hold(self, bound: Bound) -> None:
-        self._bound = bound
-        self._state = tuple(tensor.clone() for tensor in bound.state)
-        # One attribute, so that a call from another thread sees all of the old weights or all of the new ones.
-        self._running = bound.prologue, self._compiled.program.bound(bound.values)
+    def profile(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        repeat: int = 20,
+        warmup: int = 3,
+    ) -> Profile:
+        """Return where the time of a run goes; see `npu_runtime.profiling.profile`."""
+        from npu_runtime.profiling import profile
 
-    def _returned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return what the program returns on these arguments, checked."""
-        if self._is_shared:
-            return self._once(args, kwargs)
-        with self._alone():
-            return self._once(args, kwargs)
+        return profile(self, args, kwargs, repeat=repeat, warmup=warmup)
 
-    def _once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        prologue, run = self._running
-        take = self._quick_take
-        inputs = take(args, kwargs) if take is not None and is_undisturbed() else None
-        returned = self._slowly(run, args, kwargs) if inputs is None else self._quickly(run, inputs)
-        plan = self._plan
-        if plan.state:
-            self._state = plan.new_state(returned)
-        return prologue.apart(returned) if plan.may_be_own else returned
+    def explain(
+        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
+    ) -> Explanation:
+        """Return who runs each node, and why not another; see `npu_runtime.explaining.explain`."""
+        from npu_runtime.explaining import explain
 
-    def _quickly(self, run: BoundProgram, inputs: tuple[Any, ...]) -> Sequence[Any]:
-        before = torch.is_grad_enabled()
-        record_gradients(False)
-        try:
-            with below_autograd():
-                return run(None, *inputs, *self._state)
-        except Exception as error:
-            raise self._failure(error) from error
-        finally:
-            record_gradients(before)
-
-    def _slowly(self, run: BoundProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        symbols = SymbolValues(self.graph.symbols)
-        inputs = self._inputs(args, kwargs, symbols)
-        try:
-            with no_outside_influence(self.device), below_autograd():
-                returned = run(symbols, *inputs, *self._state)
-        except Exception as error:
-            raise self._failure(error) from error
-        require_in_range(self.graph, symbols)
-        return returned
-
-    def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues) -> list[Any]:
-        bound = bind_inputs(self.graph, args, kwargs, symbols)
-        for value, item in bound.items():
-            if isinstance(item, torch.Tensor) and item.device != self.device:
-                raise ExecutionError(
-                    f"input %{value.name} is on {item.device}, the executor runs on {self.device}",
-                    fix=f"move it (.to({str(self.device)!r})), or make the executor with device={str(item.device)!r}",
-                )
-        return [bound[value] for value in self.graph.inputs]
-
-    def _observed(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
-    ) -> Sequence[Any]:
-        with self._alone():
-            symbols = SymbolValues(self.graph.symbols)
-            inputs = [*self._inputs(args, kwargs, symbols), *self._state]
-            values = {**self._bound.values, **dict(zip(self._arguments, inputs, strict=True))}
-            with no_outside_influence(self.device), below_autograd():
-                returned = run_observed(
-                    self._compiled.plain,
-                    [*self.graph.results[1], *self.graph.updates.values()],
-                    values,
-                    symbols,
-                    self.device,
-                    see,
-                    check_nan=check_nan,
-                )
-            require_in_range(self.graph, symbols)
-            if self._plan.state:
-                self._state = self._plan.new_state(returned)
-            return self._bound.prologue.apart(returned)
-
-    def _failure(self, error: Exception) -> Exception:
-        return self._compiled.program.failure(error) or error
-
-    def _mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
-        contents = returned[self._plan.count :]
-        return {
-            name: content
-            for target, content in zip(self.graph.updates, contents, strict=True)
-            for name in outside_names(target)
-        }
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let one call at a time change buffers, with the number of threads that was asked for."""
-        if self._is_shared:
-            yield
-            return
-        with self._lock:
-            before = torch.get_num_threads()
-            if self.threads is None or self.threads == before:
-                yield
-                return
-            torch.set_num_threads(self.threads)
-            try:
-                yield
-            finally:
-                torch.set_num_threads(before)
+        return explain(self, args, kwargs)
 
 
 def _optimized(graph: Graph, passes: Passes) -> Graph:

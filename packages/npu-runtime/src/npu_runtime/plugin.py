@@ -16,7 +16,14 @@ def npu_backends() -> list[Any]:
 
 @hookimpl
 def npu_add_commands(commands: Any) -> None:
-    from npu_runtime.cli import explain
+    from npu_runtime.cli import bench, explain, profile
 
-    for command in (explain,):
+    for command in (explain, profile, bench):
         command.add_to(commands)
+
+
+@hookimpl
+def npu_runners() -> dict[str, Any]:
+    from npu_runtime.executor import IRExecutor
+
+    return {"executor": lambda graph, weights, constants: IRExecutor(graph, weights, constants=constants)}

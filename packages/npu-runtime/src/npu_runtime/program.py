@@ -34,7 +34,9 @@ class Program:
         self._code: CodeType = code
         self._bind: Callable[..., BoundProgram] = space["bind"]
 
-    def bound(self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None) -> BoundProgram:
+    def bound(
+        self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None
+    ) -> BoundProgram:
         """Return the program on these weights.
 
         Args:
@@ -42,16 +44,16 @@ class Program:
             ops: What to call in place of ``source.ops``.
         """
         called = self.source.ops if ops is None else ops
-        return self._bind(called, tuple(weights[value] for value in self.source.weights), self.source.literals)
+        return self._bind(
+            called, tuple(weights[value] for value in self.source.weights), self.source.literals
+        )
 
     def failure(self, error: Exception) -> ExecutionError | None:
-        """Return what to tell the user of an error that a step raised; None if none of this program did."""
+        """Return what to tell the user of an error that a step raised; None if it tells so itself, or none did."""
         found = _line_in(self._code.co_filename, error.__traceback__)
         step = self.source.lines.get(found[0]) if found else None
-        if step is None or found is None:
+        if step is None or found is None or isinstance(error, NpuError):
             return None
-        if isinstance(error, NpuError):
-            return error if isinstance(error, ExecutionError) else None
         inputs = [found[1].get(self.source.names[value]) for value in step.inputs]
         return failure_of(step, error, inputs)
 

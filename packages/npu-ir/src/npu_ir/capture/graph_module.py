@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.fx import Graph as FxGraph
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
 from npu_ir import _torch
 from npu_ir.capture.bodies import nodes

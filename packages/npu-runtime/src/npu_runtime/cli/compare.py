@@ -140,7 +140,10 @@ def _sides(
     if is_given or not models:
         weights, origin = choose_weights(graphs[0], options)
     own = weights if weights is not None else model_tensors(next(iter(models.values())))
-    sides = [models.get(text) or text.make(graph, own) for text, graph in zip(texts, graphs, strict=True)]
+    sides = [
+        models[text] if text in models else text.make(graph, own)
+        for text, graph in zip(texts, graphs, strict=True)
+    ]
     return sides, weights, origin
 
 

@@ -117,7 +117,8 @@ class ModuleSide(GraphSide):
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
         random_state, call = torch.get_rng_state(), copied((tuple(args), dict(kwargs)))
         try:
-            tree, tensors = run_eagerly(self._model, self._tensors, *call)
+            with torch.no_grad():  # where gradients are recorded, PyTorch runs other kernels for some ops
+                tree, tensors = run_eagerly(self._model, self._tensors, *call)
         except Exception as error:
             raise VerificationError(
                 f"the model fails on these inputs: {type(error).__name__}: {error}", where=self.label

@@ -24,14 +24,16 @@ _BY_NAME = frozenset(
     )
 )
 _CAT = "aten.cat.default"
-# They read images in any layout, and return none.
+# They read images in any layout, and return something else.
 _READERS = frozenset({"aten.mean.dim", "aten.sum.dim_IntList", "aten.amax.default"})
 
 
 def is_carrier(node: OpNode) -> bool:
-    """Whether ``node`` computes images of images, in the layout that these have."""
+    """Whether ``node`` reads images in any layout, and returns images in the layout that it gets, or none at all."""
     if node.regions or not node.outputs or not is_pure(node) or is_view(node):
         return False
+    if node.op_type in _READERS:
+        return is_image(node.inputs[0])
     if not is_image(node.outputs[0]) or any(value.use_count for value in node.outputs[1:]):
         return False
     if node.op_type == _CAT:
@@ -39,11 +41,6 @@ def is_carrier(node: OpNode) -> bool:
     if node.op_type in _BY_NAME:
         return is_image(node.inputs[0])
     return _is_elementwise(node.op_type) and all(is_image(value) for value in node.inputs if _rank(value) == 4)
-
-
-def reads_any_layout(node: OpNode) -> bool:
-    """Whether ``node`` makes something else of images, whatever their layout."""
-    return node.op_type in _READERS and not is_image(node.outputs[0])
 
 
 def is_image(value: Value) -> bool:

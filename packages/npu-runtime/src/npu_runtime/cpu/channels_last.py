@@ -46,7 +46,8 @@ class ChannelsLast(Pass):
         """Return the nodes that can work in channels-last and do not, with the seconds that each saves."""
         found: dict[OpNode, float] = {}
         for node in graph.body:
-            if not any(map(has_layout, (*node.inputs, *node.outputs))) or is_channels_last(node.outputs[0]):
+            images = [value for value in node.inputs if has_layout(value)]
+            if all(map(is_channels_last, images)):
                 continue
             if node.op_type not in CONVOLUTIONS:
                 if is_carrier(node):

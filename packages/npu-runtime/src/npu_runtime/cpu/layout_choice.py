@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from npu_ir import OpNode, Value
 from npu_passes.weights import Weights
-from npu_runtime.cpu.carriers import has_layout, reads_any_layout
+from npu_runtime.cpu.carriers import has_layout
 from npu_runtime.cpu.choice import is_channels_last
 from npu_runtime.cpu.costs import copy_seconds
 
@@ -58,8 +58,7 @@ class LayoutChoice:
         here = value.producer in self._chosen or is_channels_last(value)
         for user, _ in value.uses:
             is_there = user in self._chosen or (user not in self._saved and is_channels_last(value))
-            is_free = user is not None and reads_any_layout(user)
-            if not is_free and is_there != here:
+            if is_there != here:
                 return copy_seconds(value.tensor_type)
         return 0.0
 

@@ -54,17 +54,16 @@ def profile(
     given = tuple(args), dict(kwargs or {})
     meter, clock = TrafficMeter(executor.steps), Clock()
     executor.instrumented(meter.wrap)(*given[0], **given[1])
-    timed = executor.instrumented(clock.wrap)
-    with executor.unchanged():
-        for _ in range(warmup):
-            executor(*given[0], **given[1])
-            timed(*given[0], **given[1])
-        calls, runs = [], []
-        for _ in range(repeat):
-            calls.append(_seconds(lambda: executor(*given[0], **given[1])))
-            clock.readings.clear()
-            seconds = _seconds(lambda: timed(*given[0], **given[1]))
-            runs.append(TimedRun(seconds, tuple(clock.readings)))
+    timed, untimed = executor.instrumented(clock.wrap), executor.instrumented(lambda function: function)
+    for _ in range(warmup):
+        untimed(*given[0], **given[1])
+        timed(*given[0], **given[1])
+    calls, runs = [], []
+    for _ in range(repeat):
+        calls.append(_seconds(lambda: untimed(*given[0], **given[1])))
+        clock.readings.clear()
+        seconds = _seconds(lambda: timed(*given[0], **given[1]))
+        runs.append(TimedRun(seconds, tuple(clock.readings)))
     return _profile(executor, calls, runs, meter.seen, ClockCost.measured())
 
 

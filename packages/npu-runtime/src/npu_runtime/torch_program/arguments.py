@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind, InputSpec, SymIntArgument, TensorArgument
+from torch.export.graph_signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
 from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
@@ -17,7 +24,11 @@ from npu_ir.node import outside_names
 from npu_runtime.torch_program.metadata import Metadata
 from npu_runtime.torch_program.names import identifier
 
-_KINDS = {Kind.PARAMETER: InputKind.PARAMETER, Kind.BUFFER: InputKind.BUFFER, Kind.CONSTANT: InputKind.CONSTANT_TENSOR}
+_KINDS = {
+    Kind.PARAMETER: InputKind.PARAMETER,
+    Kind.BUFFER: InputKind.BUFFER,
+    Kind.CONSTANT: InputKind.CONSTANT_TENSOR,
+}
 _PREFIXES = {Kind.PARAMETER: "p", Kind.BUFFER: "b", Kind.CONSTANT: "c"}
 
 

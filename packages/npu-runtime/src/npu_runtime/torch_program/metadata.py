@@ -34,7 +34,9 @@ class Metadata:
         self._ranges = graph.symbols
         self._device = device
         self._sizes: dict[str, Any] = {
-            name: self.world.open_size(name, graph.symbols[name].low, graph.symbols[name].high, example, place)
+            name: self.world.open_size(
+                name, graph.symbols[name].low, graph.symbols[name].high, example, place
+            )
             for name, example in self.examples.items()
             for place in [_place(graph, name)]
         }
@@ -95,5 +97,3 @@ def _sizes(type: Type, item: Any) -> Sequence[tuple[Dim | None, Any]]:
     if isinstance(type, ScalarType):
         return [(type.value, item)]
     return list(zip(type.shape, (None,) * type.rank if item is None else item.shape, strict=True))
-
-

@@ -34,7 +34,9 @@ class NodeWriter:
         nodes: What stands for each value: an FX node, or None for a value that is None.
     """
 
-    def __init__(self, module: torch.nn.Module, graph: FxGraph, metadata: Metadata, device: torch.device) -> None:
+    def __init__(
+        self, module: torch.nn.Module, graph: FxGraph, metadata: Metadata, device: torch.device
+    ) -> None:
         self.nodes: dict[Value, Any] = {}
         self._module = module
         self._graph = graph
@@ -65,7 +67,9 @@ class NodeWriter:
             target, args, kwargs, paths = functional_form(schema, args, kwargs)
         else:
             target, paths = op, result_paths(node, op)
-        call = self._graph.create_node("call_function", target, tuple(args), kwargs, name=identifier(node.name))
+        call = self._graph.create_node(
+            "call_function", target, tuple(args), kwargs, name=identifier(node.name)
+        )
         call.meta.update(origin(node.provenance))
         self._take_results(node, call, paths)
 
@@ -133,8 +137,8 @@ def region_module(region: Graph, metadata: Metadata, device: torch.device) -> Gr
     output = graph.output(unflatten(structure, results))
     output.meta["val"] = torch.fx.map_arg(output.args[0], _fake)
     module = GraphModule(root, graph)
-    for name, constant in root.named_buffers():
-        module.register_buffer(name, constant, persistent=False)  # in no state_dict; FX loses that
+    for name, tensor in root.named_buffers():
+        module.register_buffer(name, tensor, persistent=False)  # in no state_dict; FX loses that
     return module
 
 

@@ -169,7 +169,9 @@ def _result_spec(item: Any) -> ArgumentSpec:
 def _example_call(graph: Graph, metadata: Metadata) -> tuple[tuple[Any, ...], dict[str, Any]]:
     structure, leaves = graph.call
     examples = {leaf: metadata.example(leaf.type) for leaf in leaves if isinstance(leaf, Value)}
-    args, kwargs = unflatten(structure, [examples[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves])
+    args, kwargs = unflatten(
+        structure, [examples[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+    )
     return args, kwargs
 
 

@@ -1,0 +1,79 @@
+"""``npu profile``: where the time of a call goes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+
+from npu_ir.cli import input_text
+from npu_ir.cli.console import print_facts, print_table
+from npu_ir.cli.options import add_file
+from npu_ir.cli.quantities import counted
+from npu_runtime.cli.json_file import write_json
+from npu_runtime.cli.timed_graph import (
+    HELP,
+    add_timed_graph,
+    chosen_threads,
+    load_timed_graph,
+    make_executor,
+    timed_weights,
+)
+
+_LIMIT = 20
+_EPILOG = f"""\
+The program that the executor runs is timed step by step, beside calls of it without clocks. A step may stand for
+several nodes: (+2) says so. Nodes that only prepare weights run once, when weights are bound, and are not there.
+
+{HELP}
+{input_text.HELP}
+example:
+  npu profile net.json
+  npu profile net.json --passes cpu --by module --threads 1
+  npu profile net.json --trace net.trace.json     (open it in ui.perfetto.dev)
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "profile",
+        help="time a saved graph node by node",
+        description="Run a saved graph with the executor, and say which nodes take how long.",
+        epilog=_EPILOG,
+    )
+    add_timed_graph(parser)
+    parser.add_argument(
+        "--by", choices=("node", "op", "module"), default="node", help="what a row is (default: node)"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=_LIMIT, metavar="N", help=f"the most rows; 0 for all (default: {_LIMIT})"
+    )
+    add_file(parser, "--json", help="write all of it as JSON")
+    add_file(parser, "--trace", help="write a run as a Chrome trace")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Profile, print and save."""
+    from npu_runtime.profiling import profile
+    from npu_runtime.profiling.tables import call_facts, table_rows
+
+    timed = load_timed_graph(options)
+    weights, origin = timed_weights(timed.graph, options)
+    executor = make_executor(timed.graph, weights, options)
+    torch.manual_seed(options.seed)
+    with chosen_threads(options):
+        found = profile(executor, timed.call.args, timed.call.kwargs, repeat=options.repeat)
+    columns, rows = table_rows(found, options.by)
+    shown = rows[: options.limit or None]
+    print_table(columns, shown)
+    if len(shown) < len(rows):
+        print(f"... {counted(len(rows) - len(shown), 'row')} more (--limit 0)")
+    print()
+    print_facts({**call_facts(found), "weights": origin, **timed.facts})
+    if options.json is not None:
+        write_json(found.to_dict(), options.json, "the profile")
+    if options.trace is not None:
+        write_json(found.to_chrome_trace(), options.trace, "the trace")

@@ -1,0 +1,210 @@
+"""Running a compiled graph: arguments in, results out, the buffers that calls change in between."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import ExecutionError, Graph, Value
+from npu_ir.binding import bind_inputs
+from npu_ir.isolation import no_outside_influence
+from npu_ir.node import outside_names
+from npu_ir.running import Observer, require_in_range
+from npu_ir.symbol_values import SymbolValues
+from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
+from npu_runtime.compiling import Compiled, state_of
+from npu_runtime.inputs import quick_take
+from npu_runtime.observing import run_observed
+from npu_runtime.program import BoundProgram
+from npu_runtime.results import plan_results
+from npu_runtime.state import Bound
+
+
+class Engine:
+    """A compiled graph with its weights, and the buffers that its calls change.
+
+    Args:
+        graph: The program.
+        compiled: What it was compiled to.
+        bound: Its weights.
+        device: Where it runs.
+        threads: The number of threads that an op may use during calls; None for that of the process.
+    """
+
+    def __init__(
+        self, graph: Graph, compiled: Compiled, bound: Bound, device: torch.device, threads: int | None
+    ) -> None:
+        self._graph = graph
+        self._compiled = compiled
+        self._device = device
+        self._threads = threads
+        self._plan = plan_results(graph, compiled.memory)
+        # Calls neither change buffers nor the number of threads: any number may run at once.
+        self._is_shared = not self._plan.state and threads is None
+        self._quick_take = quick_take(graph, device)
+        self._arguments = (*graph.inputs, *state_of(graph))
+        self._lock = threading.RLock()
+        self.hold(bound)
+
+    def hold(self, bound: Bound) -> None:
+        """Take other weights."""
+        run = self._compiled.program.bound(bound.values)
+        with self._lock:
+            self._bound = bound
+            self._state = tuple(tensor.clone() for tensor in bound.state)
+            # One attribute, so that a call from another thread sees all of the old weights or all of the new ones.
+            self._running = bound.prologue, run
+
+    def reset(self) -> None:
+        """Give the buffers that calls change the content they had when the weights were bound."""
+        with self._lock:
+            self._state = tuple(tensor.clone() for tensor in self._bound.state)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return parameters and persistent buffers by ``state_dict`` key; what calls change, as it is now."""
+        with self._lock:
+            return self._bound.state_dict(self._state)
+
+    def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
+        """Return the same, calling ``wrap(function)`` in place of each function; its buffers advance on their own."""
+        twin = copy.copy(self)
+        with self._lock:
+            twin._state = tuple(tensor.clone() for tensor in self._state)
+            ops = tuple(map(wrap, self._compiled.program.source.ops))
+            twin._running = self._bound.prologue, self._compiled.program.bound(self._bound.values, ops)
+        return twin
+
+    def weights(self) -> dict[Value, torch.Tensor]:
+        """Return what each parameter, buffer and constant holds; of what calls change, copies."""
+        with self._lock:
+            state = zip(state_of(self._graph), (tensor.clone() for tensor in self._state), strict=True)
+            held = {value: tensor.to(self._device) for value, tensor in self._bound.given.items()}
+            return {**held, **dict(state)}
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Give the buffers that calls change back what they hold, whatever is called inside."""
+        with self._lock:
+            before = tuple(tensor.clone() for tensor in self._state)
+            try:
+                yield
+            finally:
+                self._state = before
+
+    def returned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return what the program returns on these arguments, checked."""
+        if self._is_shared:
+            return self._once(args, kwargs)
+        with self._alone():
+            return self._once(args, kwargs)
+
+    def observed(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
+    ) -> Sequence[Any]:
+        """Return what the program returns, run node by node.
+
+        Args:
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            see: Called behind each node.
+            check_nan: Fail at the first node that makes a NaN of inputs that have none.
+        """
+        with self._alone():
+            symbols = SymbolValues(self._graph.symbols)
+            inputs = [*self._inputs(args, kwargs, symbols), *self._state]
+            values = {**self._bound.values, **dict(zip(self._arguments, inputs, strict=True))}
+            with no_outside_influence(self._device), below_autograd():
+                returned = run_observed(
+                    self._compiled.plain,
+                    [*self._graph.results[1], *self._graph.updates.values()],
+                    values,
+                    symbols,
+                    self._device,
+                    see,
+                    check_nan=check_nan,
+                )
+            require_in_range(self._graph, symbols)
+            if self._plan.state:
+                self._state = self._plan.new_state(returned)
+            return self._bound.prologue.apart(returned)
+
+    def mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """Return the new content of what the graph updates, by every name it has."""
+        contents = returned[self._plan.count :]
+        return {
+            name: content
+            for target, content in zip(self._graph.updates, contents, strict=True)
+            for name in outside_names(target)
+        }
+
+    def _once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        prologue, run = self._running
+        take = self._quick_take
+        inputs = take(args, kwargs) if take is not None and is_undisturbed() else None
+        returned = self._slowly(run, args, kwargs) if inputs is None else self._quickly(run, inputs)
+        plan = self._plan
+        if plan.state:
+            self._state = plan.new_state(returned)
+        return prologue.apart(returned) if plan.may_be_own else returned
+
+    def _quickly(self, run: BoundProgram, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        before = torch.is_grad_enabled()
+        record_gradients(False)
+        try:
+            with below_autograd():
+                return run(None, *inputs, *self._state)
+        except Exception as error:
+            self._explain(error)
+            raise
+        finally:
+            record_gradients(before)
+
+    def _slowly(self, run: BoundProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        symbols = SymbolValues(self._graph.symbols)
+        inputs = self._inputs(args, kwargs, symbols)
+        try:
+            with no_outside_influence(self._device), below_autograd():
+                returned = run(symbols, *inputs, *self._state)
+        except Exception as error:
+            self._explain(error)
+            raise
+        require_in_range(self._graph, symbols)
+        return returned
+
+    def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues) -> list[Any]:
+        bound = bind_inputs(self._graph, args, kwargs, symbols)
+        for value, item in bound.items():
+            if isinstance(item, torch.Tensor) and item.device != self._device:
+                raise ExecutionError(
+                    f"input %{value.name} is on {item.device}, the executor runs on {self._device}",
+                    fix=f"move it (.to({str(self._device)!r})), or make the executor with device={str(item.device)!r}",
+                )
+        return [bound[value] for value in self._graph.inputs]
+
+    def _explain(self, error: Exception) -> None:
+        """Raise what tells the user which node failed, if a node of the program did."""
+        failure = self._compiled.program.failure(error)
+        if failure is not None:
+            raise failure from error
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one call at a time change buffers, with the number of threads that was asked for."""
+        if self._is_shared:
+            yield
+            return
+        with self._lock:
+            before = torch.get_num_threads()
+            if self._threads is None or self._threads == before:
+                yield
+                return
+            torch.set_num_threads(self._threads)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(before)

@@ -1,0 +1,159 @@
+"""``npu compare``: sides as text, what is printed and written, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from npu_ir import extract_ir, load_ir, parse_ir, save_ir
+from npu_ir.cli.failures import run_safely
+from npu_ir.cli.parser import Commands, Parser
+from npu_passes import optimize
+from npu_runtime.cli import compare
+
+FACTORY = f"{__file__}:make"
+
+
+class Net(nn.Module):
+    """A small model, with dropout that is off in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(8, 4), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.gelu(self.dropout(self.linear(x))) * 2
+
+
+def make() -> nn.Module:
+    return Net()
+
+
+def npu(*words: str) -> int:
+    def parser() -> argparse.ArgumentParser:
+        made = Parser(prog="npu")
+        made.add_argument("--debug", action="store_true")
+        compare.add_to(made.add_subparsers(action=Commands, dest="command"))
+        return made
+
+    return run_safely(parser, ["compare", *words])
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> str:
+    """Save a graph with weights."""
+    model = make().eval()
+    graph = extract_ir(model, (torch.randn(2, 8),))
+    save_ir(graph, tmp_path / "net.json", weights=model.state_dict())
+    return str(tmp_path / "net.json")
+
+
+@pytest.fixture
+def wrong(net: str, tmp_path: Path) -> str:
+    """Save the graph with another factor."""
+    text = str(load_ir(net))
+    assert text.count("{other=2}") == 1
+    save_ir(parse_ir(text.replace("{other=2}", "{other=2.5}")), tmp_path / "wrong.json")
+    return str(tmp_path / "wrong.json")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "label"),
+    [
+        pytest.param("interpreter", "executor", "b: executor of 'Net'", id="executor"),
+        pytest.param("interpreter", "executor:passes=fuse", "b: executor of 'Net'", id="pipeline"),
+        pytest.param("interpreter", "executor:passes=cse,dead-code", "b: executor of 'Net'", id="passes"),
+        pytest.param("interpreter", "executor:passes=none", "b: executor of 'Net'", id="no_passes"),
+        pytest.param("executor", "interpreter", "b: interpreter of 'Net'", id="executor_first"),
+        pytest.param("interpreter", "backend:aten", "b: executor of 'Net'", id="backend"),
+        pytest.param("interpreter", "after:default", "b: interpreter of 'Net after ", id="after_pipeline"),
+        pytest.param("interpreter", "after:cse,dead-code@1", "'Net after cse, run 1'", id="after"),
+        pytest.param("interpreter", "float64", "b: float64 run of 'Net'", id="float64"),
+        pytest.param(f"eager:{FACTORY}", "interpreter", "a: eager Net", id="eager"),
+    ],
+)
+def test_sides_that_agree_end_with_0(
+    net: str, capsys: pytest.CaptureFixture[str], a: str, b: str, label: str
+) -> None:
+    assert npu(net, "--a", a, "--b", b) == 0
+
+    out = capsys.readouterr().out
+    assert label in out
+    assert "a and b agree: " in out
+    assert "random inputs, seed 0: %x: f32[2, 8]" in out
+
+
+def test_sides_that_differ_end_with_1_and_are_written(
+    net: str, wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, folder = tmp_path / "report.json", tmp_path / "repro"
+
+    assert npu(net, wrong, "--b", "interpreter", "--json", str(report), "--repro", str(folder)) == 1
+
+    out = capsys.readouterr().out
+    assert "first divergence: %mul, aten.mul.Tensor, in " in out
+    data = json.loads(report.read_text())
+    assert data["first_divergence"]["name"] == "mul"
+    assert data["repro"] == str(folder)
+    assert (folder / "repro.py").exists()
+
+
+def test_a_tolerance_can_be_given(net: str, wrong: str) -> None:
+    assert npu(net, wrong, "--b", "interpreter", "--rtol", "1") == 0
+    assert npu(net, wrong, "--b", "interpreter", "--rtol", "0.1") == 1
+
+
+def test_the_graph_of_side_b_gets_the_same_weights(net: str, tmp_path: Path) -> None:
+    save_ir(optimize(load_ir(net), "fuse"), tmp_path / "fast.json")
+
+    assert npu(net, str(tmp_path / "fast.json"), "--b", "interpreter") == 0
+    assert npu(net, str(tmp_path / "fast.json"), "--b", "executor", "--random-weights", "3") == 0
+
+
+def test_weights_are_those_of_the_model_where_none_are_given(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert npu(net, "--a", f"eager:{FACTORY}", "--b", "executor") == 0
+    assert "weights: those of the model" in capsys.readouterr().out
+    assert npu(net, "--a", f"eager:{FACTORY}", "--b", "executor", "--weights", net) == 0
+    assert f"weights: {net}" in capsys.readouterr().out
+
+
+def test_a_model_in_train_mode_draws_random_numbers(net: str, tmp_path: Path) -> None:
+    assert npu(net, "--a", f"eager:{FACTORY}", "--b", "interpreter", "--train") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(["--b", "gpu"], "'gpu' is no side", id="unknown"),
+        pytest.param(["--b", "interpreter:fast"], "'interpreter:fast' is no side", id="option_of_none"),
+        pytest.param(["--b", "backend"], "'backend' is no side", id="no_name"),
+        pytest.param(["--b", "after:"], "'after:' is no side", id="no_passes"),
+        pytest.param(["--b", "executor:fast"], "an executor has no such option", id="option"),
+        pytest.param(["--b", "after:cse@x"], "'x' is no number of runs", id="no_number"),
+        pytest.param(["--a", "eager:nothing"], "'nothing' does not name a model", id="factory"),
+    ],
+)
+def test_a_side_that_cannot_be_read_is_wrong_usage(
+    net: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert npu(net, *words) == 2
+
+    assert message in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_an_error(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert npu(net, "--b", "interpreter", "--json", "/nowhere/at/all.json") == 1
+
+    assert "the comparison cannot be written" in capsys.readouterr().err
+
+
+def test_the_help_lists_the_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert npu("--help") == 0
+
+    out = capsys.readouterr().out
+    assert all(f"  {side}" in out for side in ("interpreter", "executor", "backend:NAME", "float64", "eager:"))
