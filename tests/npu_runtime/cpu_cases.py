@@ -64,7 +64,11 @@ def ops(graph: Graph) -> Counter[str]:
 
 
 def assert_computes(
-    graph: Graph, model: nn.Module, *args: Any, weights: Mapping[str, Tensor] | None = None, rtol: float = 1e-5
+    graph: Graph,
+    model: nn.Module,
+    *args: Any,
+    weights: Mapping[str, Tensor] | None = None,
+    rtol: float = 1e-5,
 ) -> None:
     """Compare dtype, shape, values and strides, where these matter, with eager; ``rtol`` is one of the largest magnitude."""
     with torch.no_grad():

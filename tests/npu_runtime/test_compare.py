@@ -579,3 +579,17 @@ def test_the_report_is_json_data() -> None:
     assert data["ok"] is True
     assert data["first_divergence"] is None
     assert {"name", "ulp", "max_abs", "max_rel", "snr_db", "noise_floor"} <= data["rows"][0].keys()
+
+
+def test_a_module_that_is_there_twice_stays_as_it_is() -> None:
+    norm = nn.BatchNorm2d(3)
+    model, x = nn.Sequential(norm, nn.ReLU(), norm), torch.randn(2, 3, 4, 4)
+    before = {name: id(item) for name, item in model.named_parameters(remove_duplicate=False)}
+    content = {name: item.clone() for name, item in model.state_dict().items()}
+
+    found = compare(model, extract_ir(model, (x,)), (x,))
+
+    assert found.ok, str(found)
+    assert len([row for row in found.rows if row.kind == "update"]) == 3
+    assert {name: id(item) for name, item in model.named_parameters(remove_duplicate=False)} == before
+    assert all(torch.equal(content[name], item) for name, item in model.state_dict().items())

@@ -115,7 +115,9 @@ def test_the_graph_of_side_b_gets_the_same_weights(net: str, tmp_path: Path) -> 
     assert npu(net, str(tmp_path / "fast.json"), "--b", "executor", "--random-weights", "3") == 0
 
 
-def test_weights_are_those_of_the_model_where_none_are_given(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_are_those_of_the_model_where_none_are_given(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert npu(net, "--a", f"eager:{FACTORY}", "--b", "executor") == 0
     assert "weights: those of the model" in capsys.readouterr().out
     assert npu(net, "--a", f"eager:{FACTORY}", "--b", "executor", "--weights", net) == 0
@@ -156,4 +158,6 @@ def test_the_help_lists_the_sides(capsys: pytest.CaptureFixture[str]) -> None:
     assert npu("--help") == 0
 
     out = capsys.readouterr().out
-    assert all(f"  {side}" in out for side in ("interpreter", "executor", "backend:NAME", "float64", "eager:"))
+    assert all(
+        f"  {side}" in out for side in ("interpreter", "executor", "backend:NAME", "float64", "eager:")
+    )

@@ -80,7 +80,8 @@ def test_equal_values_have_no_difference() -> None:
 
 def test_nan_and_infinities_on_one_side_are_counted_and_left_out() -> None:
     found = measure(
-        torch.tensor([math.nan, math.inf, math.inf, 1.0, 2.5]), torch.tensor([1.0, -math.inf, math.inf, 1.0, 2.0])
+        torch.tensor([math.nan, math.inf, math.inf, 1.0, 2.5]),
+        torch.tensor([1.0, -math.inf, math.inf, 1.0, 2.0]),
     )
 
     assert (found.unlike, found.max_abs) == (2, 0.5)

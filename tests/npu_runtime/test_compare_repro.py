@@ -62,7 +62,11 @@ def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
     )
-    lines = {line.split(": ")[0]: line for line in done.stdout.splitlines() if "from float64 on these inputs" in line}
+    lines = {
+        line.split(": ")[0]: line
+        for line in done.stdout.splitlines()
+        if "from float64 on these inputs" in line
+    }
     assert lines.keys() == {"a", "b", "this node, run by the interpreter"}
     assert float(lines["a"].split()[1]) < 1e-6 < float(lines["b"].split()[1])
     assert float(lines["this node, run by the interpreter"].split(": ")[1].split()[0]) < 1e-6
@@ -168,7 +172,9 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_still_says_what_differ
     graph = extract_ir(Function(lambda self, x: x * 2), (x,))
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(VerificationError, match=r"cannot be written: .*; it is of %mul is %mul: f32\[3\] in side b"):
+    with pytest.raises(
+        VerificationError, match=r"cannot be written: .*; it is of %mul is %mul: f32\[3\] in side b"
+    ):
         compare(graph, changed(graph, "{other=2}", "{other=7}"), (x,), repro_dir=tmp_path / "file")
 
 
@@ -182,7 +188,9 @@ def test_a_name_with_quotes_does_not_break_the_script(tmp_path: Path) -> None:
     compile((tmp_path / "repro.py").read_text(), "repro.py", "exec")
 
 
-def test_inputs_that_a_run_does_not_show_are_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_that_a_run_does_not_show_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fused(self: Any, x: Tensor) -> Tensor:
         return (x.sin() + 1).cos()
 

@@ -31,7 +31,9 @@ WIDE = 128  # channels: two convolutions of them pay for the copies at the ends
 
 def layouts(graph: Graph, op: str) -> list[str]:
     found = [
-        node.outputs[0].tensor_type.memory_format for node in graph.body if node.op_type == f"aten.{op}.default"
+        node.outputs[0].tensor_type.memory_format
+        for node in graph.body
+        if node.op_type == f"aten.{op}.default"
     ]
     return [str(item).removeprefix("torch.") for item in found]
 
@@ -107,8 +109,7 @@ def test_a_result_between_two_convolutions_keeps_its_strides() -> None:
 
 
 def test_images_that_are_in_channels_last_already_stay() -> None:
-    model, x = Residual(WIDE).to(memory_format=torch.channels_last), image(WIDE, 28)
-    x = x.to(memory_format=torch.channels_last)
+    model, x = Residual(WIDE), image(WIDE, 28).to(memory_format=torch.channels_last)
 
     graph = optimized(model, x, passes=PASSES)
 

@@ -209,12 +209,13 @@ def test_a_packed_graph_can_be_written_and_read(tmp_path: Any) -> None:
 
     assert loaded == graph == parse_ir(str(graph))
     assert torch.equal(
-        execute_ir(loaded, (x,), weights=model.state_dict()), execute_ir(graph, (x,), weights=model.state_dict())
+        execute_ir(loaded, (x,), weights=model.state_dict()),
+        execute_ir(graph, (x,), weights=model.state_dict()),
     )
 
 
 def test_a_weight_that_two_convolutions_share_is_packed_for_each() -> None:
-    def twice(self: Any, x: Tensor) -> Tensor:
+    def twice(self: Any, x: Tensor) -> Any:
         return self.conv(F.max_pool2d(self.conv(x), 2))
 
     model, x = Function(twice, conv=nn.Conv2d(WIDE, WIDE, 3, padding=1)), last(image(WIDE, 56))

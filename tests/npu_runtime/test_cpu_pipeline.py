@@ -27,7 +27,7 @@ class Block(nn.Module):
         same = stride == 1 and channels == out
         self.short = nn.Identity() if same else nn.Conv2d(channels, out, 1, stride)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return F.relu(self.second(self.first(x)) + self.short(x))
 
 
@@ -36,11 +36,13 @@ class SmallResNet(nn.Module):
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, width, 7, 2, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, width, 7, 2, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        )
         self.blocks = nn.Sequential(Block(width, width, 1), Block(width, 2 * width, 2))
         self.head = nn.Linear(2 * width, 10)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         return self.head(self.blocks(self.stem(x)).mean((2, 3)))
 
 
@@ -49,12 +51,16 @@ class Inverted(nn.Module):
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
-        self.expand = nn.Sequential(nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.Hardswish())
+        self.expand = nn.Sequential(
+            nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.Hardswish()
+        )
         self.depth = nn.Sequential(nn.Conv2d(inner, inner, 3, 1, 1, groups=inner), nn.BatchNorm2d(inner))
-        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(inner, 16, 1), nn.ReLU(), nn.Conv2d(16, inner, 1))
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(inner, 16, 1), nn.ReLU(), nn.Conv2d(16, inner, 1)
+        )
         self.project = nn.Conv2d(inner, channels, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         y = F.hardswish(self.depth(self.expand(x)))
         return x + self.project(y * F.hardsigmoid(self.gate(y)))
 
@@ -63,10 +69,16 @@ class Transformer(nn.Module):
     def __init__(self, width: int = 256) -> None:
         super().__init__()
         self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
-        self.project, self.up, self.down = nn.Linear(width, width), nn.Linear(width, 1024), nn.Linear(1024, width)
+        self.project, self.up, self.down = (
+            nn.Linear(width, width),
+            nn.Linear(width, 1024),
+            nn.Linear(1024, width),
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (part.unflatten(-1, (8, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
+    def forward(self, x: Tensor) -> Any:
+        q, k, v = (
+            part.unflatten(-1, (8, -1)).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1)
+        )
         x = x + self.project(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(x), approximate="tanh"))
 
@@ -152,7 +164,10 @@ def test_a_small_resnet_has_one_copy_and_no_convolution_left_alone() -> None:
     found = ops(graph)
     assert found["clone"] == 1
     assert found["conv2d"] == 0
-    assert found["bmm"] + found["mkldnn._convolution_pointwise"] + found["mkldnn._convolution_pointwise.binary"] == 6
+    assert (
+        found["bmm"] + found["mkldnn._convolution_pointwise"] + found["mkldnn._convolution_pointwise.binary"]
+        == 6
+    )
 
 
 def test_an_mlp_of_small_layers_stays_as_it_is() -> None:

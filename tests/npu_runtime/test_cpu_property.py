@@ -71,7 +71,14 @@ def test_random_convolutions_keep_values_and_strides(
 
 
 @slow
-@given(st.sampled_from([2, 4]), st.integers(1, 6), st.integers(1, 6), st.integers(3, 13), st.integers(0, 2), st.booleans())
+@given(
+    st.sampled_from([2, 4]),
+    st.integers(1, 6),
+    st.integers(1, 6),
+    st.integers(3, 13),
+    st.integers(0, 2),
+    st.booleans(),
+)
 def test_random_convolutions_by_winograd_keep_values_and_strides(
     tile: int, channels: int, out: int, size: int, padding: int, bias: bool
 ) -> None:

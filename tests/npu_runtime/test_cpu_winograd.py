@@ -14,7 +14,16 @@ from npu_passes.testing import check_pass
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.winograd import Winograd
 from npu_runtime.cpu.winograd_matrices import POINTS, matrices
-from tests.npu_runtime.cpu_cases import Function, Residual, assert_computes, captured, image, ops, optimized, refusals
+from tests.npu_runtime.cpu_cases import (
+    Function,
+    Residual,
+    assert_computes,
+    captured,
+    image,
+    ops,
+    optimized,
+    refusals,
+)
 
 PASSES = "constant-folding,winograd"
 
@@ -119,7 +128,9 @@ def test_weights_are_transformed_when_they_are_bound_and_matrices_shared() -> No
         pytest.param(nn.Conv2d(64, 64, 3, dilation=2), last(image(64, 56)), "no convolution", id="dilation"),
         pytest.param(nn.Conv2d(64, 64, 3, groups=2), last(image(64, 56)), "no convolution", id="groups"),
         pytest.param(nn.Conv2d(8, 8, 3), last(image(8, 56)), "not large enough", id="few-channels"),
-        pytest.param(nn.Conv2d(512, 512, 3, padding=1), last(image(512, 7)), "not large enough", id="weights"),
+        pytest.param(
+            nn.Conv2d(512, 512, 3, padding=1), last(image(512, 7)), "not large enough", id="weights"
+        ),
         pytest.param(nn.Conv2d(64, 64, 3), image(64, 56), "not in channels-last", id="contiguous"),
         pytest.param(nn.Conv2d(64, 64, 3).double(), last(image(64, 56)).double(), "float32", id="float64"),
     ],
@@ -150,7 +161,9 @@ def test_an_infinity_stays_in_the_tiles_that_it_is_in() -> None:
 
 
 def test_a_convolution_that_is_read_twice_is_computed_once() -> None:
-    model = Function(lambda self, x: (self.conv(x).relu(), self.conv(x)), conv=nn.Conv2d(64, 64, 3, padding=1))
+    model = Function(
+        lambda self, x: (self.conv(x).relu(), self.conv(x)), conv=nn.Conv2d(64, 64, 3, padding=1)
+    )
     x = last(image(64, 56))
 
     graph = optimized(model, x, passes=f"cse,{PASSES}")

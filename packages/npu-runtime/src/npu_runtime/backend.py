@@ -148,7 +148,8 @@ class Backend(abc.ABC):
 
         Returns:
             In the order of ``graph.outputs``. They are the caller's: no later call writes into them. They share
-            memory with inputs, or with each other, at most where the ops between are views in PyTorch.
+            memory with inputs, or with each other, at most where all ops between are views, as their schemas say
+            (`npu_ir.ops.effects.is_view`).
 
         Raises:
             BackendError: The inputs are not as many as those of the graph, or the device fails. The program can be

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from npu_ir import Graph, InputKind, OpNode, Value
-from npu_ir.binding import bind_inputs, bind_weights
+from npu_ir import Graph, InputKind, OpNode, TensorType, Value
+from npu_ir.binding import bind_inputs, bind_weights, with_strides
 from npu_ir.errors import UsageError
 from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.effects import is_view
 from npu_ir.running import require_in_range
 from npu_ir.size_choice import chosen_sizes
 from npu_ir.structure import unflatten
 from npu_ir.symbol_values import SymbolValues
+from npu_ir.types import Type
 from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, Segment, segment_of
-from npu_runtime.node_steps import ATEN, NodeStep, step_of
 from npu_runtime.errors import BackendError
 from npu_runtime.memory import Memory
-from npu_runtime.probing import Prober, Seen
+from npu_runtime.node_steps import ATEN, NodeStep, step_of
+from npu_runtime.probing import Prober, Seen, is_laid_out
 from npu_runtime.program import Program
 from npu_runtime.source import source_of
 from npu_runtime.steps import Returns, Step
@@ -67,7 +69,8 @@ def compile_graph(
         BackendError: A backend does not keep to its interface.
     """
     prober = Prober(device, known, _sample_sizes(graph))
-    plain = [step for part in _parts(graph, choices) for step in _steps(part, prober, device)]
+    steps_found = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
+    plain = list(_trusted(steps_found, _as_stated(graph, known)))
     returned = [*graph.results[1], *graph.updates.values()]
     kept = {item for item in returned if isinstance(item, Value)}
     merged = merge_views(plain, kept)
@@ -119,8 +122,42 @@ def _steps(part: _Part, prober: Prober, device: torch.device) -> Iterator[NodeSt
         yield step_of(node, prober, device, regions)
 
 
+def _as_stated(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
+    """Return the values from outside that are laid out as the graph states, in each call."""
+    given = (*graph.inputs, *state_of(graph))
+    # What is given is laid out anew where it is not as stated, but where elements are stated to share memory.
+    certain = {value for value in given if not value.type.symbols and not _overlaps(value.type)}
+    if any(_overlaps(value.type) for value in graph.arguments if value not in given):
+        return certain  # other weights may be laid out otherwise
+    return certain | {value for value, item in known.items() if is_laid_out(item, value.type)}
+
+
+def _overlaps(type: Type) -> bool:
+    if not isinstance(type, TensorType) or type.strides is None:
+        return False
+    reach = 0
+    for stride, size in sorted(zip(type.steps, type.sizes, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
+
+
+def _trusted(steps: Iterable[NodeStep], as_stated: set[Value]) -> Iterator[NodeStep]:
+    """Yield steps with what was seen of them as far as it holds: it was seen on inputs as the graph states them."""
+    for item in steps:
+        if item.seen is not None and as_stated.issuperset(item.step.inputs):
+            laid_out = zip(item.step.outputs, item.seen.is_laid_out, strict=True)
+            as_stated.update(value for value, is_so in laid_out if is_so)
+            yield item
+        elif item.seen is not None:
+            yield NodeStep(item.step, item.seen.elsewhere(len(item.step.inputs)))
+        else:
+            yield item
+
+
 def _segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
-    """Return one call of a backend for consecutive nodes."""
+    """Return one call of a backend for consecutive nodes; it gets inputs in the strides that their types state."""
     try:
         prepared = backend.prepare(segment.graph, backend.lower(segment.graph), device)
     except BackendError:
@@ -131,26 +168,38 @@ def _segment_step(backend: Backend, segment: Segment, device: torch.device) -> N
             where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
         ) from error
     count = len(segment.inputs)
+    # Arguments are laid out when they are bound; what ops return need not be as their types say.
+    made = [(index, value.type) for index, value in enumerate(segment.inputs) if value.producer is not None]
+    run = functools.partial(backend.run, prepared)
     step = Step(
         nodes=segment.nodes,
         backend=backend.name,
         kernel=f"{backend.name}.run",
-        function=functools.partial(backend.run, prepared),
+        function=functools.partial(_run_laid_out, run, made) if made else run,
         binding=Binding(([Slot(index) for index in range(count)],), {}),
         inputs=segment.inputs,
         outputs=segment.outputs,
         returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
     )
     outputs = len(segment.outputs)
+    may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
     seen = Seen(
         kernel=step.kernel,
         function=step.function,
         in_place=None,
-        shares=(frozenset(),) * outputs,
+        shares=(may_share,) * outputs,
         is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
         is_at_start=(False,) * outputs,
     )
     return NodeStep(step, seen)
+
+
+def _run_laid_out(
+    run: Callable[[list[Any]], Sequence[Any]], made: Sequence[tuple[int, Type]], inputs: list[Any]
+) -> Sequence[Any]:
+    for index, type in made:
+        inputs[index] = with_strides(inputs[index], type)
+    return run(inputs)
 
 
 def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
@@ -162,7 +211,11 @@ def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Cal
     def call(around: SymbolValues, *args: Any) -> Any:
         symbols = SymbolValues(region.symbols, around)
         inputs = bind_inputs(region, args, {}, symbols)
-        leaves = run(symbols, *(inputs[value] for value in region.inputs))
+        try:
+            leaves = run(symbols, *(inputs[value] for value in region.inputs))
+        except Exception as error:
+            compiled.program.explain(error)
+            raise
         require_in_range(region, symbols)
         return unflatten(region.results[0], list(leaves[: len(region.results[1])]))
 

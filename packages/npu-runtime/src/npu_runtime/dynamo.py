@@ -12,7 +12,7 @@ import torch
 from torch.fx import GraphModule
 
 from npu_ir import ConversionError
-from npu_ir.capture.graph_module import convert_graph_module
+from npu_ir.capture import convert_graph_module
 from npu_ir.errors import UsageError
 from npu_runtime._torch import boxed, compile_with_autograd, composite_ops_whole, without_modes
 from npu_runtime.backend import Backend

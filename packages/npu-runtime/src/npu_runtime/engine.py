@@ -134,8 +134,10 @@ class Engine:
             return self._bound.prologue.apart(returned)
 
     def mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Return the new content of what the graph updates, by every name it has."""
-        contents = returned[self._plan.count :]
+        """Return the new content of what the graph updates, by every name it has; copies of what is kept here."""
+        contents = list(returned[self._plan.count :])
+        for index, _, _ in self._plan.state:
+            contents[index - self._plan.count] = contents[index - self._plan.count].clone()
         return {
             name: content
             for target, content in zip(self._graph.updates, contents, strict=True)
@@ -159,7 +161,7 @@ class Engine:
             with below_autograd():
                 return run(None, *inputs, *self._state)
         except Exception as error:
-            self._explain(error)
+            self._compiled.program.explain(error)
             raise
         finally:
             record_gradients(before)
@@ -171,7 +173,7 @@ class Engine:
             with no_outside_influence(self._device), below_autograd():
                 returned = run(symbols, *inputs, *self._state)
         except Exception as error:
-            self._explain(error)
+            self._compiled.program.explain(error)
             raise
         require_in_range(self._graph, symbols)
         return returned
@@ -185,12 +187,6 @@ class Engine:
                     fix=f"move it (.to({str(self._device)!r})), or make the executor with device={str(item.device)!r}",
                 )
         return [bound[value] for value in self._graph.inputs]
-
-    def _explain(self, error: Exception) -> None:
-        """Raise what tells the user which node failed, if a node of the program did."""
-        failure = self._compiled.program.failure(error)
-        if failure is not None:
-            raise failure from error
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import contextlib
+import copy
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

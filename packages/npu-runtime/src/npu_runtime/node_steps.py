@@ -11,6 +11,7 @@ import torch
 
 from npu_ir import ExecutionError, OpNode, plugins
 from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.effects import is_pure, is_random
 from npu_ir.ops.execution import binding_of, execute_node
 from npu_ir.ops.schema import Op, find_op
 from npu_runtime._torch import HigherOrderOperator, OpOverload
@@ -21,6 +22,7 @@ from npu_runtime.steps import Returns, Step
 Regions = Mapping[str, Callable[[Any], Callable[..., Any]]]
 
 ATEN = "aten"
+_TRIED = frozenset({"aten", "prims", "mkl", "mkldnn", "onednn", "quantized", "npu"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +63,7 @@ def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions
         binding = _on_device(binding_of(node, op), device)
     except ExecutionError:
         return _checked(node, device, {})  # it says so when it is run, as the interpreter does
-    seen = None if binding.written else prober.seen(node, op, binding)
+    seen = None if binding.written or not _may_be_tried(node, op) else prober.seen(node, op, binding)
     if seen is None:
         return _checked(node, device, {})
     step = Step(
@@ -83,7 +85,7 @@ def _checked(node: OpNode, device: torch.device, regions: Regions) -> NodeStep:
     step = Step(
         nodes=(node,),
         backend=ATEN,
-        kernel=f"npu_ir.ops.execution.execute_node({node.op_type})",
+        kernel=f"checked {node.op_type}",
         function=functools.partial(_execute, node, device, regions),
         binding=Binding(([Slot(index) for index in range(count)],), {}),
         inputs=node.inputs,
@@ -99,6 +101,12 @@ def _execute(
 ) -> list[Any]:
     bound = {argument: region(symbols) for argument, region in regions.items()}
     return execute_node(node, inputs, device, symbols, bound)
+
+
+def _may_be_tried(node: OpNode, op: Op) -> bool:
+    """Whether running a node once more has no consequences: nobody knows what the ops of others do."""
+    is_torch = not isinstance(op, OpOverload) or op.namespace in _TRIED
+    return is_torch and (is_pure(node) or is_random(node))
 
 
 def _on_device(binding: Binding, device: torch.device) -> Binding:

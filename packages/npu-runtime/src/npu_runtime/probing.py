@@ -51,6 +51,12 @@ class Seen:
     is_laid_out: tuple[bool, ...]
     is_at_start: tuple[bool, ...]
 
+    def elsewhere(self, inputs: int) -> Seen:
+        """Return what holds for inputs of other sizes and strides, too: the callable, nothing of memory."""
+        unknown = (False,) * len(self.shares)
+        every = (frozenset(range(inputs)),) * len(self.shares)
+        return replace(self, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown)
+
 
 class Prober:
     """Probes nodes; calls with the same arguments and types are probed once.
@@ -95,7 +101,7 @@ class Prober:
             except Exception:  # made-up data may be none that the op takes: the node runs as the graph says
                 return None
         is_any_size = any(type.symbols for type in types)
-        return _at_any_size(seen, len(node.inputs)) if seen is not None and is_any_size else seen
+        return seen.elsewhere(len(node.inputs)) if seen is not None and is_any_size else seen
 
     def _observed(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
         data = self._data(node)
@@ -113,7 +119,7 @@ class Prober:
             function=function,
             in_place=None,
             shares=shares,
-            is_laid_out=tuple(map(_is_laid_out, outputs, types)),
+            is_laid_out=tuple(map(is_laid_out, outputs, types)),
             is_at_start=tuple(_is_at_start(output) for output in outputs),
         )
         if is_random(node) or not isinstance(op, OpOverload):
@@ -165,13 +171,6 @@ class Prober:
         return [made[value] for value in node.inputs]
 
 
-def _at_any_size(seen: Seen, inputs: int) -> Seen:
-    """Return what holds at other sizes than those that were tried: the callable, nothing of memory."""
-    unknown = (False,) * len(seen.shares)
-    every = (frozenset(range(inputs)),) * len(seen.shares)
-    return replace(seen, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown)
-
-
 def _made_up(value: Value, type: Type, generator: torch.Generator, device: torch.device) -> Any:
     if not isinstance(type, TensorType):
         return (
@@ -214,8 +213,9 @@ def _shares_memory(left: Any, right: Any) -> bool:
     return share_memory(left, right)
 
 
-def _is_laid_out(output: Any, type: Any) -> bool:
-    if not isinstance(output, torch.Tensor):
+def is_laid_out(output: Any, type: Type) -> bool:
+    """Return whether the strides of a tensor are those of a type; so are those of anything else."""
+    if not isinstance(output, torch.Tensor) or not isinstance(type, TensorType):
         return True
     if output.layout is not torch.strided:
         return False

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, TracebackType
 from typing import Any, TypeAlias
 
-from npu_ir import ExecutionError, NpuError, Value
+from npu_ir import NpuError, Value
 from npu_runtime.source import Source
 from npu_runtime.steps import failure_of
 
@@ -27,7 +28,7 @@ class Program:
         self.source = source
         # Debuggers and tracebacks ask the loader of a module for its text, and keep it by the name of the file.
         digest = hashlib.sha256(source.text.encode()).hexdigest()[:8]
-        filename = f"npu-program/{name}-{digest}.py"
+        filename = f"npu-program/{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}-{digest}.py"
         space: dict[str, Any] = {"__name__": filename, "__loader__": _Loader(source.text)}
         code = compile(source.text, filename, "exec")
         exec(code, space)  # noqa: S102 - the text was written by source_of
@@ -48,14 +49,18 @@ class Program:
             called, tuple(weights[value] for value in self.source.weights), self.source.literals
         )
 
-    def failure(self, error: Exception) -> ExecutionError | None:
-        """Return what to tell the user of an error that a step raised; None if it tells so itself, or none did."""
+    def explain(self, error: Exception) -> None:
+        """Raise what tells the user which node failed, where a step raised an error that does not say so itself.
+
+        Raises:
+            ExecutionError: Names node, module and source line.
+        """
         found = _line_in(self._code.co_filename, error.__traceback__)
         step = self.source.lines.get(found[0]) if found else None
         if step is None or found is None or isinstance(error, NpuError):
-            return None
+            return
         inputs = [found[1].get(self.source.names[value]) for value in step.inputs]
-        return failure_of(step, error, inputs)
+        raise failure_of(step, error, inputs) from error
 
 
 class _Loader:

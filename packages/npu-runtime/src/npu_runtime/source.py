@@ -57,15 +57,17 @@ class _Names:
 
     taken: set[str] = field(default_factory=lambda: set(_RESERVED))
     known: dict[Any, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def of(self, key: Any, wanted: str) -> str:
         if key not in self.known:
-            base = re.sub(r"\W", "_", wanted)
+            # Other letters are not safe: Python takes some for the same, and some for none.
+            base = re.sub(r"[^0-9A-Za-z_]", "_", wanted)
             base = f"_{base}" if not base or base[0].isdigit() or keyword.iskeyword(base) else base
-            name, count = base, 1
+            name = base
             while name in self.taken:
-                count += 1
-                name = f"{base}__{count}"
+                self.counts[base] = self.counts.get(base, 1) + 1
+                name = f"{base}__{self.counts[base]}"
             self.taken.add(name)
             self.known[key] = name
         return self.known[key]
@@ -80,7 +82,7 @@ class _Writer:
         self._results = results
         self._names = _Names()
         self._ops: dict[int, Any] = {}
-        self._literals: dict[int, Any] = {}
+        self._literals: dict[Any, Any] = {}
         made = {*inputs, *(value for step in steps for value in step.outputs)}
         read = [value for step in steps for value in step.inputs] + [
             item for item in results if isinstance(item, Value)
@@ -97,7 +99,7 @@ class _Writer:
         for step, freed in zip(self._steps, self._freed, strict=True):
             provenance = str(step.node.provenance)
             if provenance != place and provenance:
-                body.append(f"# {provenance}".replace("\n", " "))
+                body.append(f"# {_plain(provenance)}")
             place = provenance
             at[len(body)] = step
             body.append(self._line(step))
@@ -109,7 +111,7 @@ class _Writer:
         )
         body.append(f"return ({returned}{',' if len(self._results) == 1 else ''})")
         head = [
-            f'"""The program of graph {name!r}: {len(self._steps)} steps."""',
+            f"# The program of graph {_plain(name)}: {len(self._steps)} steps.",
             "",
             "",
             "def bind(ops, weights, literals):",
@@ -141,8 +143,9 @@ class _Writer:
     def _op(self, step: Step) -> str:
         key = id(step.function)
         self._ops[key] = step.function
-        short = step.kernel.rpartition(".")[2] if not step.kernel.startswith("torch.ops.") else step.kernel
-        return self._names.of(("op", key), f"op_{short.removeprefix('torch.ops.')}".partition("(")[0])
+        is_op = step.kernel.startswith("torch._C.")
+        short = step.kernel.rpartition(".")[2] if is_op else step.kernel.removeprefix("torch.ops.")
+        return self._names.of(("op", key), f"op_{short}")
 
     def _line(self, step: Step) -> str:
         arguments = ["symbols"] if step.needs_symbols else []
@@ -171,12 +174,16 @@ class _Writer:
             return repr(item)
         if type(item) is float and item - item == 0:  # finite
             return repr(item)
-        self._literals[id(item)] = item
-        return self._names.of(("literal", id(item)), _literal_name(item))
+        key = type(item), str(item)  # numbers that are not finite, complex ones, devices, dtypes, layouts
+        self._literals[key] = item
+        wanted = "number" if isinstance(item, (float, complex)) else str(item).removeprefix("torch.")
+        return self._names.of(("literal", key), wanted)
 
 
-def _literal_name(item: Any) -> str:
-    return str(item).removeprefix("torch.") if not isinstance(item, (float, complex)) else "number"
+def _plain(text: str) -> str:
+    """Return a text that is safe in a comment."""
+    visible = "".join(letter if letter.isprintable() else " " for letter in text)
+    return visible.encode("ascii", "backslashreplace").decode()
 
 
 def _freed(steps: Sequence[Step], results: Sequence[Any], outside: set[Value]) -> list[list[Value]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, Value
+from npu_ir import Graph, Value, WeightError
 from npu_ir.binding import bind_weights
 from npu_ir.node import InputKind, outside_names
 from npu_ir.prologue import Prologue
@@ -61,6 +61,13 @@ def bind(
         ExecutionError: A node of the prologue fails.
     """
     given = bind_weights(graph, weights, constants)
+    empty = [value.name for value, tensor in given.items() if tensor.is_meta and device.type != "meta"]
+    if empty:
+        raise WeightError(
+            f"the weight {empty[0]!r} is on the device meta: it has no data",
+            where=f"graph {graph.name!r}",
+            fix="give the weights of a model that has been loaded, or the path of its checkpoint",
+        )
     placed = {value: tensor.detach().to(device) for value, tensor in given.items()}
     prologue = Prologue(graph, placed, device)
     values = prologue.values_on(device)

@@ -7,17 +7,19 @@ states, and to begin where its memory begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from npu_ir import TensorType, Value
+from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.calls import Binding, Slot
+from npu_runtime._torch import share_memory
 from npu_runtime.node_steps import ATEN, NodeStep
 from npu_runtime.steps import Returns, Step
 
 _KERNEL = "torch._C.TensorBase.as_strided"
+_META = torch.device("meta")
 
 
 def merge_views(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
@@ -27,33 +29,74 @@ def merge_views(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
         steps: Each node one step.
         kept: The values that must be there at the end.
     """
-    chains = _chains(steps)
-    merged = [_merged(item, chains) for item in steps]
+    places: dict[Value, _Place] = {}
+    merged = []
+    for item in steps:
+        places.update(_places(item, places))
+        merged.append(_merged(item, places))
     return _without_unread(merged, kept)
 
 
-def _chains(steps: Sequence[NodeStep]) -> dict[Value, tuple[Value, list[NodeStep]]]:
-    """Return for each view of known place the computed value it lies in, and the views in between."""
-    chains: dict[Value, tuple[Value, list[NodeStep]]] = {}
-    for item in steps:
-        if item.seen is None:
-            continue
-        if not any(item.seen.shares):
-            for index, value in enumerate(item.step.outputs):
-                if item.seen.is_laid_out[index] and item.seen.is_at_start[index]:
-                    chains[value] = (value, [])
-        elif _is_view(item) and item.step.inputs[0] in chains:
-            root, views = chains[item.step.inputs[0]]
-            same_elements = [value for value in item.step.outputs if _has_dtype_of(value, root)]
-            chains.update({value: (root, [*views, item]) for value in same_elements})
-    return chains
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """Where a value lies.
+
+    Attributes:
+        root: The computed value in whose memory it lies.
+        tensor: On ``meta``: its sizes, strides and offset.
+        before: What it is a view of; None for a root.
+        item: The view; None for a root.
+    """
+
+    root: Value
+    tensor: torch.Tensor
+    before: _Place | None = None
+    item: NodeStep | None = None
 
 
-def _has_dtype_of(value: Value, root: Value) -> bool:
-    types = value.type, root.type
+def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place]:
+    """Return where the outputs of a step lie, as far as that is known."""
+    seen, step = item.seen, item.step
+    if seen is None:
+        return {}
+    if not any(seen.shares):
+        certain = map(bool.__and__, seen.is_laid_out, seen.is_at_start)
+        tensors = zip(step.outputs, certain, strict=True)
+        return {
+            value: _Place(value, _empty(value.tensor_type))
+            for value, is_so in tensors
+            if is_so and _is_dense(value)
+        }
+    before = known.get(step.inputs[0]) if _is_view(item) else None
+    if before is None:
+        return {}
+    args, kwargs = step.binding.arguments([before.tensor], _META)
+    result = step.function(*args, **kwargs)
+    views = [result] if step.returns is Returns.ONE else result
+    found = zip(step.outputs, views, strict=True)
+    return {
+        value: _Place(before.root, view, before, item)
+        for value, view in found
+        if _is_plain(view, before, value)
+    }
+
+
+def _empty(type: TensorType) -> torch.Tensor:
+    return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=_META)
+
+
+def _is_dense(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.layout is torch.strided
+
+
+def _is_plain(view: torch.Tensor, before: _Place, value: Value) -> bool:
+    """Whether a view shows the elements as they are, and is of the type that is stated."""
     return (
-        all(isinstance(type, TensorType) for type in types)
-        and value.tensor_type.dtype == root.tensor_type.dtype
+        share_memory(view, before.tensor)
+        and view.dtype is before.tensor.dtype
+        and not view.is_conj()
+        and not view.is_neg()
+        and TensorType.of(view) == value.type
     )
 
 
@@ -63,45 +106,33 @@ def _is_view(item: NodeStep) -> bool:
     return seen is not None and len(item.step.inputs) == 1 and all(0 in shared for shared in seen.shares)
 
 
-def _merged(item: NodeStep, chains: dict[Value, tuple[Value, list[NodeStep]]]) -> NodeStep:
+def _merged(item: NodeStep, places: Mapping[Value, _Place]) -> NodeStep:
     """Return the last view of a chain as a view of its root; any other step as it is."""
-    if not _is_view(item) or len(item.step.outputs) != 1:
+    place = places.get(item.step.outputs[0]) if len(item.step.outputs) == 1 else None
+    if place is None or place.before is None or place.before.before is None:
         return item
-    value = item.step.outputs[0]
-    root, views = chains.get(value, (value, []))
-    place = _place(root, value, views) if len(views) > 1 else None
-    if place is None:
-        return item
-    size, stride, offset = place
+    view = place.tensor
+    where = tuple(view.shape), tuple(view.stride()), view.storage_offset()
     step = Step(
-        nodes=tuple(view.step.node for view in views),
+        nodes=_nodes(place),
         backend=ATEN,
         kernel=_KERNEL,
         function=torch.Tensor.as_strided,
-        binding=Binding((Slot(0), size, stride, offset), {}),
-        inputs=(root,),
-        outputs=(value,),
+        binding=Binding((Slot(0), *where), {}),
+        inputs=(place.root,),
+        outputs=item.step.outputs,
         returns=Returns.ONE,
     )
     return NodeStep(step, item.seen)
 
 
-def _place(root: Value, value: Value, views: Sequence[NodeStep]) -> tuple[Any, Any, int] | None:
-    """Return sizes, strides and offset of a view in the memory of its root; None where they are not as stated."""
-    type = root.type
-    assert isinstance(type, TensorType)
-    tensors: dict[Value, Any] = {
-        root: torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device="meta")
-    }
-    for view in views:
-        step = view.step
-        args, kwargs = step.binding.arguments([tensors[step.inputs[0]]], torch.device("meta"))
-        result = step.function(*args, **kwargs)
-        tensors.update(zip(step.outputs, [result] if step.returns is Returns.ONE else result, strict=True))
-    last = tensors[value]
-    if TensorType.of(last) != value.type or last.is_conj() or last.is_neg():
-        return None
-    return tuple(last.shape), tuple(last.stride()), last.storage_offset()
+def _nodes(place: _Place) -> tuple[OpNode, ...]:
+    """Return the nodes of a chain of views, the first one first."""
+    nodes: list[OpNode] = []
+    while place.item is not None and place.before is not None:
+        nodes.append(place.item.step.node)
+        place = place.before
+    return tuple(reversed(nodes))
 
 
 def _without_unread(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:

@@ -2,5 +2,6 @@
 
 from npu_ir.capture.convert import Converter, convert_exported_program
 from npu_ir.capture.extract import extract_ir
+from npu_ir.capture.graph_module import convert_graph_module
 
-__all__ = ["Converter", "convert_exported_program", "extract_ir"]
+__all__ = ["Converter", "convert_exported_program", "convert_graph_module", "extract_ir"]

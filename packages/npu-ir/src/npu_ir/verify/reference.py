@@ -51,9 +51,22 @@ def run_eagerly(
 
     The model computes on copies of ``tensors``: neither it nor they change.
     """
-    state = copied(dict(tensors))
-    result = torch.func.functional_call(model, state, tuple(args), dict(kwargs))
-    return result, state
+    state, first = copied(dict(tensors)), _first_names(model)
+    # Of a module that is there twice once: functional_call would leave copies in it (torch 2.13).
+    passed = {name: tensor for name, tensor in state.items() if first.get(name, name) == name}
+    result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs))
+    return result, {name: passed[first.get(name, name)] for name in state}
+
+
+def _first_names(model: torch.nn.Module) -> dict[str, str]:
+    """Return for the name of each parameter and buffer the first one by which the same module has it."""
+    names: dict[tuple[torch.nn.Module, str], str] = {}
+    first = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for leaf, _ in (*module.named_parameters("", False, False), *module.named_buffers("", False, False)):
+            name = f"{path}.{leaf}" if path else leaf
+            first[name] = names.setdefault((module, leaf), name)
+    return first
 
 
 class NodeValues(FxInterpreter):

@@ -43,6 +43,6 @@ def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]
                 f"{item!r} is no backend", fix="give a name or an instance of npu_runtime.Backend"
             )
         if not item.devices():
-            raise BackendError(f"the backend {item.name!r} cannot run here: it has no device")
+            raise BackendError(f"the backend {item.name!r} cannot run here: {item.absence()}")
     aten = find_backend("aten")
     return [*(item for item in backends if item.name != aten.name), aten]

@@ -1,0 +1,1 @@
+"""The commands that npu-runtime adds to ``npu``; one module per command."""

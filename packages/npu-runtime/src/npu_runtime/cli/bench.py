@@ -111,7 +111,11 @@ def _model_and_weights(
     model = factory.make_model(options.model, train=options.train)
     if options.weights is None and options.random_weights is None:
         known = (*graph.parameters, *graph.buffers)
-        return model, {name: item for name, item in model_tensors(model).items() if name in known}, options.model
+        return (
+            model,
+            {name: item for name, item in model_tensors(model).items() if name in known},
+            options.model,
+        )
     weights, origin = timed_weights(graph, options)
     unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
     if unexpected:
@@ -149,7 +153,12 @@ def _relative(wanted: torch.Tensor, found: torch.Tensor) -> float:
 def _print(timings: dict[str, Timing]) -> None:
     base = next(iter(timings))
     rows = [
-        (name, time_text(timing.median), time_text(timing.fastest), f"{timing.median / timings[base].median:.2f}x")
+        (
+            name,
+            time_text(timing.median),
+            time_text(timing.fastest),
+            f"{timing.median / timings[base].median:.2f}x",
+        )
         for name, timing in timings.items()
     ]
     print_table(("run by", "median", "fastest", f"to {base}"), rows)

@@ -107,9 +107,7 @@ def timed_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, 
     return choose_weights(graph, options)
 
 
-def make_executor(
-    graph: Graph, weights: dict[str, torch.Tensor], options: argparse.Namespace
-) -> IRExecutor:
+def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argparse.Namespace) -> IRExecutor:
     """Return the executor that the command line asks for.
 
     Raises:

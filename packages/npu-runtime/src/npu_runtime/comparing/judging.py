@@ -11,7 +11,7 @@ from npu_ir import TensorType
 from npu_ir.ops.execution import described
 from npu_ir.verify import compare as compare_values
 from npu_runtime.comparing.float64_run import Missing
-from npu_runtime.comparing.metrics import UNKNOWN, error_of, measure, ulp_distance
+from npu_runtime.comparing.metrics import UNKNOWN, dense, error_of, measure, ulp_distance
 from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
 
@@ -21,19 +21,21 @@ class Seen:
 
     Attributes:
         item: A tensor or number.
-        type: Its type when it was computed: a copy may have other strides.
+        type: Its type; None of what is no tensor.
         exact: Whether the side computes in float64 whatever the graph says.
+        strided: Whether the strides are those of the side, and not of a copy.
     """
 
     item: Any
     type: TensorType | None
     exact: bool = False
+    strided: bool = True
 
     @classmethod
-    def of(cls, item: Any, *, exact: bool = False, copy: bool = False) -> Seen:
+    def of(cls, item: Any, *, exact: bool = False, strided: bool = True) -> Seen:
         if not isinstance(item, torch.Tensor):
-            return cls(item, None, exact)
-        return cls(item.detach().clone() if copy else item.detach(), TensorType.of(item), exact)
+            return cls(item, None, exact, strided)
+        return cls(item.detach(), TensorType.of(item), exact, strided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Judge:
                 f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"
             )
             return replace(row, problem=unlike)
-        found = compare_values(row.name, b.item, a.item, self.rtol, self.atol)
+        found = compare_values(row.name, dense(b.item), dense(a.item), self.rtol, self.atol)
         if found.ok:
             return row
         return replace(row, problem=found.problem, is_noise=self._is_noise(row, a, b))
@@ -99,7 +101,9 @@ class Judge:
             return False
         if row.difference.rms > NOISE_MULTIPLE_RMS * floor.rms:
             return False
-        return compare_values(row.name, b.item, a.item, self.rtol, NOISE_MULTIPLE * floor.max).ok
+        return compare_values(
+            row.name, dense(b.item), dense(a.item), self.rtol, NOISE_MULTIPLE * floor.max
+        ).ok
 
 
 def _in_one_dtype(a: Seen, b: Seen) -> tuple[Seen, Seen]:
@@ -124,7 +128,7 @@ def _type_problem(a: Seen, b: Seen, *, same_strides: bool) -> str | None:
         return None if is_alike else f"b gave {described(b.item)}, a {described(a.item)}"
     if not a.type.same_shape_and_dtype(b.type):
         return f"b gave {b.type}, a {a.type}"
-    is_comparable = same_strides and not (a.exact or b.exact) and a.type.layout is torch.strided
+    is_comparable = same_strides and a.strided and b.strided and a.type.layout is torch.strided
     if is_comparable and _steps(a.type) != _steps(b.type):
         return f"b gave strides {list(b.type.steps)}, a {list(a.type.steps)}"
     return None

@@ -89,15 +89,20 @@ def _rms(difference: torch.Tensor) -> float:
     return scale * float((difference / scale).square().mean().sqrt()) if scale else 0.0
 
 
+def dense(item: Any) -> Any:
+    """Return a sparse tensor as one that is not, anything else as it is."""
+    return item.to_dense() if isinstance(item, torch.Tensor) and item.layout is not torch.strided else item
+
+
 def wide(value: Any) -> torch.Tensor | None:
     """Return a tensor or number in float64 or complex128, dense, on the CPU; None where there is no such thing."""
     if isinstance(value, (bool, int, float)):
         return torch.tensor(value, dtype=torch.float64)
     if not isinstance(value, torch.Tensor):
         return None
-    plain = value.detach()
+    plain: torch.Tensor = value.detach()
     plain = plain.dequantize() if plain.is_quantized else plain
-    plain = (plain if plain.layout is torch.strided else plain.to_dense()).cpu()
+    plain = dense(plain).cpu()
     if not is_number(plain.dtype):
         return None
     return plain.to(torch.complex128 if plain.is_complex() else torch.float64)
@@ -157,6 +162,5 @@ def _finite(tensor: torch.Tensor) -> torch.Tensor:
 
 def _parts(tensor: torch.Tensor) -> torch.Tensor:
     """Return floats; of complex numbers, real and imaginary parts apart."""
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    plain = (plain if plain.layout is torch.strided else plain.to_dense()).cpu().contiguous()
+    plain: torch.Tensor = dense(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
     return torch.view_as_real(plain) if plain.is_complex() else plain

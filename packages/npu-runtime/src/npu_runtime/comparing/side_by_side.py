@@ -20,6 +20,7 @@ from npu_runtime.comparing.metrics import UNKNOWN
 from npu_runtime.comparing.reproduction import Finding
 from npu_runtime.comparing.row import Row
 from npu_runtime.comparing.sides import ExecutorSide, Outcome, Side, device_of
+from npu_runtime.comparing.unfilled import unfilled
 
 _NOT_THERE = object()
 _NO_RUN = Missing("a side is in float64 itself")
@@ -41,7 +42,11 @@ class SideBySide:
         self._sides = a, b
         self._call = call
         self._judge = judge
-        self._pairs = [pair for pair in align(self._first.graph, self._second.graph) if _is_used(pair)]
+        pairs = align(self._first.graph, self._second.graph)
+        passed_over = unfilled(self._first.graph) | unfilled(self._second.graph)
+        self._pairs = [
+            pair for pair in pairs if _is_used(pair) and passed_over.isdisjoint((pair.left, pair.right))
+        ]
         self._kept: dict[str, Seen] = {}
         self._decided: dict[str, Any] = {}
         self._references = self._float64_runs()
@@ -94,7 +99,7 @@ class SideBySide:
             for value, item in zip(node.outputs, outputs, strict=True):
                 if not _is_there(value, item) or not (decided or value.name in aligned):
                     continue
-                seen = Seen.of(item, exact=self._first.is_exact)
+                seen = _seen(self._first, item)
                 if value.name in aligned:
                     self._kept[value.name] = seen
                 if decided:
@@ -111,7 +116,7 @@ class SideBySide:
         def observe(node: OpNode, outputs: list[Any]) -> None:
             for value, item in zip(node.outputs, outputs, strict=True):
                 pairs = waiting.pop(value.name, ()) if _is_there(value, item) else ()
-                seen = Seen.of(item, exact=self._second.is_exact)
+                seen = _seen(self._second, item)
                 for pair in pairs:
                     kept = self._kept.pop(pair.left.name, None)
                     if kept is not None:
@@ -126,8 +131,7 @@ class SideBySide:
         self._rows[pair.order] = row
         if row.diverges and pair.order < self._found_at:
             self._found_at = pair.order
-            given = tuple(Seen.of(item.item, copy=True).item for item in items)
-            self.finding = Finding(row, values[1], given[0], given[1])
+            self.finding = Finding(row, values[1], *(copied(item.item) for item in items))
 
     def _reference(self, leaf: Any) -> Reference:
         """Return what float64 says of a value, or a leaf of the results, of the first side."""
@@ -154,8 +158,7 @@ class SideBySide:
     def _end(self, kind: str, name: str, left: Any, right: Any, left_leaf: Any, right_leaf: Any) -> Row:
         """Return the row of what the first and the second side gave in the end for these leaves."""
         given, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
-        exact = self._swapped(self._first.is_exact, self._second.is_exact)
-        a, b = (Seen.of(item, exact=flag) for item, flag in zip(given, exact, strict=True))
+        a, b = (_seen(side, item) for side, item in zip(self._sides, given, strict=True))
         row = _row(kind, name, *leaves, a)
         if _NOT_THERE in (left, right):
             who = "b" if given[0] is _NOT_THERE else "a"
@@ -172,6 +175,10 @@ class SideBySide:
             return []
         reasons = Counter(self._references[0].missing.values())
         return [f"no noise floor for {count:,} of the values: {reason}" for reason, count in reasons.items()]
+
+
+def _seen(side: Side, item: Any) -> Seen:
+    return Seen.of(item, exact=side.is_exact, strided=side.shows_strides)
 
 
 def _is_used(pair: Pair) -> bool:
@@ -215,10 +222,12 @@ def _row(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str |
 
 
 def _same_strides(a: Any, b: Any) -> bool:
-    """Whether both graphs state the same strides."""
-    types = [leaf.type if isinstance(leaf, Value) else None for leaf in (a, b)]
-    strides = [type.strides for type in types if isinstance(type, TensorType)]
-    return len(strides) == 2 and strides[0] == strides[1]
+    """Whether the same op computes both, and both graphs state the same strides."""
+    if not (isinstance(a, Value) and isinstance(b, Value)) or a.producer is None or b.producer is None:
+        return False
+    if not (isinstance(a.type, TensorType) and isinstance(b.type, TensorType)):
+        return False
+    return a.producer.op_type == b.producer.op_type and a.type.strides == b.type.strides
 
 
 def _type_text(seen: Seen) -> str:

@@ -40,7 +40,9 @@ def is_carrier(node: OpNode) -> bool:
         return arguments_of(node, defaults=True)["dim"] in (1, -3) and all(map(is_image, node.inputs))
     if node.op_type in _BY_NAME:
         return is_image(node.inputs[0])
-    return _is_elementwise(node.op_type) and all(is_image(value) for value in node.inputs if _rank(value) == 4)
+    return _is_elementwise(node.op_type) and all(
+        is_image(value) for value in node.inputs if _rank(value) == 4
+    )
 
 
 def is_image(value: Value) -> bool:

@@ -94,7 +94,7 @@ class _Relayout:
         op = find_op(node.op_type)
         given = arguments_of(node)
         args, kwargs = [], {}
-        for argument in schema_of(op).args:  # type: ignore[arg-type]
+        for argument in schema_of(op).args:
             if argument.name not in given:
                 break
             if not argument.kwarg_only:

@@ -19,7 +19,8 @@ _CALL, _PACKED_CALL = 8e-6, 27e-6
 _PACKING = 9.4e9
 # NCHW costs 8% more; in images of few channels, as in a 7x7 stem (7.0 ms, 2.9 ms packed), much more.
 _CONTIGUOUS = 1.08
-# oneDNN computes 16 output channels at once: 8 of 8 x 32 x 32 take 50 us.
+# oneDNN computes 16 output channels at once: 8 of 8 x 32 x 32 take 50 us. Of 3 input channels it makes less: 3 x 3 of
+# 224 x 224 take twice as long as the FLOPs let expect.
 _LANES = 16
 # Depthwise, a multiply-add: 200 us for 96 x 56 x 56 with 3x3, and 100 us in channels-last.
 _DEPTHWISE, _DEPTHWISE_LAST = 0.1e-9, 0.03e-9
@@ -62,8 +63,9 @@ def packed_seconds(item: Convolution) -> float:
     """Return what oneDNN takes in channels-last with packed weights."""
     if item.is_depthwise:
         return _PACKED_CALL + _DEPTHWISE_LAST * item.positions * math.prod(item.weight.tensor_type.sizes)
-    lanes = math.ceil(item.out_channels / _LANES) * _LANES
-    return _PACKED_CALL + item.flops / _FLOPS * lanes / item.out_channels
+    lanes = math.ceil(item.out_channels / _LANES) * _LANES / item.out_channels
+    few = 1 + 9 / math.prod(item.kernel) if item.in_channels <= 4 else 1
+    return _PACKED_CALL + item.flops / _FLOPS * lanes * few
 
 
 def winograd_seconds(item: Convolution, tile: int) -> float:

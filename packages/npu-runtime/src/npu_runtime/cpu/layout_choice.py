@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from npu_ir import OpNode, Value
 from npu_passes.weights import Weights
@@ -34,7 +34,7 @@ class LayoutChoice:
                 break
         for group in list(self._groups()):
             if self._balance(group) <= 0:
-                self._chosen -= group
+                self._chosen.difference_update(group)
 
     def __contains__(self, node: OpNode) -> bool:
         return node in self._chosen
@@ -62,21 +62,20 @@ class LayoutChoice:
                 return copy_seconds(value.tensor_type)
         return 0.0
 
-    def _groups(self) -> Iterator[set[OpNode]]:
+    def _groups(self) -> Iterator[list[OpNode]]:
         """Yield the chosen nodes that hang together."""
-        pending = set(self._chosen)
+        pending = {node: None for node in self._saved if node in self._chosen}
         while pending:
-            group, front = set(), [pending.pop()]
-            while front:
-                node = front.pop()
-                group.add(node)
+            group = [pending.popitem()[0]]
+            for node in group:  # which grows
                 for value in _images_of(node):
-                    near = {value.producer, *value.users} & pending
-                    pending -= near
-                    front += near
+                    for near in filter(None, (value.producer, *value.users)):
+                        if near in pending:
+                            del pending[near]
+                            group.append(near)
             yield group
 
-    def _balance(self, group: set[OpNode]) -> float:
+    def _balance(self, group: Sequence[OpNode]) -> float:
         """Return the seconds that a group saves, copies included."""
         images = dict.fromkeys(value for node in group for value in _images_of(node))
         return sum(self._saved[node] for node in group) - sum(map(self._copies, images))

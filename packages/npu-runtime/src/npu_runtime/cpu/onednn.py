@@ -22,7 +22,7 @@ _OPS = (PACK_CONVOLUTION, CONVOLUTION, CONVOLUTION_ADD, PACK_LINEAR, LINEAR)
 
 def problem() -> str | None:
     """Return why PyTorch's oneDNN ops cannot be used; None if they can."""
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return "PyTorch is built without oneDNN"
     missing = next((name for name in _OPS if find_op(name) is None), None)
     return None if missing is None else f"PyTorch has no operator {missing}"

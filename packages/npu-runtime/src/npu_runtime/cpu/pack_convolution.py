@@ -64,7 +64,12 @@ class PackConvolution(Pass):
             tail, type = [weight, item.bias, *layout], onednn.channels_last(item.output.tensor_type)
             if other is None:
                 made = edit.call(
-                    onednn.CONVOLUTION, item.input, *tail, *activation.arguments, type=type, name=item.node.name
+                    onednn.CONVOLUTION,
+                    item.input,
+                    *tail,
+                    *activation.arguments,
+                    type=type,
+                    name=item.node.name,
                 )
             else:
                 unary: list[Any] = ["relu" if activation is RELU else None, [], None]

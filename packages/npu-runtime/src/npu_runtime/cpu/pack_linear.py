@@ -61,7 +61,9 @@ class PackLinear(Pass):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_products < 0:
-            raise PassError(f"the option 'min_products' of {self.name} is a number of products, not {self.min_products}")
+            raise PassError(
+                f"the option 'min_products' of {self.name} is a number of products, not {self.min_products}"
+            )
 
     def run(self, graph: Graph) -> bool:
         changed = False

@@ -14,13 +14,16 @@ with 0, 1, -1, 1/2 and -2 it is a third of that with 0, 1, -1, 2 and -2.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 
 import torch
 
-POINTS = {2: (Fraction(0), Fraction(1), Fraction(-1))}
-POINTS[4] = (*POINTS[2], Fraction(1, 2), Fraction(-2))
+_NEAR = (Fraction(0), Fraction(1), Fraction(-1))
+POINTS: Mapping[int, tuple[Fraction, ...]] = MappingProxyType(
+    {2: _NEAR, 4: (*_NEAR, Fraction(1, 2), Fraction(-2))}
+)
 _TAPS = 3
 
 _Rows = Sequence[Sequence[Fraction]]
@@ -38,9 +41,7 @@ def matrices(tile: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """
     points = POINTS[tile]
     patch = [*(_product(_without(points, i)) for i in range(len(points))), _product(points)]
-    kernel = [
-        [point**power / _scale(points, i) for power in range(_TAPS)] for i, point in enumerate(points)
-    ]
+    kernel = [[point**power / _scale(points, i) for power in range(_TAPS)] for i, point in enumerate(points)]
     kernel.append([Fraction(0)] * (_TAPS - 1) + [Fraction(1)])
     result = [[point**power for power in range(tile)] for point in points]
     result.append([Fraction(0)] * (tile - 1) + [Fraction(1)])
@@ -64,7 +65,9 @@ def _product(roots: Sequence[Fraction]) -> list[Fraction]:
     """Return the coefficients of the polynomial with these roots, the constant first."""
     found = [Fraction(1)]
     for root in roots:
-        found = [high - root * low for high, low in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
+        found = [
+            high - root * low for high, low in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)
+        ]
     return found
 
 

@@ -79,11 +79,12 @@ def _size(item: torch.Tensor) -> int:
 
 def step_flops(step: Step, count: FlopCounter) -> int | None:
     """Return the floating-point operations of a step; None where those of a node are not known."""
-    known = [_flops(node, count) for node in step.nodes]
+    known = [node_flops(node, count) for node in step.nodes]
     return None if None in known else sum(item for item in known if item is not None)
 
 
-def _flops(node: OpNode, count: FlopCounter) -> int | None:
+def node_flops(node: OpNode, count: FlopCounter) -> int | None:
+    """Return the floating-point operations of a node, as `FlopCounter` does, and of products with packed weights."""
     if not node.op_type.startswith(_PACKED_PRODUCTS) or node.operands is None:
         return count(node)
     weight, output = node.inputs[node.operands.index("W")].tensor_type, node.outputs[0].tensor_type

@@ -80,7 +80,7 @@ class QuestionContract(Trials):
             with explained("lower", name):
                 problem = lowering_problem(graph, self.backend.lower(graph))
             if problem is not None:
-                raise broken(problem, name, f"the graph is\n{graph}")
+                raise broken(problem, f"{name}\n{str(graph).rstrip()}")
 
     def test_allocate_returns_memory_of_the_type(self) -> None:
         device = self.the_device()

@@ -63,7 +63,7 @@ class Trial:
         """
         problem = output_problem(self.graph, outputs, self.expected(inputs), self.device, self.tolerance)
         if problem is not None:
-            raise broken(f"{when}: {problem}", self.name, f"the graph is\n{self.graph}")
+            raise broken(f"{when}: {problem}", f"{self.name}\n{str(self.graph).rstrip()}")
 
 
 class Trials:

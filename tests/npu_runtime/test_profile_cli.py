@@ -1,0 +1,197 @@
+"""What ``npu profile`` and ``npu bench`` print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from npu_ir.cli import main
+
+Capture = pytest.CaptureFixture[str]
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.relu(self.second(torch.sigmoid(self.first(x))))
+
+class Other(torch.nn.Module):
+    def forward(self, x):
+        return x
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Holds the model, and its graph with and without weights."""
+    folder = tmp_path_factory.mktemp("timed")
+    (folder / "timed_net.py").write_text(MODEL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        torch.manual_seed(0)
+        words = ["extract", "timed_net.py:Net", "--input", "x=f32[5,3]", "-o"]
+        assert main([*words, "net.json", "--save-weights"]) == main([*words, "bare.json"]) == 0
+    yield folder
+    for name in [name for name in sys.modules if name.partition(":")[0] == "timed_net"]:
+        del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    capsys.readouterr()
+
+
+def rows(printed: str) -> list[list[str]]:
+    """Return the words of the table that comes first."""
+    return [line.split() for line in printed.split("\n\n", maxsplit=1)[0].splitlines()]
+
+
+def test_profile_prints_a_row_per_step_and_what_it_ran_on(capsys: Capture) -> None:
+    assert main(["profile", "net.json", "--repeat", "2"]) == 0
+
+    printed = capsys.readouterr().out
+    assert rows(printed)[0][:3] == ["node", "time", "share"]
+    assert {row[0] for row in rows(printed)[1:]} == {"linear", "sigmoid", "linear_1", "relu", "add"}
+    assert "call         " in printed
+    assert "median of 2" in printed
+    assert "weights      net.weights.safetensors, saved with the graph" in printed
+    assert "random data  %x: f32[5, 3], seed 0" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [(["--by", "op"], {"aten.linear.default"}), (["--by", "module"], {"(all)", "first", "second"})],
+    ids=["op", "module"],
+)
+def test_profile_adds_up(words: list[str], first: set[str], capsys: Capture) -> None:
+    assert main(["profile", "net.json", "--repeat", "2", *words]) == 0
+
+    printed = rows(capsys.readouterr().out)
+    assert printed[0][:2] == [words[1], "steps"]
+    assert first <= {row[0] for row in printed[1:]}
+
+
+def test_profile_prints_no_more_rows_than_asked_for(capsys: Capture) -> None:
+    printed = []
+    for limit in ("2", "0"):
+        assert main(["profile", "net.json", "--repeat", "1", "--limit", limit]) == 0
+        printed.append(capsys.readouterr().out)
+
+    assert printed[0].splitlines()[3] == "... 3 rows more (--limit 0)"
+    assert len(rows(printed[1])) == 1 + 5
+
+
+def test_profile_writes_json_and_a_trace(capsys: Capture) -> None:
+    words = ["--json", "profile.json", "--trace", "trace.json"]
+
+    assert main(["profile", "net.json", "--repeat", "1", *words]) == 0
+
+    data = json.loads(Path("profile.json").read_text())
+    trace = json.loads(Path("trace.json").read_text())
+    assert len(data["steps"]) == 5
+    assert sum(event.get("cat") == "step" for event in trace["traceEvents"]) == 5
+
+
+def test_profile_runs_on_the_threads_and_passes_that_are_asked_for(capsys: Capture) -> None:
+    before = torch.get_num_threads()
+    words = ["--threads", str(before + 1), "--passes", "fuse-linear-activation", "--repeat", "1"]
+
+    assert main(["profile", "net.json", *words]) == 0
+
+    printed = capsys.readouterr().out
+    assert f"{before + 1} threads" in printed
+    assert len(rows(printed)) == 1 + 4
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("command", ["profile", "bench"])
+@pytest.mark.parametrize(
+    ("words", "origin"),
+    [
+        pytest.param(["bare.json"], "random, seed 0", id="none"),
+        pytest.param(["bare.json", "--random-weights", "7"], "random, seed 7", id="made up"),
+        pytest.param(["bare.json", "--weights", "net.weights.safetensors"], "net.weights.safe", id="given"),
+        pytest.param(["net.json"], "net.weights.safetensors, saved with the graph", id="saved"),
+    ],
+)
+def test_weights_are_those_at_hand_or_random(
+    command: str, words: list[str], origin: str, capsys: Capture
+) -> None:
+    assert main([command, *words, "--repeat", "1"]) == 0
+
+    assert f"  {origin}" in capsys.readouterr().out
+
+
+def test_bench_compares_the_interpreter_and_the_executor(capsys: Capture) -> None:
+    assert main(["bench", "net.json", "--repeat", "3", "--json", "bench.json"]) == 0
+
+    table = rows(capsys.readouterr().out)
+    data = json.loads(Path("bench.json").read_text())
+    assert [row[0] for row in table] == ["run", "interpreter", "executor"]
+    assert table[1][-1] == "1.00x"
+    assert list(data["timings"]) == ["interpreter", "executor"]
+    assert data["timings"]["executor"]["turns"] == 3
+    assert 0 < data["timings"]["executor"]["fastest"] <= data["timings"]["executor"]["median"]
+    assert data["difference"] == 0
+    assert data["compile_seconds"] > 0
+    assert data["backend"] == ["aten"]
+
+
+def test_bench_times_the_model_with_its_own_weights(capsys: Capture) -> None:
+    assert main(["bench", "bare.json", "--model", "timed_net.py:Net", "--repeat", "2"]) == 0
+
+    printed = capsys.readouterr().out
+    assert [row[0] for row in rows(printed)] == ["run", "eager", "interpreter", "executor"]
+    assert "to eager" in printed
+    assert "weights      timed_net.py:Net" in printed
+
+
+def test_bench_gives_the_model_the_weights_that_are_given(capsys: Capture) -> None:
+    words = ["--model", "timed_net.py:Net", "--weights", "net.weights.safetensors", "--repeat", "1"]
+
+    assert main(["bench", "bare.json", *words]) == 0
+
+    assert "weights      net.weights.safetensors" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["profile", "bench"])
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        pytest.param(["--passes", "nope"], 2, "there is no pass 'nope'", id="pass"),
+        pytest.param(["--backend", "nowhere"], 1, "there is no backend 'nowhere'", id="backend"),
+        pytest.param(["--input", "y=f32[1]"], 2, "the graph has no input 'y'", id="input"),
+        pytest.param(["--repeat", "0"], 2, "'0' is no number from 1 on", id="repeat"),
+        pytest.param(["--threads", "many"], 2, "'many' is no number from 1 on", id="threads"),
+        pytest.param(["--json", "no/where.json"], 1, "cannot be written: No such file", id="json"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    command: str, words: list[str], code: int, message: str, capsys: Capture
+) -> None:
+    assert main([command, "net.json", *words]) == code
+
+    assert message in capsys.readouterr().err
+
+
+def test_bench_refuses_a_model_without_the_weights_of_the_graph(capsys: Capture) -> None:
+    words = ["--model", "timed_net.py:Other", "--weights", "net.weights.safetensors"]
+
+    assert main(["bench", "bare.json", *words]) == 1
+
+    assert "timed_net.py:Other has no 'calls', which the graph has" in capsys.readouterr().err

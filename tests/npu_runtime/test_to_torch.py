@@ -1,0 +1,267 @@
+"""A graph as a module and as an exported program: state, checks of arguments, names, and refusals."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.export import Dim
+from torch.export.graph_signature import OutputKind
+
+from npu_ir import ConversionError, Graph, ScalarType, TensorType, WeightError, extract_ir
+from npu_passes import bake, optimize
+from npu_runtime import to_exported_program, to_torch
+
+
+class Classifier(nn.Module):
+    """Tied weights, running statistics, a constant, a buffer that is not persistent, keywords, nested results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.first = nn.Linear(8, 4)
+        self.second = nn.Linear(8, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("shift", torch.ones(4), persistent=False)
+
+    def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> dict[str, Any]:
+        hidden = self.body(x)
+        return {"first": self.first(hidden) * scale, "rest": (self.second(hidden) + self.shift, torch.tensor([1.0, 2]))}
+
+
+class Swap(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.zeros(2))
+        self.register_buffer("b", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = self.a.clone()
+        self.a.copy_(self.b)
+        self.b.copy_(kept)
+        return x + self.a
+
+
+def test_the_module_is_called_as_the_model_and_its_buffers_advance() -> None:
+    model = Classifier()
+    graph = extract_ir(model, (torch.rand(3, 4),), {"scale": 2.0})
+    module, twin = to_torch(graph, model.state_dict()), copy.deepcopy(model)
+
+    for _ in range(3):
+        x = torch.rand(3, 4)
+        actual, wanted = module(x, scale=2.0), twin(x, scale=2.0)
+        assert torch.equal(actual["first"], wanted["first"])
+        assert torch.equal(actual["rest"][0], wanted["rest"][0])
+        assert torch.equal(actual["rest"][1], wanted["rest"][1])
+
+    assert list(module.state_dict()) == list(twin.state_dict())
+    for name, tensor in twin.state_dict().items():
+        assert torch.equal(module.state_dict()[name], tensor), name
+
+
+def test_the_model_stays_as_it_was_and_shares_the_memory_of_what_is_not_updated() -> None:
+    model = Classifier()
+    before = copy.deepcopy(model.state_dict())
+    graph = extract_ir(model, (torch.rand(3, 4),), {"scale": 2.0})
+
+    module = to_torch(graph, model.state_dict())
+    module(torch.rand(3, 4), scale=2.0)
+
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    shared = module.get_parameter("first.weight")
+    assert shared.data_ptr() == model.first.weight.data_ptr()
+    assert module.get_parameter("second.weight") is shared
+    assert not shared.requires_grad
+
+
+def test_buffers_that_take_each_others_content_swap() -> None:
+    model = Swap()
+    graph = optimize(extract_ir(model, (torch.zeros(2),)))
+    module = to_torch(graph, model.state_dict())
+
+    results = [module(torch.zeros(2)).tolist() for _ in range(3)]
+
+    assert results == [[1, 1], [0, 0], [1, 1]]
+
+
+def test_a_result_of_an_earlier_call_keeps_the_content_that_a_buffer_had() -> None:
+    graph = Graph("old")
+    state = graph.add_buffer("state", TensorType((2,), torch.float32))
+    x = graph.add_input("x", TensorType((2,), torch.float32))
+    total = graph.insert("aten.add.Tensor", (state, x), operands=("self", "other"), types=state.type)
+    view = graph.insert(
+        "aten.view.default", (state,), {"size": [1, 2]}, operands=("self",), types=TensorType((1, 2), torch.float32)
+    )
+    graph.set_update(state, total.outputs[0])
+    graph.set_outputs((state, view.outputs[0]))
+    module = to_torch(graph, {"state": torch.zeros(2)})
+
+    first = module(torch.ones(2))
+    second = module(torch.ones(2))
+
+    assert [item.tolist() for item in first] == [[0, 0], [[0, 0]]]
+    assert [item.tolist() for item in second] == [[1, 1], [[1, 1]]]
+
+
+def test_inputs_that_the_model_changes_are_changed() -> None:
+    class AddsOne(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.add_(1) * 2
+
+    graph = extract_ir(AddsOne(), (torch.zeros(2),))
+    x = torch.zeros(2)
+
+    result = to_torch(graph)(x)
+
+    assert (x.tolist(), result.tolist()) == ([1, 1], [2, 2])
+    kinds = [spec.kind for spec in to_exported_program(graph).graph_signature.output_specs]
+    assert kinds == [OutputKind.USER_INPUT_MUTATION, OutputKind.USER_OUTPUT]
+
+
+def test_open_sizes_stay_open_in_their_range() -> None:
+    model = nn.Linear(4, 2)
+    shapes = ({0: Dim("batch", max=16)},)
+    module = to_torch(extract_ir(model, (torch.rand(3, 4),), dynamic_shapes=shapes), model.state_dict())
+
+    x = torch.rand(7, 4)
+
+    torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
+    with pytest.raises(AssertionError, match=r"Guard failed: input.size\(\)\[0\] <= 16"):
+        module(torch.rand(17, 4))
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        pytest.param((torch.rand(3, 5),), {"scale": 2.0}, r"x.size\(\)\[1\] == 4", id="another size"),
+        pytest.param((torch.rand(3, 4),), {"scale": 3.0}, "scale == 2.0", id="another number"),
+    ],
+)
+def test_arguments_that_the_graph_was_not_made_for_are_refused(
+    args: tuple[Any, ...], kwargs: dict[str, Any], message: str
+) -> None:
+    model = Classifier()
+    module = to_torch(extract_ir(model, (torch.rand(3, 4),), {"scale": 2.0}), model.state_dict())
+
+    with pytest.raises(AssertionError, match=message):
+        module(*args, **kwargs)
+
+
+def test_a_module_can_be_put_into_evaluation_mode() -> None:
+    module = to_torch(extract_ir(nn.ReLU(), (torch.rand(2),)))
+
+    assert module.eval()(torch.tensor([-1.0, 1.0])).tolist() == [0, 1]
+
+
+def test_nodes_say_where_they_come_from() -> None:
+    model = Classifier()
+    graph = extract_ir(model, (torch.rand(3, 4),), {"scale": 2.0})
+
+    program = to_exported_program(graph, model.state_dict())
+
+    node = next(node for node in program.graph.nodes if node.name == "linear")
+    assert [path for path, _ in node.meta["nn_module_stack"].values()] == ["", "body", "body.0"]
+    assert "test_to_torch.py" in node.meta["stack_trace"]
+
+
+def test_nodes_of_the_prologue_are_nodes_and_bake_evaluates_them_before() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    x = torch.rand(1, 3, 8, 8)
+    graph = optimize(extract_ir(model, (x,)))
+    assert graph.prologue
+
+    module, baked = to_torch(graph, model.state_dict()), to_torch(*bake(graph, model.state_dict()))
+
+    torch.testing.assert_close(module(x), model(x))
+    assert torch.equal(module(x), baked(x))
+    assert {"0.weight", "1.running_mean"} <= module.state_dict().keys() <= model.state_dict().keys()
+    assert all(name.startswith("folded.") for name in baked.state_dict())
+
+
+def test_weights_may_be_a_file(tmp_path: Path) -> None:
+    model = nn.Linear(4, 2)
+    graph, x = extract_ir(model, (torch.rand(1, 4),)), torch.rand(1, 4)
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+
+    module = to_torch(graph, tmp_path / "weights.safetensors")
+
+    assert torch.equal(module(x), model(x))
+
+
+def test_constants_take_the_place_of_the_graphs() -> None:
+    model = Classifier()
+    graph = extract_ir(model, (torch.rand(3, 4),), {"scale": 2.0})
+    (constant,) = graph.constants
+
+    module = to_torch(graph, model.state_dict(), constants={constant: torch.tensor([5.0, 6.0])})
+
+    assert module(torch.rand(3, 4), scale=2.0)["rest"][1].tolist() == [5, 6]
+
+
+def test_a_constant_of_the_module_is_not_that_of_the_graph() -> None:
+    class Constant(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([1.0, 2.0]) + x
+
+    graph = extract_ir(Constant(), (torch.zeros(2),))
+    module = to_torch(graph)
+
+    for name in graph.constants:
+        getattr(module, name).zero_()
+
+    assert to_torch(graph)(torch.zeros(2)).tolist() == [1, 2]
+
+
+def test_missing_weights_are_listed() -> None:
+    graph = extract_ir(nn.Linear(4, 2), (torch.rand(1, 4),))
+
+    with pytest.raises(WeightError, match=r"missing: weight, f32\[2, 4\]"):
+        to_torch(graph)
+
+
+def _without_operator(graph: Graph) -> None:
+    x = graph.add_input("x", TensorType((2,), torch.float32))
+    graph.set_outputs(graph.insert("nowhere.sort.default", (x,), types=x.type, operands=("x",)).outputs[0])
+
+
+def _with_a_float(graph: Graph) -> None:
+    x, factor = graph.add_input("x", TensorType((2,), torch.float32)), graph.add_input("factor", ScalarType("float"))
+    node = graph.insert("aten.mul.Scalar", (x, factor), types=x.type, operands=("self", "other"))
+    graph.set_outputs(node.outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        pytest.param(_without_operator, "nowhere.sort.default is no operator of PyTorch", id="unknown operator"),
+        pytest.param(_with_a_float, "input %factor is a float", id="a float that is not fixed"),
+    ],
+)
+def test_what_a_program_cannot_hold_is_refused(build: Callable[[Graph], None], message: str) -> None:
+    graph = Graph("refused")
+    build(graph)
+
+    with pytest.raises(ConversionError, match=message):
+        to_exported_program(graph)
+
+
+def test_what_pytorch_refuses_names_the_graph() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer('say "hi"\nto', torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self._buffers['say "hi"\nto']
+
+    model = Odd()
+    graph = extract_ir(model, (torch.rand(2),))
+
+    with pytest.raises(ConversionError, match="PyTorch refuses the program of graph 'Odd': SyntaxError"):
+        to_torch(graph, model.state_dict())
