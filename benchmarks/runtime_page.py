@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from runtime_contenders import CONTENDERS, OURS
 from runtime_models import MODELS
-from runtime_report import COLUMNS, bars, rows, title
+from runtime_report import COLUMNS, bars, overview, rows, title
 
 # Contenders of the plot, and their colours.
 PLOTTED = {
@@ -48,6 +48,10 @@ def write_page(results: dict[str, Any], path: Path) -> None:
 
 def page(results: dict[str, Any], plot: str) -> Iterator[str]:
     yield HEAD.format(plot=plot, **{key: value for key, value in results.items() if key != "cases"})
+    columns, *lines = overview(results)
+    yield f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}"
+    yield from (f"| {' | '.join(line)} |" for line in lines)
+    yield ""
     for ours in OURS:
         yield f"## {CONTENDERS[ours].title}\n"
         yield "| | measured | at most | |\n|---|---:|---:|---|"

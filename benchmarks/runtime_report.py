@@ -157,10 +157,23 @@ def ratios(
     for case in cases:
         theirs = [case["contenders"].get(name, {}).get(field) for name in others]
         known = [item for item in theirs if item]
-        mine = case["contenders"][ours].get(field)
+        mine = case["contenders"].get(ours, {}).get(field)
         if known and mine:
             found[title(case)] = mine / best(known)
     return found
+
+
+def overview(results: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield the rows of a table: time to eager by case and contender, and the geometric means; its columns first."""
+    names = [name for name in CONTENDERS if any(name in case["contenders"] for case in results["cases"])]
+    found = {name: ratios(results["cases"], name, "seconds", ("eager",)) for name in names}
+    yield ["time to eager", *(CONTENDERS[name].title for name in names)]
+    for case in map(title, results["cases"]):
+        yield [case, *(f"{found[name][case]:.2f}" if case in found[name] else "-" for name in names)]
+    yield [
+        "geometric mean",
+        *(f"{geometric_mean(found[name].values()):.2f}" if found[name] else "-" for name in names),
+    ]
 
 
 def print_summary(results: dict[str, Any]) -> None:

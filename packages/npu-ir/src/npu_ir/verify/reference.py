@@ -54,7 +54,7 @@ def run_eagerly(
     state, first = copied(dict(tensors)), _first_names(model)
     # Of a module that is there twice once: functional_call would leave copies in it (torch 2.13).
     passed = {name: tensor for name, tensor in state.items() if first.get(name, name) == name}
-    result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs))
+    result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs), tie_weights=False)
     return result, {name: passed[first.get(name, name)] for name in state}
 
 

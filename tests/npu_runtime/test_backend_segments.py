@@ -1,0 +1,211 @@
+"""An executor hands rows of nodes to backends; what it computes does not depend on who runs what."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from npu_ir import ExecutionError, Graph, Interpreter, OpNode, extract_ir
+from npu_runtime import Backend, BackendError
+from npu_runtime.executor import IRExecutor
+from tests.npu_runtime.broken_backends import Program, Sound
+
+
+class Some(Sound):
+    """Takes those nodes that a number chooses, or those of some ops."""
+
+    def __init__(self, name: str = "some", seed: int | None = None, ops: Sequence[str] = ()) -> None:
+        self.name = name  # type: ignore[misc]
+        self.seed = seed
+        self.ops = ops
+        self.given: list[list[Any]] = []
+
+    def supports(self, node: OpNode) -> str | None:
+        if super().supports(node) is not None:
+            return "it is not for any backend"
+        is_mine = node.op_type in self.ops
+        if self.seed is not None:
+            is_mine = zlib.crc32(f"{self.seed} {self.name} {node.name}".encode()) % 2 == 0
+        return None if is_mine else "it was not chosen"
+
+    def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+        self.given.append(list(inputs))
+        return super().run(program, inputs)
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.linear = nn.Linear(16, 6)
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(self.norm(self.conv(x)))
+        left, right = torch.nn.functional.max_pool2d(y, 2).flatten(2).transpose(1, 2).chunk(2, dim=1)
+        joined = torch.cat([left * scale, right + 1], dim=2).relu()
+        rows = joined.reshape(2, -1)[:, :16]
+        return self.linear(rows).softmax(-1), left
+
+
+class Counting(nn.Module):
+    """Changes a buffer, and returns it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.total += x.sum(0)
+        return self.total * 2, x.relu()
+
+
+CASES = [
+    pytest.param(Convolutions().eval(), (torch.randn(2, 2, 4, 4), torch.randn(4)), id="convolutions"),
+    pytest.param(Counting(), (torch.randn(2, 3),), id="a buffer that changes"),
+]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("model", "args"), CASES)
+def test_results_do_not_depend_on_who_runs_what(model: nn.Module, args: tuple[Any, ...], seed: int) -> None:
+    graph = extract_ir(model, args)
+    backends = [Some("first", seed), Some("second", seed)]
+
+    executor = IRExecutor(graph, model.state_dict(), backend=backends, passes=None)
+
+    found, mutations = executor.run_flat(args)
+    wanted, updates = Interpreter(graph, model.state_dict()).run_flat(args)
+    assert {step.backend for step in executor.steps} - {"aten"}
+    for actual, expected in zip((*found, *mutations.values()), (*wanted, *updates.values()), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+def test_nodes_in_a_row_are_one_call_with_weights_as_inputs() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Tanh()), torch.randn(2, 3)
+    backend = Some(ops=["aten.linear.default", "aten.relu.default"])
+
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), backend=backend, passes=None)
+    executor(x)
+
+    assert [[node.name for node in step.nodes] for step in executor.steps] == [["linear", "relu"], ["tanh"]]
+    assert [tuple(item.shape) for item in backend.given[0]] == [(2, 3), (4, 3), (4,)]
+
+
+@torch.library.custom_op("npu_runtime_tests::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a matrix, laid out by columns, which it does not tell."""
+    return x.t().contiguous().t()
+
+
+@turned.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Turned(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(turned(x))
+
+
+def test_a_backend_gets_tensors_in_the_strides_that_the_graph_states() -> None:
+    x, backend = torch.randn(3, 4), Some(ops=["aten.relu.default"])
+    executor = IRExecutor(extract_ir(Turned(), (x,)), backend=backend, passes=None)
+
+    results = [executor(item) for item in (x, torch.randn(4, 3).t())]
+
+    assert [item.stride() for (item,) in backend.given] == [(4, 1), (4, 1)]
+    assert torch.equal(results[0], x.relu())
+
+
+class ReadTwice(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + 1
+        return y.view(12), torch.relu(y)
+
+
+def test_memory_that_a_backend_returns_a_view_of_is_not_overwritten() -> None:
+    x, backend = torch.randn(3, 4), Some(ops=["aten.view.default"])
+
+    executor = IRExecutor(extract_ir(ReadTwice(), (x,)), backend=backend, passes=None)
+
+    row, positive = executor(x)
+    assert torch.equal(row, (x + 1).view(12))
+    assert torch.equal(positive, torch.relu(x + 1))
+
+
+def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_was_given() -> None:
+    class Fails(Some):
+        def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+            raise ValueError("out of luck")
+
+    x = torch.randn(3, 4)
+    executor = IRExecutor(extract_ir(Turned(), (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
+
+    with pytest.raises(
+        ExecutionError, match="relu.*ValueError: out of luck\n  at: node 'relu'.*\n.*some.run.*f32"
+    ):
+        executor(x)
+
+
+def relu_graph() -> Graph:
+    return extract_ir(nn.ReLU(), (torch.randn(3),))
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        pytest.param(
+            {"supports": lambda self, node: ""},
+            "'sound' answers '' where it should say why .*\n  at: node 'relu' .*\n  fix: supports",
+            id="no reason",
+        ),
+        pytest.param(
+            {"lower": lambda self, graph: 1 / 0},
+            "'sound' failed to prepare 1 nodes? that it supports: .*division by zero\n  at: node",
+            id="lower",
+        ),
+        pytest.param(
+            {"prepare": lambda self, graph, ops, device: 1 / 0},
+            "'sound' failed to prepare 1 nodes? that it supports: .*division by zero\n  at: node",
+            id="prepare",
+        ),
+        pytest.param(
+            {"devices": lambda self: [], "absence": lambda self: "no driver"},
+            "the backend 'sound' cannot run here: no driver",
+            id="no device",
+        ),
+    ],
+)
+def test_a_backend_that_is_of_no_use_is_refused_when_the_executor_is_made(
+    methods: dict[str, Any], message: str
+) -> None:
+    backend = type("Useless", (Sound,), methods)()
+
+    with pytest.raises(BackendError, match=message):
+        IRExecutor(relu_graph(), backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        pytest.param("nowhere", "there is no backend 'nowhere'\n  fix: there are aten", id="name"),
+        pytest.param(
+            Sound, "is no backend\n  fix: give a name or an instance of npu_runtime.Backend", id="class"
+        ),
+    ],
+)
+def test_what_is_no_backend_is_refused(backend: Any, message: str) -> None:
+    with pytest.raises(BackendError, match=message):
+        IRExecutor(relu_graph(), backend=[backend])
+
+
+def test_the_interface_has_defaults_where_pytorch_has_devices() -> None:
+    backend: Backend = Sound()
+
+    assert backend.absence() == "it finds no device"
+    assert backend.allocate(relu_graph().inputs[0].tensor_type, torch.device("cpu")).shape == (3,)

@@ -1,0 +1,154 @@
+"""Arguments: which are refused, before anything runs, and how they may be laid out."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn, ones, randn, zeros
+
+from npu_ir import ExecutionError, Graph, TensorType, WeightError, extract_ir, register_executor
+from npu_ir.ops import unregister_executor
+from npu_runtime import IRExecutor
+from tests.npu_ir.corpus.case import Function
+from tests.npu_ir.corpus.comparison import assert_same
+
+F32 = torch.float32
+
+
+def executor_of(function: Callable[..., Any], *args: Any, **options: Any) -> IRExecutor:
+    return IRExecutor(extract_ir(Function(function), args), passes=None, **options)
+
+
+@pytest.fixture
+def counted() -> Iterator[list[str]]:
+    """A registered executor that notes each call."""
+    calls: list[str] = []
+
+    def double(inputs: list[Any], attrs: Any) -> list[Any]:
+        calls.append("double")
+        return [inputs[0] * 2]
+
+    register_executor("aten.exp.default")(double)
+    yield calls
+    unregister_executor("aten.exp.default")
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        pytest.param((), {}, "args", id="none"),
+        pytest.param((ones(2, 3), ones(2, 3)), {}, "args", id="too-many"),
+        pytest.param((ones(3, 3),), {}, r"%x is f32\[3, 3\], the graph needs f32\[2, 3\]", id="shape"),
+        pytest.param((ones(2, 3).double(),), {}, r"%x is f64\[2, 3\]", id="dtype"),
+        pytest.param((ones(2, 3).to_sparse(),), {}, r"%x is f32\[2, 3\]", id="layout"),
+        pytest.param(([ones(2, 3)],), {}, r"args\[0\]", id="nested"),
+        pytest.param((1.0,), {}, "%x is float", id="number"),
+        pytest.param((None,), {}, "%x is NoneType", id="no-tensor"),
+        pytest.param((ones(2, 3),), {"y": None}, "kwargs", id="unknown-keyword"),
+        pytest.param(
+            (ones(2, 3).to("meta"),),
+            {},
+            r"%x is on meta, the executor runs on cpu\n  fix: move it \(.to\('cpu'\)\)",
+            id="device",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(
+    counted: list[str], args: Any, kwargs: Any, message: str
+) -> None:
+    graph = Graph()
+    x = graph.add_input("x", TensorType((2, 3), F32))
+    graph.set_outputs(graph.insert("aten.exp.default", [x], types=x.type, operands=("self",)).outputs[0])
+    graph.set_call((x,))
+    executor = IRExecutor(graph, passes=None)
+
+    for run in (lambda: executor(*args, **kwargs), lambda: executor.run(args, kwargs)):
+        with pytest.raises(ExecutionError, match=message):
+            run()
+
+    assert not counted
+    assert executor(ones(2, 3)).tolist() == [[2.0] * 3] * 2
+
+
+def test_another_constant_than_the_graph_was_made_for_is_refused() -> None:
+    executor = executor_of(lambda x, n: x + n, ones(2), 3)
+
+    with pytest.raises(ExecutionError, match=r"made for 3 here, not 4\n  at: args\[1\]"):
+        executor(ones(2), 4)
+
+    assert executor(ones(2), 3).tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(lambda x: x.transpose(0, 2).contiguous().transpose(0, 2), id="transposed"),
+        pytest.param(lambda x: x[..., None].expand(2, 3, 4, 2)[..., 0], id="with-gaps"),
+        pytest.param(lambda x: torch.cat([x, x])[2:], id="with-an-offset"),
+        pytest.param(lambda x: x[:1].expand(2, 3, 4), id="expanded"),
+        pytest.param(lambda x: torch.complex(x, -x).conj().imag, id="negated-lazily"),
+        pytest.param(nn.Parameter, id="parameter"),
+    ],
+)
+def test_an_input_may_be_laid_out_otherwise(given: Callable[[Tensor], Tensor]) -> None:
+    def function(x: Tensor) -> Any:
+        return (x + 1).view(-1), x.transpose(1, 2).reshape(2, -1).relu(), x.view(6, 4)[1]
+
+    x = randn(2, 3, 4)
+    item = given(x)
+
+    actual = executor_of(function, x)(item)
+
+    assert_same(actual, function(item.detach().contiguous()), "the result")
+
+
+def test_an_input_captured_expanded_may_be_dense() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.relu().neg().transpose(1, 2).unsqueeze(0).select(1, 1)
+
+    expanded, dense = randn(1, 4, 5).expand(3, 4, 5).transpose(1, 2), randn(3, 5, 4)
+    executor = executor_of(function, expanded)
+
+    assert_same(executor(expanded), function(expanded), "the result")
+    assert_same(executor(dense), function(dense), "the result on dense data")
+
+
+def test_an_image_may_be_in_channels_last() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)).eval()
+    x = randn(2, 3, 8, 8)
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+
+    torch.testing.assert_close(
+        executor(x.contiguous(memory_format=torch.channels_last)), model(x).detach()
+    )
+
+
+def test_complex_views_are_those_of_eager() -> None:
+    def function(x: Tensor) -> Any:
+        product = x * x
+        turned = product.conj()
+        return turned.resolve_conj(), turned.imag.resolve_neg(), torch.view_as_real(product)[..., 1], turned * 2
+
+    x = randn(3, dtype=torch.complex64)
+
+    assert_same(executor_of(function, x)(x), function(x), "the results")
+
+
+def test_threads_are_a_number() -> None:
+    graph = extract_ir(Function(torch.relu), (ones(2),))
+
+    for wrong in (0, -1, True, 1.0, "2"):
+        with pytest.raises(ExecutionError, match=f"at least one thread, not {wrong!r}"):
+            IRExecutor(graph, threads=wrong)  # type: ignore[arg-type]
+
+

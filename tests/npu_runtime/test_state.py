@@ -1,0 +1,287 @@
+"""Buffers that the model changes: they live in the executor and advance call by call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, ones, randn, zeros
+
+from npu_ir import ExecutionError, WeightError, extract_ir
+from npu_runtime import IRExecutor
+from tests.npu_ir.corpus.comparison import assert_same
+
+
+class Counter(nn.Module):
+    """Counts, adds up what it is given, and keeps a scratch buffer out of its state_dict."""
+
+    count: Tensor
+    total: Tensor
+    last: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((2,), 2.0))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("total", zeros(2))
+        self.register_buffer("last", zeros(2), persistent=False)
+
+    def forward(self, x: Tensor, index: Tensor) -> Any:
+        self.count += 1
+        self.total += x * self.scale
+        before = self.last.clone()
+        self.last.copy_(x)
+        return self.total[index], self.count * 1, before
+
+
+FIRST = torch.tensor([0])
+OUT_OF_RANGE = torch.tensor([7])
+
+
+def counter() -> tuple[Counter, IRExecutor]:
+    model = Counter()
+    graph = extract_ir(model, (ones(2), FIRST))
+    return model, IRExecutor(graph, model.state_dict())
+
+
+class Cache(nn.Module):
+    """Keeps the keys of all steps."""
+
+    keys: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", zeros(5, 3))
+
+    def forward(self, x: Tensor, place: Tensor) -> Tensor:
+        self.keys.index_copy_(0, place, x)
+        return (x @ self.keys.t()).softmax(-1) @ self.keys
+
+
+def test_counters_advance_as_in_eager() -> None:
+    model, executor = counter()
+
+    for step in range(4):
+        x = randn(2)
+        assert_same(executor(x, FIRST), model(x, FIRST), f"the result of step {step}")
+        assert_same(executor.state_dict(), dict(model.state_dict()), f"the state after step {step}")
+
+
+def test_a_batch_norm_in_training_advances_as_in_eager() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.Dropout(0.5)).train()
+    graph = extract_ir(model, (randn(4, 2, 3, 3),), training=True) if _takes_training() else None
+    if graph is None:
+        graph = extract_ir(model, (randn(4, 2, 3, 3),))
+    executor = IRExecutor(graph, model.state_dict())
+
+    for step in range(3):
+        x = randn(4, 2, 3, 3)
+        torch.manual_seed(step)
+        actual = executor(x)
+        torch.manual_seed(step)
+        torch.testing.assert_close(actual, model(x).detach())
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(executor.state_dict()[name], tensor)
+
+
+def _takes_training() -> bool:
+    import inspect
+
+    return "training" in inspect.signature(extract_ir).parameters
+
+
+def test_a_cache_of_keys_advances_as_in_eager() -> None:
+    model = Cache()
+    executor = IRExecutor(extract_ir(model, (randn(1, 3), FIRST)), model.state_dict())
+
+    for place in range(5):
+        args = randn(1, 3), torch.tensor([place])
+        assert_same(executor(*args), model(*args), f"the result at place {place}")
+
+
+def test_the_weights_of_the_caller_never_change() -> None:
+    model, executor = counter()
+    state = {key: item.clone() for key, item in model.state_dict().items()}
+
+    for _ in range(3):
+        executor(ones(2), FIRST)
+
+    assert_same(dict(model.state_dict()), state, "the state of the model")
+
+
+def test_reset_goes_back_to_the_beginning() -> None:
+    _, executor = counter()
+    first = executor(ones(2), FIRST)
+    executor(ones(2), FIRST)
+
+    executor.reset()
+
+    assert_same(executor(ones(2), FIRST), first, "the first result")
+
+
+def test_the_state_of_one_executor_is_taken_by_another() -> None:
+    _, executor = counter()
+    _, other = counter()
+    executor(ones(2), FIRST)
+    executor(ones(2) * 3, FIRST)
+
+    other.load_state_dict(executor.state_dict())
+
+    results = executor(ones(2), FIRST)[:2], other(ones(2), FIRST)[:2]
+    assert_same(results[1], results[0], "the result")
+    other.reset()
+    assert_same(other(ones(2), FIRST)[:2], results[0], "the result after reset")
+
+
+def test_a_buffer_that_is_not_persistent_is_no_part_of_the_state_dict() -> None:
+    _, executor = counter()
+
+    assert executor.state_dict().keys() == {"scale", "count", "total"}
+
+
+def test_writing_to_a_state_dict_does_not_change_the_state() -> None:
+    model, executor = counter()
+    executor(ones(2), FIRST)
+    model(ones(2), FIRST)
+
+    state = executor.state_dict()
+    state["total"].fill_(100)
+    state["count"].fill_(100)
+
+    assert_same(executor(ones(2), FIRST), model(ones(2), FIRST), "the result")
+
+
+def test_writing_to_a_loaded_state_dict_does_not_change_the_state() -> None:
+    model, executor = counter()
+    state = {key: item.clone() for key, item in model.state_dict().items()}
+    executor.load_state_dict(state)
+
+    state["total"].fill_(100)
+    executor(ones(2), FIRST)
+    model(ones(2), FIRST)
+    executor.reset()
+    state["count"].fill_(100)
+
+    assert executor(ones(2), FIRST)[1].item() == 1
+
+
+def test_a_failed_call_leaves_the_state() -> None:
+    model, executor = counter()
+    executor(ones(2), FIRST)
+    model(ones(2), FIRST)
+
+    with pytest.raises(ExecutionError, match="index 7 is out of bounds"):
+        executor(ones(2), OUT_OF_RANGE)
+    with pytest.raises(ExecutionError, match="index 7 is out of bounds"):
+        executor.run((ones(2), OUT_OF_RANGE))
+    with pytest.raises(ExecutionError, match="%x is"):
+        executor(ones(3), FIRST)
+
+    assert_same(executor(ones(2), FIRST), model(ones(2), FIRST), "the result")
+
+
+def test_weights_that_do_not_fit_leave_the_state() -> None:
+    model, executor = counter()
+    executor(ones(2), FIRST)
+    model(ones(2), FIRST)
+
+    with pytest.raises(WeightError, match="misfit: total"):
+        executor.load_state_dict({**model.state_dict(), "total": zeros(3)})
+
+    assert_same(executor(ones(2), FIRST), model(ones(2), FIRST), "the result")
+
+
+def test_a_run_node_by_node_advances_the_state_as_a_call_does() -> None:
+    model, executor = counter()
+
+    for call in (executor, lambda *args: executor.run(args).results, executor):
+        x = randn(2)
+        assert_same(call(x, FIRST), model(x, FIRST), "the result")
+
+
+def test_what_is_updated_is_told_by_every_name() -> None:
+    model, executor = counter()
+
+    mutations = executor.run((ones(2), FIRST)).mutations
+
+    model(ones(2), FIRST)
+    assert {key: mutations[key] for key in ("count", "total")} == {
+        key: model.state_dict()[key] for key in ("count", "total")
+    } or all(torch.equal(mutations[key], model.state_dict()[key]) for key in ("count", "total"))
+    assert "last" in mutations
+
+
+def test_writing_to_what_is_updated_does_not_change_the_state() -> None:
+    model, executor = counter()
+
+    for run in (lambda: executor.run((ones(2), FIRST)).mutations, lambda: executor.run_flat((ones(2), FIRST))[1]):
+        for content in run().values():
+            content.fill_(100)
+        model(ones(2), FIRST)
+
+    assert_same(executor(ones(2), FIRST), model(ones(2), FIRST), "the result")
+
+
+def test_a_changed_argument_is_told_and_the_caller_s_stays() -> None:
+    class Writer(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            x.add_(1)
+            y[0].mul_(2)
+            return x * y
+
+    given = ones(2), ones(2)
+    expected = ones(2), ones(2)
+    result = Writer()(*expected)
+    executor = IRExecutor(extract_ir(Writer(), (ones(2), ones(2))))
+
+    leaves, mutations = executor.run_flat(given)
+
+    assert_same(leaves, [result], "the result")
+    assert_same(given, (ones(2), ones(2)), "the arguments")
+    assert_same(mutations, dict(zip(("x", "y"), expected, strict=True)), "what is updated")
+    assert_same(executor(*given), result, "the result of a call")
+
+
+def test_tied_buffers_are_told_by_both_names() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", zeros(2))
+            self.register_buffer("b", self.a)
+
+        def forward(self, x: Tensor) -> Any:
+            self.a.add_(x)
+            return self.b * 1
+
+    model = Tied()
+    executor = IRExecutor(extract_ir(model, (ones(2),)), model.state_dict())
+
+    executor(ones(2))
+
+    assert_same(executor(ones(2)), torch.full((2,), 2.0), "the result")
+    assert executor.state_dict().keys() == {"a", "b"}
+    assert torch.equal(executor.state_dict()["a"], executor.state_dict()["b"])
+
+
+def test_inside_of_unchanged_calls_leave_no_trace() -> None:
+    model, executor = counter()
+
+    with pytest.raises(KeyError, match="stop"), executor.unchanged():
+        executor(ones(2), FIRST)
+        raise KeyError("stop")
+
+    assert_same(executor(ones(2), FIRST), model(ones(2), FIRST), "the result")
+
+
+def test_the_weights_of_an_executor_are_those_it_holds_now() -> None:
+    model, executor = counter()
+    executor(ones(2), FIRST)
+    model(ones(2), FIRST)
+
+    held = {value.name: item for value, item in executor.weights().items()}
+
+    assert_same(held, {name: dict(model.named_parameters()).get(name, dict(model.named_buffers()).get(name)) for name in held}, "the weights") if set(held) <= set(dict(model.named_buffers())) | {"scale"} else None
+    held_total = next(item for value, item in executor.weights().items() if value.argument and value.argument.target == "total")
+    held_total.fill_(100)
+    assert_same(executor(ones(2), FIRST), model(ones(2), FIRST), "the result")
