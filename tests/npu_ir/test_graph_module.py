@@ -76,7 +76,9 @@ def test_a_write_in_place_is_refused(function: Callable[..., Any]) -> None:
     ("op", "arguments"),
     [
         pytest.param(
-            torch.ops.aten._native_batch_norm_legit_functional.default, (True, 0.1, 1e-5), id="functional form"
+            torch.ops.aten._native_batch_norm_legit_functional.default,
+            (True, 0.1, 1e-5),
+            id="functional form",
         ),
         pytest.param(
             lambda x, w, b, m, v, *_: torch.ops.aten.native_batch_norm_backward.default(
@@ -87,7 +89,9 @@ def test_a_write_in_place_is_refused(function: Callable[..., Any]) -> None:
         ),
     ],
 )
-def test_batch_norms_that_only_read_running_statistics_are_functional(op: Any, arguments: tuple[Any, ...]) -> None:
+def test_batch_norms_that_only_read_running_statistics_are_functional(
+    op: Any, arguments: tuple[Any, ...]
+) -> None:
     statistics = [torch.rand(3) for _ in range(4)]
     x = torch.rand(2, 3, 4)
     module = traced(lambda *items: op(*items, *arguments), x, *statistics)

@@ -32,7 +32,10 @@ class Classifier(nn.Module):
 
     def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> dict[str, Any]:
         hidden = self.body(x)
-        return {"first": self.first(hidden) * scale, "rest": (self.second(hidden) + self.shift, torch.tensor([1.0, 2]))}
+        return {
+            "first": self.first(hidden) * scale,
+            "rest": (self.second(hidden) + self.shift, torch.tensor([1.0, 2])),
+        }
 
 
 class Swap(nn.Module):
@@ -96,7 +99,11 @@ def test_a_result_of_an_earlier_call_keeps_the_content_that_a_buffer_had() -> No
     x = graph.add_input("x", TensorType((2,), torch.float32))
     total = graph.insert("aten.add.Tensor", (state, x), operands=("self", "other"), types=state.type)
     view = graph.insert(
-        "aten.view.default", (state,), {"size": [1, 2]}, operands=("self",), types=TensorType((1, 2), torch.float32)
+        "aten.view.default",
+        (state,),
+        {"size": [1, 2]},
+        operands=("self",),
+        types=TensorType((1, 2), torch.float32),
     )
     graph.set_update(state, total.outputs[0])
     graph.set_outputs((state, view.outputs[0]))
@@ -231,7 +238,10 @@ def _without_operator(graph: Graph) -> None:
 
 
 def _with_a_float(graph: Graph) -> None:
-    x, factor = graph.add_input("x", TensorType((2,), torch.float32)), graph.add_input("factor", ScalarType("float"))
+    x, factor = (
+        graph.add_input("x", TensorType((2,), torch.float32)),
+        graph.add_input("factor", ScalarType("float")),
+    )
     node = graph.insert("aten.mul.Scalar", (x, factor), types=x.type, operands=("self", "other"))
     graph.set_outputs(node.outputs[0])
 
@@ -239,7 +249,9 @@ def _with_a_float(graph: Graph) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        pytest.param(_without_operator, "nowhere.sort.default is no operator of PyTorch", id="unknown operator"),
+        pytest.param(
+            _without_operator, "nowhere.sort.default is no operator of PyTorch", id="unknown operator"
+        ),
         pytest.param(_with_a_float, "input %factor is a float", id="a float that is not fixed"),
     ],
 )

@@ -20,7 +20,14 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="Inducto
 
 
 def network() -> nn.Module:
-    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    layers = (
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    )
     return nn.Sequential(*layers)
 
 

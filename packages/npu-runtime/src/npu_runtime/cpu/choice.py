@@ -11,7 +11,7 @@ from npu_runtime.cpu.activations import activation_of, only_reader, other_summan
 from npu_runtime.cpu.convolutions import Convolution
 from npu_runtime.cpu.costs import (
     contiguous_seconds,
-    elementwise_seconds,
+    fusion_seconds,
     packed_seconds,
     plain_seconds,
     winograd_seconds,
@@ -61,7 +61,7 @@ def _fused_seconds(item: Convolution) -> float:
     """Return what oneDNN takes, less what an activation behind it would take alone."""
     reader = only_reader(item.output)
     is_fused = activation_of(reader) is not None or other_summand(reader, item.output) is not None
-    return packed_seconds(item) - (elementwise_seconds(item.output.tensor_type) if is_fused else 0.0)
+    return packed_seconds(item) - (fusion_seconds(item.output.tensor_type) if is_fused else 0.0)
 
 
 def is_channels_last(value: Value) -> bool:

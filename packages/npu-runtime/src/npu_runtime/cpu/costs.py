@@ -1,7 +1,7 @@
 """How long convolutions take, roughly: to choose between kernels, layouts and algorithms.
 
-All numbers were measured with one thread of an AMD EPYC (Zen 4, AVX-512) and torch 2.13. Only their
-ratios matter; two threads keep these, mostly.
+All numbers were measured with one thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, and data in the cache. Only
+their ratios matter; two threads keep these, mostly. Sizes are given as channels x height x width.
 """
 
 from __future__ import annotations
@@ -11,61 +11,64 @@ import math
 from npu_ir import TensorType
 from npu_runtime.cpu.convolutions import Convolution
 
-# oneDNN comes to 108 GFLOP/s where channels are many, 512 x 7 x 7 or 64 x 56 x 56.
+# oneDNN comes to 108 GFLOP/s where channels are many, as with 512 x 7 x 7 or 64 x 56 x 56.
 _FLOPS = 108e9
-# A call of aten.conv2d takes 8 us beside its work, one with packed weights 27 us.
-_CALL, _PACKED_CALL = 8e-6, 27e-6
-# Weights that are not packed are packed at each call: 1 ms for 512 x 512 x 3 x 3.
-_PACKING = 9.4e9
-# NCHW costs 8% more; in images of few channels, as in a 7x7 stem (7.0 ms, 2.9 ms packed), much more.
-_CONTIGUOUS = 1.08
-# oneDNN computes 16 output channels at once: 8 of 8 x 32 x 32 take 50 us. Of 3 input channels it makes less: 3 x 3 of
-# 224 x 224 take twice as long as the FLOPs let expect.
+# What a call takes beside its work: of aten.conv2d where ATen computes it, and of oneDNN.
+_CALL, _ONEDNN_CALL = 8e-6, 22e-6
+# Weights that are not packed are packed at each call, bytes/s: 1 ms for 512 x 512 x 3 x 3; less for matrix products.
+_PACKING, _PACKING_PRODUCT = 9.4e9, 14e9
+# Contiguous images cost 8% more; those of 3 channels twice as much where kernels overlap and are larger than 3 x 3
+# (a stem of 7 x 7: 7.0 ms, packed 2.9 ms), and a quarter more elsewhere, also in channels-last.
+_CONTIGUOUS, _LARGE_STEM, _STEM = 1.08, 2.0, 1.25
+# As a product of matrices, 1 x 1, in channels-last: 80 to 480 of 14 x 14 155 us, packed 161 us.
+_PRODUCT = 1.05
+# 16 output channels are computed at once: 64 to 24 of 56 x 56 take 143 us, and would take 111 us.
 _LANES = 16
-# Depthwise, a multiply-add: 200 us for 96 x 56 x 56 with 3x3, and 100 us in channels-last.
-_DEPTHWISE, _DEPTHWISE_LAST = 0.1e-9, 0.03e-9
-# Below this, ATen takes patches apart itself and multiplies matrices (batch 1, kernel up to 3).
+# Depthwise, a multiply-add: 200 us for 96 x 56 x 56 with 3 x 3, and 100 us in channels-last.
+_DEPTHWISE_CALL, _DEPTHWISE, _DEPTHWISE_LAST = 35e-6, 0.07e-9, 0.03e-9
+# Up to this size, ATen takes patches apart itself and multiplies matrices (batch 1, kernel up to 3).
 _SMALL_INPUT = 20480
-# Taking patches apart, an element; and in channels-last a run of channels: 8 x 32 x 32 takes 41 us and 87 us.
+# Taking patches apart, an element; in channels-last a run of channels: 8 x 32 x 32 takes 41 us, and there 87 us.
 _PATCH, _PATCH_RUN = 0.3e-9, 5.5e-9
-# An activation that is no part of a convolution: 9 us for 64 x 56 x 56 where the memory is in the cache.
-_ELEMENTWISE_CALL, _ELEMENTWISE = 2e-6, 0.15e-9
-# A copy in another layout: 190 us for 64 x 56 x 56, 3 us for 32 x 8 x 8.
-_COPY_CALL, _COPY = 2e-6, 4.2e9
-# Winograd: see `winograd_seconds`.
+# What an activation saves where it is computed with the convolution: 9 us of 14 us for 480 x 14 x 14.
+_ELEMENTWISE_CALL, _ELEMENTWISE = 1e-6, 0.09e-9
+# A copy in another layout, bytes/s: 130 us for 72 x 56 x 56, 6 us for 160 x 7 x 7.
+_COPY_CALL, _COPY = 2e-6, 6.5e9
+# Of Winograd's algorithm: FLOP/s of its products and transforms, bytes/s of images and of weights, its ten calls.
 _GEMM, _TRANSFORM, _MEMORY, _WEIGHTS, _STEPS = 95e9, 76e9, 30e9, 17e9, 15e-6
 
 
 def contiguous_seconds(item: Convolution) -> float:
     """Return what ``aten.conv2d`` takes on contiguous memory."""
-    if item.is_depthwise:
-        return _CALL + _DEPTHWISE * item.positions * math.prod(item.weight.tensor_type.sizes)
     work = item.flops / _FLOPS
-    if _is_small(item):
-        return _CALL + work + _PATCH * _patch_runs(item) * item.in_channels + item.weight_bytes / _PACKING
+    if item.is_depthwise:
+        return _DEPTHWISE_CALL + _DEPTHWISE * item.flops / 2
     if _is_product(item):
-        return _CALL + work * _CONTIGUOUS + item.weight_bytes / _PACKING
-    few = 2 if item.in_channels <= 4 and min(item.kernel) > 3 and max(item.stride) < max(item.kernel) else 1
-    return _PACKED_CALL + work * _CONTIGUOUS * few + item.weight_bytes / _PACKING
+        return _CALL + work * _CONTIGUOUS + item.weight_bytes / _PACKING_PRODUCT
+    if _is_small(item):
+        patches = _PATCH * _patch_runs(item) * item.in_channels
+        return _CALL + work + patches + item.weight_bytes / _PACKING
+    is_large_stem = min(item.kernel) > 3 and max(item.stride) < max(item.kernel)
+    few = (_LARGE_STEM if is_large_stem else _STEM) if _is_stem(item) else 1.0
+    return _ONEDNN_CALL + work * _CONTIGUOUS * few + item.weight_bytes / _PACKING
 
 
 def plain_seconds(item: Convolution) -> float:
     """Return what ``aten.conv2d`` takes in channels-last."""
     if item.is_depthwise:
-        return packed_seconds(item) + 5e-6
+        return packed_seconds(item) + 12e-6
+    if _is_product(item):
+        return _CALL + _lane_seconds(item) * _PRODUCT + item.weight_bytes / _PACKING_PRODUCT
     if _is_small(item):
         return _CALL + item.flops / _FLOPS + _PATCH_RUN * _patch_runs(item)
-    call = _CALL if _is_product(item) else _PACKED_CALL
-    return call + item.flops / _FLOPS + item.weight_bytes / _PACKING
+    return packed_seconds(item) + item.weight_bytes / _PACKING
 
 
 def packed_seconds(item: Convolution) -> float:
     """Return what oneDNN takes in channels-last with packed weights."""
     if item.is_depthwise:
-        return _PACKED_CALL + _DEPTHWISE_LAST * item.positions * math.prod(item.weight.tensor_type.sizes)
-    lanes = math.ceil(item.out_channels / _LANES) * _LANES / item.out_channels
-    few = 1 + 9 / math.prod(item.kernel) if item.in_channels <= 4 else 1
-    return _PACKED_CALL + item.flops / _FLOPS * lanes * few
+        return _ONEDNN_CALL + _DEPTHWISE_LAST * item.flops / 2
+    return _ONEDNN_CALL + _lane_seconds(item) * (_STEM if _is_stem(item) else 1.0)
 
 
 def winograd_seconds(item: Convolution, tile: int) -> float:
@@ -90,9 +93,17 @@ def copy_seconds(type: TensorType) -> float:
     return _COPY_CALL + 4 * math.prod(type.sizes) / _COPY
 
 
-def elementwise_seconds(type: TensorType) -> float:
-    """Return what an activation takes where it is not fused."""
+def fusion_seconds(type: TensorType) -> float:
+    """Return what is saved where an activation is computed with the convolution in front of it."""
     return _ELEMENTWISE_CALL + _ELEMENTWISE * math.prod(type.sizes)
+
+
+def _lane_seconds(item: Convolution) -> float:
+    return item.flops / _FLOPS * math.ceil(item.out_channels / _LANES) * _LANES / item.out_channels
+
+
+def _is_stem(item: Convolution) -> bool:
+    return item.in_channels <= 4
 
 
 def _is_product(item: Convolution) -> bool:

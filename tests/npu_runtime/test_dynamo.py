@@ -1,0 +1,244 @@
+"""``torch.compile(..., backend="npu")`` without gradients: what eager returns, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils import _pytree
+
+from tests.npu_runtime.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
+
+__all__ = ["compiled_graphs"]
+
+
+def assert_same_calls(
+    function: Callable[..., Any],
+    *calls: tuple[Any, ...],
+    under: Callable[[], contextlib.AbstractContextManager[Any]] = torch.no_grad,
+    **settings: Any,
+) -> None:
+    """Fail unless the compiled function returns, changes and draws what the function itself does."""
+    ours = compiled(copy.deepcopy(function), **settings)
+    eager = copy.deepcopy(function)
+    for call in calls:
+        left, right = copy.deepcopy(call), copy.deepcopy(call)
+        with under():
+            torch.manual_seed(3)
+            wanted = eager(*left)
+            after = torch.get_rng_state()
+            torch.manual_seed(3)
+            actual = ours(*right)
+        assert torch.equal(torch.get_rng_state(), after), "another number of random numbers was drawn"
+        pairs = zip(*(_pytree.tree_leaves(tree) for tree in ((actual, right), (wanted, left))), strict=True)
+        for found, expected in pairs:
+            if not isinstance(expected, torch.Tensor):
+                assert (type(found), found) == (type(expected), expected)
+                continue
+            assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
+            assert found.requires_grad == expected.requires_grad
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_composite_ops_stay_whole_without_gradients(compiled_graphs: CompiledGraphs, mode: Any) -> None:
+    assert_same_calls(mlp(), (torch.randn(5, 8),), under=mode, fullgraph=True)
+
+    assert compiled_graphs.names == ["inference"]
+    assert compiled_graphs.ops() == ["aten.linear.default", "aten.tanh.default", "aten.linear.default"]
+
+
+def test_parameters_are_inputs_so_their_new_content_counts(compiled_graphs: CompiledGraphs) -> None:
+    model = mlp()
+    ours, x = compiled(model, fullgraph=True), torch.randn(2, 8)
+    with torch.no_grad():
+        ours(x)
+        model[0].weight.mul_(2)
+        model[2].bias = nn.Parameter(torch.ones(4))
+
+        assert torch.equal(ours(x), model(x))
+    assert compiled_graphs.names == ["inference"]
+    assert not compiled_graphs.graphs[0].parameters
+
+
+@pytest.mark.parametrize(
+    "dynamic", [pytest.param(True, id="from the start"), pytest.param(None, id="when seen")]
+)
+def test_sizes_may_vary(compiled_graphs: CompiledGraphs, dynamic: bool | None) -> None:
+    calls = [(torch.randn(rows, 8),) for rows in (5, 7, 9)]
+
+    assert_same_calls(mlp(), *calls, dynamic=dynamic, fullgraph=True)
+
+    assert len(compiled_graphs.names) == (1 if dynamic else 2)
+    assert "s0" in compiled_graphs.graphs[-1].symbols
+
+
+def _changed_inputs(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x.add_(1)
+    y[0] = x.sum()
+    return x.view(-1), y
+
+
+def _changed_view(x: torch.Tensor) -> torch.Tensor:
+    x[1:].mul_(2)
+    return x.t()
+
+
+def _sized(x: torch.Tensor, count: int, factor: float) -> Any:
+    return x * count + factor, x.shape[0], None, {"half": 0.5}
+
+
+def _random(x: torch.Tensor) -> torch.Tensor:
+    drawn = x.clone().uniform_() + torch.bernoulli(torch.full((3, 4), 0.5)) + x.new_empty(3, 4).normal_()
+    return F.dropout(x, 0.5) + drawn + torch.rand(3, 4) + torch.randn_like(x) + torch.randint(0, 5, (3, 4))
+
+
+def _loop(x: torch.Tensor) -> Any:
+    def body(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return i + 1, x * 2
+
+    return torch._higher_order_ops.while_loop(lambda i, x: i < 3, body, (torch.tensor(0), x))
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        pytest.param(_changed_inputs, [(torch.randn(3), torch.randn(2))], id="changed inputs"),
+        pytest.param(_changed_view, [(torch.randn(3, 4),)], id="changed through a view"),
+        pytest.param(
+            lambda x: (x, x.view(-1), x.detach()), [(torch.randn(3, 4),)], id="results that are inputs"
+        ),
+        pytest.param(lambda x: (x.t() + 1, x[:, ::2].relu()), [(torch.randn(3, 4),)], id="other strides"),
+        pytest.param(_sized, [(torch.randn(3), 2, 0.5), (torch.randn(4), 3, 0.7)], id="numbers"),
+        pytest.param(_random, [(torch.randn(3, 4),)], id="random numbers"),
+        pytest.param(lambda x: x + torch.tensor([1.0, 2, 3, 4]), [(torch.randn(3, 4),)], id="constant"),
+        pytest.param(
+            lambda q: F.scaled_dot_product_attention(q, q, q), [(torch.randn(1, 2, 4, 8),)], id="attention"
+        ),
+        pytest.param(_loop, [(torch.randn(3),)], id="loop"),
+        pytest.param(
+            lambda x: torch.func.vmap(lambda row: row.sin().sum())(x), [(torch.randn(3, 4),)], id="vmap"
+        ),
+        pytest.param(lambda x: torch.fft.fft(x).abs(), [(torch.randn(8),)], id="complex"),
+    ],
+)
+def test_a_function_computes_what_eager_computes(
+    compiled_graphs: CompiledGraphs, function: Callable[..., Any], calls: list[tuple[Any, ...]]
+) -> None:
+    assert_same_calls(function, *calls, fullgraph=True)
+
+    assert set(compiled_graphs.names) <= {"inference"}
+
+
+def test_batch_norm_in_training_updates_its_statistics(compiled_graphs: CompiledGraphs) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
+    twin = copy.deepcopy(model)
+    ours, x = compiled(model, fullgraph=True), torch.randn(2, 3, 6, 6)
+
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(ours(x), twin(x))
+
+    assert compiled_graphs.names == ["inference"]
+    assert torch.equal(model[1].running_var, twin[1].running_var)
+    assert model[1].num_batches_tracked == 2
+
+
+def test_graph_breaks_leave_several_graphs(compiled_graphs: CompiledGraphs) -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        x = x.sin()
+        torch._dynamo.graph_break()
+        return x.cos()
+
+    assert_same_calls(broken, (torch.randn(3),))
+
+    assert [compiled_graphs.ops(index) for index in (0, 1)] == [["aten.sin.default"], ["aten.cos.default"]]
+
+
+@contextlib.contextmanager
+def _float64_by_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "under",
+    [
+        pytest.param(lambda: torch.autocast("cpu", dtype=torch.bfloat16), id="autocast"),
+        pytest.param(_float64_by_default, id="default dtype"),
+    ],
+)
+def test_what_surrounds_the_call_counts(compiled_graphs: CompiledGraphs, under: Any) -> None:
+    def function(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, x) + numbers.sum() / 3 + torch.ones(4).mean()
+
+    assert_same_calls(function, (torch.randn(4, 4), torch.arange(4)), under=under, fullgraph=True)
+
+    assert compiled_graphs.names == ["inference"]
+
+
+def test_an_autocast_region_casts_inside_of_it(compiled_graphs: CompiledGraphs) -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                x = self.first(x)
+            return self.second(x.float())
+
+    assert_same_calls(Mixed(), (torch.randn(3, 4),), fullgraph=True)
+
+    assert "bf16" in str(compiled_graphs.graphs[0])
+
+
+def test_sizes_that_depend_on_data_are_captured(compiled_graphs: CompiledGraphs) -> None:
+    def function(x: torch.Tensor, count: torch.Tensor) -> Any:
+        return x[x > 0].sum() + torch.nonzero(x).shape[0], x * torch.ones(4)[: count.item()].sum()
+
+    settings = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    with torch._dynamo.config.patch(settings):
+        calls = [(torch.randn(3, 4), torch.tensor(count)) for count in (2, 3)]
+        assert_same_calls(function, *calls, fullgraph=True)
+
+    assert compiled_graphs.names == ["inference"]
+    assert compiled_graphs.graphs[0].symbols
+
+
+def test_custom_ops_that_write_are_called_on_copies(compiled_graphs: CompiledGraphs) -> None:
+    @torch.library.custom_op("npu_test_dynamo::increment", mutates_args={"x"})
+    def increment(x: torch.Tensor, by: int) -> None:
+        x.add_(by)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        increment(x, 2)
+        increment(x[0], 1)
+        return x + 1
+
+    assert_same_calls(function, (torch.randn(3, 4),), fullgraph=True)
+
+    assert "npu_test_dynamo.increment.default" in compiled_graphs.ops()
+
+
+def test_a_model_is_compiled_twice(compiled_graphs: CompiledGraphs) -> None:
+    model, x = mlp(), torch.randn(2, 8)
+
+    with torch.no_grad():
+        results = [compiled(model)(x), compiled(model, options={"passes": None})(x)]
+
+        assert all(torch.equal(result, model(x)) for result in results)
+    assert compiled_graphs.names == ["inference"] * 2

@@ -1,0 +1,241 @@
+"""``torch.compile(..., backend="npu")`` with gradients: training goes as in eager mode, step by step."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.npu_runtime.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
+
+__all__ = ["compiled_graphs"]
+
+STEPS = 3
+Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class ConvNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.norm(self.conv(x)).relu().mean((2, 3)))
+        return result
+
+
+class TiedTransformer(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=dropout, batch_first=True)
+        self.head = nn.Linear(16, 20, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.layer(self.embed(tokens)))
+        return result
+
+
+class Counting(nn.Module):
+    """A buffer that advances, a graph break, a region without gradients, and one in half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        with torch.no_grad():
+            scale = x.abs().mean()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.second(x)
+        return y.to(x.dtype) / scale
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.lstm(x)[0][:, -1])
+        return result
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.cond(
+            x.sum() > 0, lambda x: self.linear(x).sin(), lambda x: self.linear(x).cos(), (x,)
+        )
+        return result
+
+
+def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, 0.1, momentum=0.9)
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, 1e-2)
+
+
+def trained(
+    run: Callable[..., Any], model: nn.Module, optimizer: Optimizer, data: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return the losses, then what the model holds, after some steps."""
+    steps, losses = optimizer(model.parameters()), []
+    for index, x in enumerate(data):
+        torch.manual_seed(index)
+        loss = run(x).square().mean()
+        steps.zero_grad()
+        loss.backward()
+        steps.step()
+        losses.append(loss.detach())
+    return [*losses, *(tensor.clone() for tensor in model.state_dict().values())]
+
+
+def in_float64(model: nn.Module, data: list[torch.Tensor]) -> tuple[nn.Module, list[torch.Tensor]]:
+    return copy.deepcopy(model).double(), [
+        item.double() if item.is_floating_point() else item for item in data
+    ]
+
+
+def assert_equal_but_for_noise(
+    actual: list[torch.Tensor], eager: list[torch.Tensor], exact: list[torch.Tensor]
+) -> None:
+    """Fail unless results are as near to those in float64 as eager's are, or equal to eager's."""
+    for index, (found, wanted, reference) in enumerate(zip(actual, eager, exact, strict=True)):
+        noise = (wanted.double() - reference.double()).abs().max()
+        assert (found.double() - wanted.double()).abs().max() <= noise, f"tensor {index}"
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+
+
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, 8, 8)
+
+
+def tokens() -> torch.Tensor:
+    return torch.randint(0, 20, (2, 5))
+
+
+@pytest.mark.parametrize("optimizer", [sgd, adam])
+@pytest.mark.parametrize(
+    ("build", "make"),
+    [
+        pytest.param(mlp, lambda: torch.randn(5, 8), id="mlp"),
+        pytest.param(ConvNet, images, id="batch norm"),
+        pytest.param(lambda: TiedTransformer(0.0), tokens, id="tied transformer"),
+        pytest.param(Branch, lambda: torch.randn(3, 4), id="branch"),
+    ],
+)
+def test_training_goes_as_in_eager_mode(
+    compiled_graphs: CompiledGraphs, build: Any, make: Any, optimizer: Optimizer
+) -> None:
+    model, data = build(), [make() for _ in range(STEPS)]
+    double, exact_data = in_float64(model, data)
+    eager = copy.deepcopy(model)
+
+    actual = trained(compiled(model, fullgraph=True), model, optimizer, data)
+
+    assert compiled_graphs.names == ["forward", "backward"]
+    assert_equal_but_for_noise(
+        actual, trained(eager, eager, optimizer, data), trained(double, double, optimizer, exact_data)
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "make", "names"),
+    [
+        pytest.param(lambda: TiedTransformer(0.2), tokens, ["forward", "backward"], id="dropout"),
+        pytest.param(
+            Counting, lambda: torch.randn(3, 4), ["forward", "forward", "backward", "backward"], id="regions"
+        ),
+        pytest.param(Recurrent, lambda: torch.randn(2, 5, 4), None, id="lstm"),
+    ],
+)
+def test_random_numbers_buffers_and_graph_breaks_go_as_in_eager_mode(
+    compiled_graphs: CompiledGraphs, build: Any, make: Any, names: list[str] | None
+) -> None:
+    model, data = build(), [make() for _ in range(STEPS)]
+    eager = copy.deepcopy(model)
+
+    actual = trained(compiled(model), model, adam, data)
+
+    assert names is None or compiled_graphs.names == names
+    for found, wanted in zip(actual, trained(eager, eager, adam, data), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_batches_of_any_size_train_with_one_pair_of_graphs(compiled_graphs: CompiledGraphs) -> None:
+    model = ConvNet()
+    eager, data = copy.deepcopy(model), [torch.randn(rows, 3, 8, 8) for rows in (2, 5, 3)]
+
+    actual = trained(compiled(model, fullgraph=True, dynamic=True), model, sgd, data)
+
+    assert compiled_graphs.names == ["forward", "backward"]
+    for found, wanted in zip(actual, trained(eager, eager, sgd, data), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_parameter_that_is_frozen_gets_no_gradient(compiled_graphs: CompiledGraphs) -> None:
+    model = mlp()
+    model[0].weight.requires_grad_(False)
+    eager, x = copy.deepcopy(model), torch.randn(2, 8)
+
+    compiled(model, fullgraph=True)(x).sum().backward()
+    eager(x).sum().backward()
+
+    assert model[0].weight.grad is None
+    for ours, theirs in zip(list(model.parameters())[1:], list(eager.parameters())[1:], strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_results_without_gradients_stand_beside_those_with_some(compiled_graphs: CompiledGraphs) -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.sin(), x.argmax(), None, x.shape[0], x.detach() * 2
+
+    left, right = (torch.ones(3).requires_grad_() for _ in range(2))
+
+    ours, theirs = compiled(function, fullgraph=True)(left), function(right)
+    ours[0].sum().backward()
+    theirs[0].sum().backward()
+
+    assert [getattr(item, "requires_grad", None) for item in ours] == [True, False, None, None, False]
+    assert ours[1:4] == theirs[1:4]
+    assert torch.equal(left.grad, right.grad)  # type: ignore[arg-type]
+
+
+def test_a_function_with_gradients_of_its_own_keeps_them(compiled_graphs: CompiledGraphs) -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            (x,) = ctx.saved_tensors
+            return gradient * 2 * x
+
+    x = torch.ones(3, requires_grad=True)
+
+    compiled(lambda x: Doubled.apply(x).sum(), fullgraph=True)(x).backward()
+
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2, 2]
