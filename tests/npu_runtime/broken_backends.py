@@ -150,6 +150,11 @@ class NamesNodes(Sound):
         return super().supports(node)
 
 
+class NamesNodesOfItsOwn(Sound):
+    def supports(self, node: OpNode) -> str | None:
+        return f"{node.name} is too hard" if node.op_type == "aten.transpose.int" else super().supports(node)
+
+
 class LooksAround(Sound):
     def supports(self, node: OpNode) -> str | None:
         is_last = node.op_type == "aten.add.Tensor" and node.graph is not None and len(node.graph) > 1

@@ -13,6 +13,7 @@ import torch
 from npu_ir import Graph, extract_ir, parse_ir
 from npu_runtime import Backend, BackendError, BackendOp, Temporary
 from npu_runtime.testing import BackendContract, check_backend, lowering_problem, zoo
+from npu_runtime.testing.zoo import odd_graphs
 from tests.npu_runtime import broken_backends as broken
 from tests.npu_runtime.broken_backends import Sound, inputs_as, ops_of, outputs_as, running
 
@@ -60,6 +61,11 @@ ONE_PROMISE = [
         broken.NamesNodes,
         "test_supports_depends_on_nothing_but_the_node",
         "in another graph '%other_transpose is",
+    ),
+    (
+        broken.NamesNodesOfItsOwn,
+        "test_supports_depends_on_nothing_but_the_node",
+        "in another graph 'other_transpose is too hard'",
     ),
     (
         broken.LooksAround,
@@ -233,6 +239,13 @@ def test_a_backend_without_a_device_is_skipped_with_its_reason() -> None:
     with pytest.raises(unittest.SkipTest, match="sound cannot run here: no driver"):
         contract().test_results_are_those_of_the_interpreter()
     contract().test_supports_answers_for_any_node()
+
+
+def test_nodes_with_regions_and_open_sizes_are_asked_about_elsewhere_too() -> None:
+    odd = {graph.name: graph for graph in odd_graphs()}
+    graphs = {**GRAPHS, "open": odd["open sizes"], "regions": odd["regions"]}
+
+    assert check_backend(Sound(), graphs) == len(zoo()) + len({"a region"})
 
 
 def test_the_parts_of_a_model_that_the_backend_takes_are_tested_with_weights_as_inputs() -> None:

@@ -204,6 +204,54 @@ def test_what_is_no_backend_is_refused(backend: Any, message: str) -> None:
         IRExecutor(relu_graph(), backend=[backend])
 
 
+class OnMeta(Sound):
+    """Says that it runs on a device that no weights are on, and keeps where it was told to prepare."""
+
+    def devices(self) -> Sequence[torch.device]:
+        return [torch.device("meta"), torch.device("cpu", 7)]
+
+    def prepare(self, graph: Graph, ops: Any, device: torch.device) -> Program:
+        self.prepared = device
+        return super().prepare(graph, ops, device)
+
+
+def test_a_backend_chooses_the_device_where_weights_are_elsewhere() -> None:
+    backend = OnMeta()
+
+    executor = IRExecutor(extract_ir(nn.PReLU(), (torch.randn(3),)), nn.PReLU().state_dict(), backend=backend)
+
+    assert executor.device == backend.prepared == torch.device("meta")
+
+
+def test_weights_choose_the_device_where_the_backend_runs_there() -> None:
+    model = nn.PReLU()
+
+    executor = IRExecutor(extract_ir(model, (torch.randn(3),)), model.state_dict(), backend=Sound())
+
+    assert executor.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("backends", "device", "message"),
+    [
+        pytest.param(
+            [OnMeta()],
+            "cpu",
+            "'sound' does not run on cpu\n  fix: device= is one of meta, cpu:7",
+            id="wanted",
+        ),
+        pytest.param(
+            [OnMeta(), Some()], None, "'some' does not run on meta\n  fix: device= is one of cpu", id="others"
+        ),
+    ],
+)
+def test_a_device_that_a_backend_does_not_have_is_refused(
+    backends: list[Backend], device: str | None, message: str
+) -> None:
+    with pytest.raises(BackendError, match=message):
+        IRExecutor(relu_graph(), backend=backends, device=device)
+
+
 def test_the_interface_has_defaults_where_pytorch_has_devices() -> None:
     backend: Backend = Sound()
 

@@ -317,15 +317,32 @@ def test_the_same_nan_on_both_sides_agrees() -> None:
 
 def test_other_strides_than_both_graphs_state_are_a_divergence() -> None:
     x = torch.randn(3, 4)
-    graph = graph_of(lambda x: x.sin() + 1, x)
-    register_executor(SIN)(lambda inputs, attrs: [inputs[0].t().contiguous().sin().t()])
+    graph = graph_of(lambda x: x.sin() * 2, x)
+    calls: list[int] = []
+
+    def sin(inputs: Any, attrs: Any) -> Any:
+        calls.append(1)
+        return [inputs[0].sin() if len(calls) == 1 else inputs[0].t().contiguous().sin().t()]
+
+    register_executor(SIN)(sin)
     try:
-        found = compare(Function(lambda x: x.sin() + 1), graph, (x,))
+        found = compare(graph, graph, (x,))
     finally:
         unregister_executor(SIN)
 
     assert found.first_divergence is not None
+    assert found.first_divergence.name == "sin"
     assert found.first_divergence.problem == "b gave strides [1, 3], a [4, 1]"
+
+
+def test_a_module_promises_no_strides() -> None:
+    class TwoFaced(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sin() if torch.compiler.is_exporting() else x.t().contiguous().sin().t()
+
+    x = torch.randn(3, 4)
+
+    assert compare(TwoFaced(), extract_ir(TwoFaced(), (x,)), (x,)).ok
 
 
 def test_another_shape_in_a_result_is_a_divergence_at_once() -> None:
@@ -335,6 +352,34 @@ def test_another_shape_in_a_result_is_a_divergence_at_once() -> None:
 
     assert found.first_divergence is not None
     assert found.first_divergence.problem == "b gave f32[1, 4], a f32[4]"
+
+
+def test_memory_that_nothing_has_filled_is_not_compared() -> None:
+    def filled(x: Tensor) -> Tensor:
+        made = x.new_empty(3, 4)
+        made[:2] = x
+        made[2] = 0
+        return made + 1
+
+    x = torch.randn(2, 4)
+    graph = graph_of(filled, x)
+    assert any("empty" in node.op_type for node in graph.nodes)
+
+    found = compare(Function(filled), graph, (x,))
+
+    assert found.ok, str(found)
+    assert not any("empty" in row.op or "scatter" in row.op for row in found.values)
+    assert any(row.name.startswith("add") for row in found.values)
+
+
+def test_sparse_results_are_compared() -> None:
+    x = torch.eye(3)
+    graph = graph_of(lambda x: (x * 2).to_sparse(), x)
+
+    assert compare(Function(lambda x: (x * 2).to_sparse()), graph, (x,)).ok
+    found = compare(Function(lambda x: (x * 3).to_sparse()), graph, (x,))
+    assert found.first_divergence is not None
+    assert found.first_divergence.difference.max_abs == 1.0
 
 
 # What is compared

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from npu_ir import Graph, TensorType, extract_ir
+from npu_ir import Graph, Provenance, TensorType, extract_ir
 from npu_passes import Pass, PassManager, optimize
 from npu_runtime.comparing import compare
 from npu_runtime.comparing.alignment import align
@@ -91,6 +91,40 @@ def test_an_output_of_a_fused_node_is_found_by_what_reads_it() -> None:
         "linear": "linear",
         "add_1": "add_1",
     }
+
+
+class Anew(Pass):
+    """Make ``relu`` anew, then fuse what was made with the node behind it."""
+
+    name = "anew"
+
+    def run(self, graph: Graph) -> bool:
+        found = [node for node in graph.nodes_of("aten.relu.default") if "#" not in node.name]
+        for node in found:
+            with self.rewrite(graph, "anew", node) as edit:
+                edit.replace(node.outputs[0], edit.call(node.op_type, *node.inputs, name=node.name))
+        return bool(found)
+
+
+def test_a_node_that_a_pass_made_anew_is_found_by_its_old_name() -> None:
+    graph = graph_of(lambda x: (x.relu() * 2).sin().relu(), torch.randn(4))
+    changed = PassManager([Anew]).run(graph).graph
+    assert {"relu#1", "relu_1#1"} <= {node.name for node in changed.nodes}
+
+    found = pairs(graph, changed)
+
+    assert found == {"relu": "relu#1", "mul": "mul", "sin": "sin", "relu_1": "relu_1#1"}
+
+
+def test_a_node_may_be_fused_from_one_that_was_made_anew() -> None:
+    graph = graph_of(lambda x: (x + 1).relu(), torch.randn(4))
+    fused = Graph("fused")
+    x = fused.add_input("x", F32)
+    provenance = Provenance(fused_from=("add", "relu#1"))
+    node = fused.insert("mylib.add_relu.default", [x], types=F32, provenance=provenance)
+    fused.set_outputs({"other": node.outputs[0], "place": x})
+
+    assert pairs(graph, fused) == {"relu": "add_relu"}
 
 
 def test_what_one_node_was_taken_apart_into_ends_in_its_value() -> None:

@@ -55,7 +55,7 @@ def test_results_nest_as_those_of_the_model() -> None:
         pytest.param(lambda x: (), id="nothing"),
         pytest.param(lambda x: None, id="none"),
         pytest.param(lambda x: 3.5, id="a-number"),
-        pytest.param(lambda x: (float("nan"), float("-inf"), "a'\n", True), id="plain-data"),
+        pytest.param(lambda x: (float("-inf"), "a'\n", True), id="plain-data"),
         pytest.param(lambda x: [x[0], x.shape[0], x.dtype is F32], id="a-view-and-numbers"),
         pytest.param(lambda x: x[:0], id="no-elements"),
         pytest.param(lambda x: torch.ones(2), id="a-constant"),

@@ -255,7 +255,7 @@ def test_times_stand_in_the_tables(graph: Graph) -> None:
 
     assert lines[2].split() == ["backend", "nodes", "parts", "FLOPs", "time"]
     assert all(line.split()[-2] in ("us", "ms") and line.endswith("%") for line in lines[3:5])
-    assert [line.split()[-1] for line in lines if line.startswith("linear")] == ["us", "us"]
+    assert all(line.split()[-1] in ("us", "ms") for line in lines if line.startswith("linear"))
 
 
 @pytest.mark.parametrize(

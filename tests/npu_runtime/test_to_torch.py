@@ -14,7 +14,7 @@ from torch import nn
 from torch.export import Dim
 from torch.export.graph_signature import OutputKind
 
-from npu_ir import ConversionError, Graph, ScalarType, TensorType, WeightError, extract_ir
+from npu_ir import Constraint, ConversionError, Graph, Range, ScalarType, TensorType, WeightError, extract_ir
 from npu_passes import bake, optimize
 from npu_runtime import to_exported_program, to_torch
 
@@ -93,6 +93,26 @@ def test_buffers_that_take_each_others_content_swap() -> None:
     assert results == [[1, 1], [0, 0], [1, 1]]
 
 
+def test_updates_with_the_old_content_of_others_happen_at_once() -> None:
+    type = TensorType((2,), torch.float32)
+    graph = Graph("at once")
+    a, b, c = (graph.add_buffer(name, type) for name in "abc")
+    graph.set_update(a, b)
+    graph.set_update(b, a)
+    graph.set_update(c, a)
+    graph.set_outputs(c)
+    module = to_torch(graph, {"a": torch.zeros(2), "b": torch.ones(2), "c": torch.full((2,), 7.0)})
+
+    results = [module().tolist() for _ in range(3)]
+
+    assert results == [[7, 7], [0, 0], [1, 1]]
+    assert {name: tensor.tolist() for name, tensor in module.state_dict().items()} == {
+        "a": [1, 1],
+        "b": [0, 0],
+        "c": [0, 0],
+    }
+
+
 def test_a_result_of_an_earlier_call_keeps_the_content_that_a_buffer_had() -> None:
     graph = Graph("old")
     state = graph.add_buffer("state", TensorType((2,), torch.float32))
@@ -141,6 +161,37 @@ def test_open_sizes_stay_open_in_their_range() -> None:
     torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
     with pytest.raises(AssertionError, match=r"Guard failed: input.size\(\)\[0\] <= 16"):
         module(torch.rand(17, 4))
+
+
+def test_sizes_that_violate_a_constraint_are_refused() -> None:
+    graph = Graph("even")
+    size = graph.add_symbol("n", Range(2))
+    x = graph.add_input("x", TensorType((size,), torch.float32))
+    graph.set_outputs(graph.insert("aten.relu.default", (x,), types=x.type, operands=("self",)).outputs[0])
+    graph.add_constraint(Constraint(size % 2, "==", 0))
+    module = to_torch(graph)
+
+    assert module(torch.ones(8)).tolist() == [1] * 8
+    with pytest.raises(AssertionError, match=r"Guard failed: x.size\(\)\[0\] % 2 == 0"):
+        module(torch.ones(7))
+
+
+def test_sizes_that_depend_on_data_are_introduced_where_torch_export_does() -> None:
+    class Positive(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nonzero(x > 0).float() * x[x > 0].shape[0]
+
+    model, x = Positive(), torch.tensor([1.0, -1.0, 2.0])
+    program = to_exported_program(extract_ir(model, (x,)))
+
+    original = torch.export.export(model, (x,))
+    places = [
+        [str(node.target) for node in item.graph.nodes if node.meta.get("unbacked_bindings")]
+        for item in (program, original)
+    ]
+
+    assert places[0] == places[1]
+    assert torch.equal(program.run_decompositions().module()(x), model(x))
 
 
 @pytest.mark.parametrize(

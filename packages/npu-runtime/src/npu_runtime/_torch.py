@@ -27,7 +27,9 @@ def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     They take the operator's arguments, mostly, with 1 to 2 us less overhead than its ``OpOverload`` (torch 2.13).
     They choose an overload by the arguments, so another one may be called.
     """
-    if op.namespace != "aten":
+    # With alpha by position, deprecated signatures would be taken: add(input, alpha, other).
+    has_positional_alpha = any(item.name == "alpha" and not item.kwarg_only for item in op._schema.arguments)
+    if op.namespace != "aten" or has_positional_alpha:
         return
     name = op._schema.name.partition("::")[2]
     for prefix, module in _modules():

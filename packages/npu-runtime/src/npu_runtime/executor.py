@@ -19,6 +19,8 @@ from npu_runtime.backends.assignment import Choice, assign
 from npu_runtime.backends.registry import backends_of
 from npu_runtime.compiling import compile_graph
 from npu_runtime.engine import Engine
+from npu_runtime.errors import BackendError
+from npu_runtime.node_steps import ATEN
 from npu_runtime.observing import Run, watch
 from npu_runtime.state import bind
 from npu_runtime.steps import Step
@@ -48,7 +50,8 @@ class IRExecutor:
         constants: Tensors by name in place of the graph's constants or of buffers that are not persistent.
         backend: Who runs what it can: a name, a `Backend`, or several in order of preference. What none of them
             can run, ATen runs.
-        device: Where it runs; weights are moved there. That of the first weight if not given.
+        device: Where it runs; weights are moved there. If not given, that of the first weight, or the first backend's
+            own where it does not run there.
         passes: What to run over the graph first: the name of a pipeline (``"default"``, ``"cpu"``), or passes as
             `npu_passes.PassManager` takes them; None for none.
         threads: The number of threads that an op may use, during calls; the process's own setting if not given.
@@ -85,7 +88,7 @@ class IRExecutor:
         self.threads = threads
         self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
         given = _loaded(weights, self.graph)
-        self.device = _device(device, given)
+        self.device = _device(device, given, self.backends)
         self._constants = constants
         self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
         bound = bind(self.graph, given, constants, self.device)
@@ -248,7 +251,23 @@ def _loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None
     return load_weights(weights, graph) if isinstance(weights, (str, os.PathLike)) else weights
 
 
-def _device(device: torch.device | str | None, weights: Mapping[str, torch.Tensor] | None) -> torch.device:
+def _device(
+    device: torch.device | str | None,
+    weights: Mapping[str, torch.Tensor] | None,
+    backends: Sequence[Backend],
+) -> torch.device:
+    """Return where to run: as wanted, or where the weights are if the first backend can, or where it does by default."""
+    native = [backend for backend in backends if backend.name != ATEN]
     if device is None:
-        return next((item.device for item in (weights or {}).values()), _CPU)
-    return torch.empty(0, device=device).device  # with its index
+        chosen = next((item.device for item in (weights or {}).values()), _CPU)
+        devices = native[0].devices() if native else ()
+        chosen = devices[0] if devices and chosen not in devices else chosen
+    else:
+        chosen = torch.empty(0, device=device).device  # with its index
+    for backend in native:
+        if chosen not in backend.devices():
+            raise BackendError(
+                f"the backend {backend.name!r} does not run on {chosen}",
+                fix=f"device= is one of {', '.join(map(str, backend.devices()))}",
+            )
+    return chosen

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npu_ir import TensorType, Value
+from npu_ir import GraphError, TensorType, Value
 from npu_runtime.memory import Memory
 from npu_runtime.steps import Step
 
@@ -90,6 +90,11 @@ def plan_memory(steps: Sequence[Step], memory: Memory) -> MemoryPlan:
     Raises:
         GraphError: Sizes are symbolic.
     """
+    for value in (value for step in steps for value in step.outputs if value.type.symbols):
+        raise GraphError(
+            f"%{value.name} is {value.type}: its memory depends on the call",
+            fix="specialize the graph first: graph.specialize({...})",
+        )
     owners = _owners(steps, memory)
     made = {value: index for index, step in enumerate(steps) for value in step.outputs}
     lifetimes = []

@@ -32,7 +32,8 @@ def align(left: Graph, right: Graph) -> list[Pair]:
     1. Nodes of the same name, op and place in the model are the same node.
     2. What both graphs return or store in the same place is the same, and what the same node reads in the same place.
     3. A node stands for the last of those it was fused from; where several do, it is the last that has the type.
-    4. Where one node of a line of the model is left over on the left, and several on the right come from there, they
+    4. Where nothing else is ``relu``, what a pass made anew as ``relu#1`` is.
+    5. Where one node of a line of the model is left over on the left, and several on the right come from there, they
        were put in its place, and the last of them that has its type stands for it.
     """
     others = {node.name: node for node in right.nodes}
@@ -44,6 +45,7 @@ def align(left: Graph, right: Graph) -> list[Pair]:
         if mine_value.producer is not None and value.producer is not None and _fits(mine_value, value):
             found.setdefault(mine_value, value)
     _add_by(_origin, left.nodes, right.nodes, found)
+    _add_by(_old_name, left.nodes, right.nodes, found)
     _add_by(_place, _alone(left.nodes, found), right.nodes, found)
     order = {value: index for index, value in enumerate(_produced(left))}
     pairs = [Pair(order[value], value, other) for value, other in found.items()]
@@ -125,6 +127,13 @@ def _may_stand_for(node: OpNode, other: OpNode) -> bool:
 def _origin(node: OpNode) -> Hashable:
     """Return the name of the node that this one stands for."""
     return (node.provenance.fused_from or (node.name,))[-1]
+
+
+def _old_name(node: OpNode) -> Hashable:
+    """Return the name of the node that this one stands for, without what was added to make it unique."""
+    name = (node.provenance.fused_from or (node.name,))[-1]
+    base, _, number = name.rpartition("#")
+    return base if number.isdigit() else name
 
 
 def _place(node: OpNode) -> Hashable:

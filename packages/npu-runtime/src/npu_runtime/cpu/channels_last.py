@@ -17,7 +17,7 @@ from npu_runtime.cpu import onednn
 from npu_runtime.cpu.carriers import has_layout, is_carrier
 from npu_runtime.cpu.choice import is_channels_last, seconds_saved
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
-from npu_runtime.cpu.layout_choice import LayoutChoice
+from npu_runtime.cpu.layout_choice import chosen
 
 
 class ChannelsLast(Pass):
@@ -34,10 +34,10 @@ class ChannelsLast(Pass):
 
     def run(self, graph: Graph) -> bool:
         weights = Weights(graph)
-        choice = LayoutChoice(self._candidates(graph), weights)
+        nodes = chosen(self._candidates(graph), weights)
         relayout = _Relayout(self, graph, weights)
         for node in graph.body:
-            if node in choice:
+            if node in nodes:
                 relayout.redo(node)
         relayout.erase_unused()
         return relayout.has_edited
@@ -58,7 +58,7 @@ class ChannelsLast(Pass):
                 found[node] = seconds_saved(convolution_of(node))
             else:
                 self.refuse(node, problem, "channels-last")
-        return found if any(found.values()) else {}
+        return found
 
 
 class _Relayout:

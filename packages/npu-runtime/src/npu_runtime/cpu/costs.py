@@ -11,21 +11,21 @@ import math
 from npu_ir import TensorType
 from npu_runtime.cpu.convolutions import Convolution
 
-# oneDNN comes to 108 GFLOP/s where channels are many, as with 512 x 7 x 7 or 64 x 56 x 56.
-_FLOPS = 108e9
+# oneDNN comes to 116 GFLOP/s where channels are many, as with 512 x 7 x 7 or 64 x 28 x 28.
+_FLOPS = 116e9
 # What a call takes beside its work: of aten.conv2d where ATen computes it, and of oneDNN.
-_CALL, _ONEDNN_CALL = 8e-6, 22e-6
+_CALL, _ONEDNN_CALL = 8e-6, 27e-6
 # Weights that are not packed are packed at each call, bytes/s: 1 ms for 512 x 512 x 3 x 3; less for matrix products.
 _PACKING, _PACKING_PRODUCT = 9.4e9, 14e9
-# Contiguous images cost 8% more; those of 3 channels twice as much where kernels overlap and are larger than 3 x 3
+# Contiguous images cost 15% more; those of 3 channels twice as much where kernels overlap and are larger than 3 x 3
 # (a stem of 7 x 7: 7.0 ms, packed 2.9 ms), and a quarter more elsewhere, also in channels-last.
-_CONTIGUOUS, _LARGE_STEM, _STEM = 1.08, 2.0, 1.25
+_CONTIGUOUS, _LARGE_STEM, _STEM = 1.15, 2.0, 1.25
 # As a product of matrices, 1 x 1, in channels-last: 80 to 480 of 14 x 14 155 us, packed 161 us.
-_PRODUCT = 1.05
+_PRODUCT = 1.08
 # 16 output channels are computed at once: 64 to 24 of 56 x 56 take 143 us, and would take 111 us.
 _LANES = 16
 # Depthwise, a multiply-add: 200 us for 96 x 56 x 56 with 3 x 3, and 100 us in channels-last.
-_DEPTHWISE_CALL, _DEPTHWISE, _DEPTHWISE_LAST = 35e-6, 0.07e-9, 0.03e-9
+_DEPTHWISE_CALL, _DEPTHWISE, _DEPTHWISE_LAST = 35e-6, 0.07e-9, 0.025e-9
 # Up to this size, ATen takes patches apart itself and multiplies matrices (batch 1, kernel up to 3).
 _SMALL_INPUT = 20480
 # Taking patches apart, an element; in channels-last a run of channels: 8 x 32 x 32 takes 41 us, and there 87 us.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import unittest
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,9 @@ from typing import Any, ClassVar
 import torch
 
 from npu_ir import Graph, Interpreter, OpNode, TensorType
-from npu_ir.copying import copy_node
-from npu_ir.node import Value
 from npu_ir.ops.effects import is_pure
 from npu_runtime.backend import Backend, BackendOp
+from npu_runtime.backends.assignment import segment_of
 from npu_runtime.errors import BackendError
 from npu_runtime.testing.data import make_inputs, output_problem
 from npu_runtime.testing.zoo import zoo
@@ -117,16 +117,14 @@ class Trials:
     def parts(self) -> Iterator[tuple[str, Graph]]:
         """Yield the parts of the graphs that the backend takes: nodes in a row, as graphs without weights."""
         for name, graph in self.graphs().items():
-            row: list[OpNode] = []
-            for node in (*graph.body, None):
-                if node is not None and _can_be_tested(node) and self.backend.supports(node) is None:
-                    row.append(node)
-                elif row:
-                    yield (
-                        (name if len(row) == len(graph.body) else f"{name}: {row[0].name}"),
-                        as_graph(row, name),
-                    )
-                    row = []
+            for is_taken, nodes in itertools.groupby(graph.body, self._takes):
+                row = list(nodes)
+                part = segment_of(row, name).graph if is_taken else None
+                if part is not None and part.outputs:
+                    yield (name if len(row) == len(graph.body) else f"{name}: {row[0].name}"), part
+
+    def _takes(self, node: OpNode) -> bool:
+        return _can_be_tested(node) and self.backend.supports(node) is None
 
 
 def _can_be_tested(node: OpNode) -> bool:
@@ -134,21 +132,6 @@ def _can_be_tested(node: OpNode) -> bool:
     types = [value.type for value in (*node.inputs, *node.outputs)]
     are_plain = all(not isinstance(type, TensorType) or type.layout is torch.strided for type in types)
     return are_plain and is_pure(node) and not any(type.symbols for type in types)
-
-
-def as_graph(nodes: Sequence[OpNode], name: str) -> Graph:
-    """Return nodes as a graph of their own, in which all that they need from outside is an input."""
-    part = Graph(name)
-    values: dict[Value, Value] = {}
-    results: list[Value] = []
-    for node in nodes:
-        for value in node.inputs:
-            if value not in values:
-                values[value] = part.add_input(value.name, value.type)
-        copy_node(part, node, values)
-        results += [value for value in node.outputs if any(user not in nodes for user, _ in value.uses)]
-    part.set_outputs(tuple(values[value] for value in results or nodes[-1].outputs))
-    return part
 
 
 def broken(problem: str, where: str, fix: str | None = None) -> BackendError:

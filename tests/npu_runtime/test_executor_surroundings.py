@@ -1,0 +1,206 @@
+"""What a process has set has no influence: modes, default dtypes and devices, autocast, gradients, seeds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, randn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from npu_ir import extract_ir
+from npu_runtime import IRExecutor
+from tests.npu_ir.corpus.case import Function
+from tests.npu_ir.corpus.comparison import assert_same
+
+
+class Model(nn.Module):
+    """Has what surroundings might change: tensors that are made, numbers, a product, a buffer that advances."""
+
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Any:
+        self.count += 1
+        made = torch.full((3,), 0.1) + torch.arange(3)
+        return self.linear(x).relu() + made, x / 3, torch.zeros(2), self.count * 2, x.sum() * 0.1
+
+
+@contextlib.contextmanager
+def default_dtype() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@contextlib.contextmanager
+def default_device() -> Iterator[None]:
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+class Dispatched(TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class Called(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+SURROUNDINGS: list[Any] = [
+    pytest.param(lambda: torch.autocast("cpu", torch.bfloat16), id="autocast"),
+    pytest.param(default_dtype, id="default-dtype"),
+    pytest.param(default_device, id="default-device"),
+    pytest.param(torch.no_grad, id="no-grad"),
+    pytest.param(torch.enable_grad, id="grad"),
+    pytest.param(torch.inference_mode, id="inference-mode"),
+    pytest.param(Dispatched, id="dispatch-mode"),
+    pytest.param(Called, id="function-mode"),
+    pytest.param(lambda: torch.device("meta"), id="device-context"),
+]
+
+
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+def test_surroundings_change_no_call(surroundings: Callable[[], AbstractContextManager[Any]]) -> None:
+    model = Model().eval()
+    x = randn(2, 3)
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+    with torch.no_grad():
+        expected = [model(x) for _ in range(3)]
+    executor(x)
+
+    with surroundings():
+        actual = executor(x)
+        observed = executor.run((x,)).results
+
+    assert_same(actual, expected[1], "the result")
+    assert_same(observed, expected[2], "the result node by node")
+    assert torch.is_grad_enabled()
+    assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+def test_surroundings_change_no_compilation(surroundings: Callable[[], AbstractContextManager[Any]]) -> None:
+    model = Model().eval()
+    x = randn(2, 3)
+    graph = extract_ir(model, (x,))
+    state = model.state_dict()
+    with torch.no_grad():
+        expected = model(x)
+    source = IRExecutor(graph, {**state, "count": torch.zeros(())}).source
+
+    with surroundings():
+        executor = IRExecutor(graph, {**state, "count": torch.zeros((), device="cpu", dtype=torch.float32)})
+
+    assert_same(executor(x), expected, "the result")
+    assert executor.source == source
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_the_grad_mode_is_left_as_it_was(records: bool) -> None:
+    model = nn.Linear(3, 3)
+    x = randn(2, 3, requires_grad=True)
+    executor = IRExecutor(extract_ir(model, (x,)), dict(model.named_parameters()))
+
+    with torch.set_grad_enabled(records):
+        result = executor(x)
+        assert torch.is_grad_enabled() is records
+
+    assert not result.requires_grad
+    assert result.grad_fn is None
+    assert torch.equal(result, model(x))
+
+
+def test_a_subclass_of_tensors_is_taken() -> None:
+    class Tagged(torch.Tensor):
+        pass
+
+    model, x = nn.Linear(3, 3), randn(2, 3)
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+
+    assert torch.equal(executor(x.as_subclass(Tagged)).as_subclass(torch.Tensor), model(x))
+
+
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        noise = torch.rand(3) + torch.bernoulli(torch.full((3,), 0.5))
+        return torch.dropout(x, 0.5, True) + noise, torch.randint(0, 9, (2,)), torch.randn_like(x).relu()
+
+
+def test_random_numbers_are_those_of_eager() -> None:
+    x = randn(3)
+    executor = IRExecutor(extract_ir(Noisy(), (x,)))
+
+    for call in (executor, lambda x: executor.run((x,)).results):
+        torch.manual_seed(5)
+        actual = call(x), call(x), torch.rand(1)
+        torch.manual_seed(5)
+        expected = Noisy()(x), Noisy()(x), torch.rand(1)
+        assert_same(actual, expected, "the result")
+
+
+def test_compiling_draws_no_random_numbers() -> None:
+    graph = extract_ir(Noisy(), (randn(3),))
+    before = torch.get_rng_state()
+
+    IRExecutor(graph)
+
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_compiling_runs_no_custom_op() -> None:
+    seen: list[float] = []
+
+    @torch.library.custom_op("acme_surroundings::note", mutates_args=())
+    def note(x: Tensor) -> Tensor:
+        seen.append(x.sum().item())
+        return x.clone()
+
+    note.register_fake(torch.empty_like)
+    graph = extract_ir(Function(lambda x: note(x) * 2), (torch.ones(2),))
+    seen.clear()
+
+    executor = IRExecutor(graph)
+    executor(torch.ones(2))
+
+    assert seen == [2.0]
+
+
+def test_a_custom_op_that_places_its_results_anywhere_gives_the_right_answer() -> None:
+    count = [0]
+
+    @torch.library.custom_op("acme_surroundings::arena", mutates_args=())
+    def arena(x: Tensor) -> Tensor:
+        count[0] += 1
+        memory = torch.zeros(4 * x.numel())
+        start = count[0] % 3 * x.numel()
+        return memory[start : start + x.numel()].view(x.shape).copy_(x + count[0])
+
+    arena.register_fake(torch.empty_like)
+
+    def function(x: Tensor) -> Any:
+        made = arena(x)
+        return made.transpose(0, 1).unsqueeze(0).select(1, 1), made.view(-1)[1:].relu()
+
+    x = randn(2, 3)
+    executor = IRExecutor(extract_ir(Function(function), (x,)))
+    for _ in range(4):
+        actual = executor(x)
+        count[0] -= 1
+        assert_same(actual, function(x), "the result")

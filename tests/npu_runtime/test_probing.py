@@ -1,0 +1,176 @@
+"""What is found out about a call before it is made for the first time: how to make it quickly, and what it shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, ones, randn
+
+from npu_ir import Graph, TensorType, extract_ir
+from npu_runtime import IRExecutor
+from npu_runtime.steps import Step
+from tests.npu_ir.corpus.case import Function
+from tests.npu_ir.corpus.comparison import assert_same
+
+F32 = torch.float32
+
+
+def steps_of(function: Any, *args: Any) -> dict[str, Step]:
+    executor = IRExecutor(extract_ir(Function(function), args), passes=None)
+    assert_same(executor(*args), function(*args), "the result")
+    return {step.node.name: step for step in executor.steps}
+
+
+def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
+    steps = steps_of(
+        lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, x)) + torch.ops.aten.sigmoid(x), randn(3, 3)
+    )
+
+    assert steps["linear"].kernel == "torch._C._nn.linear"
+    assert steps["linear"].function is torch._C._nn.linear
+    assert steps["sigmoid"].kernel == "torch._C._VariableFunctions.sigmoid"
+    assert all(not step.needs_symbols and step.backend == "aten" for step in steps.values())
+
+
+def test_a_callable_that_takes_other_arguments_is_not_taken() -> None:
+    def function(x: Tensor, mask: Tensor) -> Any:
+        return (
+            torch.ops.aten.where.self(mask, x, -x),
+            x[mask.to(torch.int64)],
+            torch.ops.aten.add.Scalar(x, 2, 3),
+            torch.ops.aten.rsub.Scalar(x, 2),
+            torch.ops.aten.std.correction(x, [0], correction=0),
+            torch.ops.aten.max.dim(x, 0),
+            torch.ops.aten._softmax.default(x, -1, False),
+            torch.ops.aten.copy.default(x, mask),
+            torch.ops.prims.convert_element_type.default(x, torch.float64),
+        )
+
+    steps_of(function, randn(3), torch.tensor([True, False, True]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_every_dtype_runs(dtype: torch.dtype) -> None:
+    x = torch.tensor([1.0, 0.0, 1.0]).to(dtype)
+
+    steps_of(lambda x: (x.clone().view(3, 1), x.to(torch.float32) * 2, x.reshape(1, 3)[0, 1:]), x)
+
+
+def test_integers_that_are_indices_are_probed_within_range() -> None:
+    steps = steps_of(
+        lambda table, index: torch.nn.functional.embedding(index, table).relu(), randn(4, 3), torch.tensor([[3, 0]])
+    )
+
+    assert not steps["embedding"].needs_symbols
+
+
+def test_a_value_that_is_read_for_the_last_time_is_overwritten() -> None:
+    steps = steps_of(lambda x: (x @ x).relu().add(x).mul(2).clamp(0, 5).to(torch.float64).neg(), randn(3, 3))
+
+    assert {name: step.overwrites.name for name, step in steps.items() if step.overwrites} == {
+        "relu": "matmul",
+        "add": "relu",
+        "mul": "add",
+        "clamp": "mul",
+        "neg": "to",
+    }
+    assert steps["relu"].kernel.endswith(".relu_")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: x.relu(), id="an-argument"),
+        pytest.param(lambda x: x.view(-1).relu(), id="a-view-of-an-argument"),
+        pytest.param(lambda x: (lambda y: (y.relu(), y))(x @ x), id="a-result"),
+        pytest.param(lambda x: (lambda y: (y.relu(), y.t()))(x @ x), id="what-a-result-views"),
+        pytest.param(lambda x: (lambda y: y.relu() @ y)(x @ x), id="what-is-read-later"),
+        pytest.param(lambda x: (lambda y: y.relu() @ y.t())(x @ x), id="what-a-view-read-later-sees"),
+        pytest.param(lambda x: (lambda y: y.t().relu() @ y)(x @ x), id="a-view-of-what-is-read-later"),
+        pytest.param(lambda x: (x @ x)[:1].expand(3, 3).relu(), id="elements-that-share-memory"),
+        pytest.param(lambda x: (x @ x)[:1].add(x), id="a-smaller-input"),
+        pytest.param(lambda x: (x > 0).add(1), id="another-dtype"),
+        pytest.param(lambda x: (x @ x)[:, ::2].relu(), id="gaps"),
+        pytest.param(lambda x: (lambda y: torch.maximum(y, y))(x @ x), id="an-input-twice"),
+        pytest.param(lambda x: (lambda y: y.add(y.t()))(x @ x), id="an-input-and-its-view"),
+        pytest.param(lambda x: (lambda y: [y.unbind(0)[0].relu(), y.unbind(0)[1]])(x @ x), id="a-part-beside-another"),
+    ],
+)
+def test_what_is_needed_again_is_not_overwritten(function: Any) -> None:
+    x = randn(3, 3)
+    before = x.clone()
+
+    steps = steps_of(function, x)
+
+    assert torch.equal(x, before)
+    assert [step.node.name for step in steps.values() if step.overwrites] == []
+
+
+def test_constants_and_weights_are_not_overwritten() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(randn(3))
+            self.register_buffer("state", randn(3))
+
+        def forward(self, x: Tensor) -> Any:
+            self.state.add_(1)
+            return self.weight.relu(), self.weight.view(3, 1).neg(), torch.tensor([-1.0, 2.0]).relu(), self.state.neg()
+
+    model = Model()
+    executor = IRExecutor(extract_ir(model, (ones(1),)), model.state_dict(), passes=None)
+
+    for _ in range(3):
+        assert_same(executor(ones(1)), model(ones(1)), "the result")
+
+
+def test_the_same_call_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from npu_runtime.probing import Prober
+
+    probed: list[str] = []
+    probe = Prober._probe
+    monkeypatch.setattr(
+        Prober, "_probe", lambda self, node, *rest, **options: probed.append(node.name) or probe(self, node, *rest, **options)
+    )
+    graph = Graph()
+    value = graph.add_input("x", TensorType((2,), F32))
+    for _ in range(50):
+        value = graph.insert("aten.sin.default", [value], types=value.type, operands=("self",)).outputs[0]
+    graph.set_outputs(value)
+
+    IRExecutor(graph, passes=None)
+
+    assert len(probed) <= 2
+
+
+def test_a_node_that_fails_on_made_up_data_runs_as_the_graph_says() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.linalg.cholesky(x)
+
+    matrix = torch.eye(3) * 4
+    executor = IRExecutor(extract_ir(Function(function), (matrix,)), passes=None)
+
+    assert torch.equal(executor(matrix), torch.eye(3) * 2)
+    assert executor.steps[0].needs_symbols
+
+
+def test_writes_of_the_op_go_to_copies() -> None:
+    @torch.library.custom_op("acme_probing::bump", mutates_args={"x"})
+    def bump(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(y)
+        return y * 2
+
+    bump.register_fake(lambda x, y: torch.empty_like(y))
+
+    def function(x: Tensor, y: Tensor) -> Any:
+        made = x * 1
+        doubled = bump(made, y)
+        return made, doubled
+
+    x, y = randn(3), randn(3)
+    executor = IRExecutor(extract_ir(Function(function), (x, y)), passes=None)
+
+    assert_same(executor(x, y), (x + y, y * 2), "the results")
+    assert_same(executor(x, y), (x + y, y * 2), "the results of another call")
