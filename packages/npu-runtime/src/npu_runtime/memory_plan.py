@@ -92,7 +92,7 @@ def plan_memory(steps: Sequence[Step], memory: Memory) -> MemoryPlan:
     """
     for value in (value for step in steps for value in step.outputs if value.type.symbols):
         raise GraphError(
-            f"%{value.name} is {value.type}: its memory depends on the call",
+            f"%{value.name} is {value.type}: with symbolic sizes, its memory depends on the call",
             fix="specialize the graph first: graph.specialize({...})",
         )
     owners = _owners(steps, memory)

@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
-from npu_ir import Expr, Graph, ScalarType, TensorType, Value
+from npu_ir import ConversionError, Expr, Graph, ScalarType, TensorType, Value
 from npu_ir.constraints import RELATIONS
 from npu_ir.size_choice import chosen_sizes
 from npu_ir.symbols import Dim
 from npu_ir.torch_sizes import to_symbolic
 from npu_ir.types import Type, contiguous_strides
 from npu_runtime._torch import ProgramWorld
+
+_PACKED = ("torch._mkldnn",)
 
 
 class Metadata:
@@ -51,11 +53,20 @@ class Metadata:
         return type.symbols <= self._sizes.keys()
 
     def of(self, type: Type) -> Any:
-        """Return what stands for a value whose type tells all about it."""
+        """Return what stands for a value whose type tells all about it.
+
+        Raises:
+            ConversionError: It is a weight packed for oneDNN, of which there are no FakeTensors.
+        """
         if isinstance(type, ScalarType):
             return None if type.value is None else to_symbolic(type.value, self._sizes)
         with self.world.entered():
             shape = self._dims(type.shape)
+            if str(type.layout) in _PACKED:
+                raise ConversionError(
+                    f"a program of PyTorch's holds no packed weights, such as {type}",
+                    fix="leave out the passes that pack weights, those of the pipeline 'cpu': they are for the executor",
+                )
             if type.layout is not torch.strided:
                 return torch.empty(shape, dtype=type.dtype, layout=type.layout, device=self._device)
             steps = self._dims(contiguous_strides(type.shape) if type.strides is None else type.strides)
