@@ -45,11 +45,13 @@ class Worker:
         self.seconds: list[float] = []
         self.facts: dict[str, Any] = self._answer()
 
-    def _answer(self) -> Any:
+    def _answer(self) -> dict[str, Any]:
         try:
-            return self._connection.recv()
-        except EOFError:
-            return {"error": "its process ended"}
+            answer: dict[str, Any] = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join(10)
+            return {"error": f"its process ended with code {self._process.exitcode}"}
+        return answer
 
     @property
     def is_ready(self) -> bool:
@@ -57,11 +59,17 @@ class Worker:
 
     def take_turn(self) -> None:
         time.sleep(PAUSE_SECONDS)
-        self._connection.send("run")
-        self.seconds.append(self._answer())
+        if self.is_ready:
+            self.facts |= self._asked("run")
+        if self.is_ready:
+            self.seconds.append(self.facts.pop("turn"))
 
     def overhead(self) -> dict[str, Any]:
-        self._connection.send("overhead")
+        return self._asked("overhead")
+
+    def _asked(self, order: str) -> dict[str, Any]:
+        with contextlib.suppress(BrokenPipeError):
+            self._connection.send(order)
         return self._answer()
 
     def stop(self) -> None:
@@ -90,8 +98,8 @@ def serve(connection: Connection, name: str, case: Case, expected: torch.Tensor,
             connection.send({"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]})
             return
         connection.send(facts)
-        answer: dict[str, Callable[[], Any]] = {
-            "run": lambda: burst(call, case.args),
+        answer: dict[str, Callable[[], dict[str, Any]]] = {
+            "run": lambda: {"turn": burst(call, case.args)},
             "overhead": lambda: overhead(call, case.args),
         }
         with CONTENDERS[name].mode():

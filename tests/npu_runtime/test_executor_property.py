@@ -148,8 +148,9 @@ def _grow(growing: Growing) -> None:
     if kind == "pointwise":
         growing.call(f"aten.{growing.pick(*POINTWISE)}.default", recent)
     elif kind == "view":
-        name, args = growing.pick(*VIEWS)
-        growing.call(f"aten.{name}", recent, *args)
+        for _ in range(growing.pick(1, 2, 3)):
+            name, args = growing.pick(*VIEWS)
+            recent = growing.call(f"aten.{name}", recent, *args)[-1]
     elif kind == "binary":
         growing.call(f"aten.{growing.pick('add', 'mul', 'sub')}.Tensor", recent, growing.tensor())
     elif kind == "number":

@@ -14,16 +14,9 @@ from npu_ir.node import outside_names
 from npu_ir.verify.reference import model_tensors
 from npu_passes import Journal, PassManager
 from npu_passes.running import Rounds
-from npu_runtime.comparing.sides import (
-    ExecutorSide,
-    Float64,
-    Float64Side,
-    GraphSide,
-    ModuleSide,
-    Side,
-    Weights,
-    known_to,
-)
+from npu_runtime.comparing.float64_side import Float64, Float64Side
+from npu_runtime.comparing.module_side import ModuleSide
+from npu_runtime.comparing.sides import ExecutorSide, GraphSide, Side, Weights, known_to
 from npu_runtime.executor import IRExecutor
 
 _SIDES = "an nn.Module, a Graph, an IRExecutor, after_pass(graph, passes, k) or float64(graph)"

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
-from npu_ir.node import NO_PROVENANCE, outside_names
+from npu_ir.node import outside_names
 from npu_ir.running import Observer
 from npu_ir.verify.reference import copied
 from npu_runtime.comparing.alignment import Pair, align
 from npu_runtime.comparing.comparison import Comparison
+from npu_runtime.comparing.describing import have_same_strides, row_of
 from npu_runtime.comparing.float64_run import Float64Run, Missing, is_decided
 from npu_runtime.comparing.judging import Judge, Reference, Seen
-from npu_runtime.comparing.metrics import UNKNOWN
 from npu_runtime.comparing.reproduction import Finding
 from npu_runtime.comparing.row import Row
 from npu_runtime.comparing.sides import ExecutorSide, Outcome, Side, device_of
@@ -126,8 +126,10 @@ class SideBySide:
 
     def _compare_pair(self, pair: Pair, kept: Seen, seen: Seen) -> None:
         values, items = self._swapped(pair.left, pair.right), self._swapped(kept, seen)
-        row = _row("value", values[0].name, *values, items[0])
-        row = self._judge.judged(row, *items, self._reference(pair.left), same_strides=_same_strides(*values))
+        row = row_of("value", values[0].name, *values, items[0])
+        row = self._judge.judged(
+            row, *items, self._reference(pair.left), same_strides=have_same_strides(*values)
+        )
         self._rows[pair.order] = row
         if row.diverges and pair.order < self._found_at:
             self._found_at = pair.order
@@ -159,11 +161,13 @@ class SideBySide:
         """Return the row of what the first and the second side gave in the end for these leaves."""
         given, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
         a, b = (_seen(side, item) for side, item in zip(self._sides, given, strict=True))
-        row = _row(kind, name, *leaves, a)
+        row = row_of(kind, name, *leaves, a)
         if _NOT_THERE in (left, right):
             who = "b" if given[0] is _NOT_THERE else "a"
-            return _row(kind, name, *leaves, None, problem=f"only {who} updates it")
-        row = self._judge.judged(row, a, b, self._reference(left_leaf), same_strides=_same_strides(*leaves))
+            return row_of(kind, name, *leaves, None, problem=f"only {who} updates it")
+        row = self._judge.judged(
+            row, a, b, self._reference(left_leaf), same_strides=have_same_strides(*leaves)
+        )
         is_of_node = isinstance(leaves[1], Value) and leaves[1].producer is not None
         if row.diverges and self.finding is None and is_of_node:
             self.finding = Finding(row, leaves[1], a.item, b.item)
@@ -202,33 +206,3 @@ def _contents(graph: Graph, outcome: Outcome) -> dict[str, tuple[Value, Any]]:
         given = next((outcome.updates[name] for name in names if name in outcome.updates), _NOT_THERE)
         found[names[0]] = value, given
     return found
-
-
-def _row(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str | None = None) -> Row:
-    mine, others = (leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b))
-    place = next((node.provenance for node in (mine, others) if node is not None), NO_PROVENANCE)
-    return Row(
-        kind=kind,
-        name=name,
-        counterpart=b.name if isinstance(b, Value) else "",
-        op="" if mine is None else mine.op_type,
-        counterpart_op="" if others is None else others.op_type,
-        module=place.module,
-        source=place.source,
-        type="" if seen is None else _type_text(seen),
-        difference=UNKNOWN,
-        problem=problem,
-    )
-
-
-def _same_strides(a: Any, b: Any) -> bool:
-    """Whether the same op computes both, and both graphs state the same strides."""
-    if not (isinstance(a, Value) and isinstance(b, Value)) or a.producer is None or b.producer is None:
-        return False
-    if not (isinstance(a.type, TensorType) and isinstance(b.type, TensorType)):
-        return False
-    return a.producer.op_type == b.producer.op_type and a.type.strides == b.type.strides
-
-
-def _type_text(seen: Seen) -> str:
-    return seen.item.__class__.__name__ if seen.type is None else str(seen.type)

@@ -12,8 +12,9 @@ from npu_ir import Graph
 from npu_ir.cli import factory
 from npu_ir.errors import UsageError
 from npu_passes.registry import all_pipelines, passes_of
+from npu_runtime.comparing.float64_side import float64
 from npu_runtime.comparing.making import after_pass
-from npu_runtime.comparing.sides import float64, known_to
+from npu_runtime.comparing.sides import known_to
 from npu_runtime.executor import IRExecutor
 
 Weights = Mapping[str, torch.Tensor]

@@ -121,6 +121,12 @@ def region_module(region: Graph, metadata: Metadata, device: torch.device) -> Gr
     root, graph = torch.nn.Module(), FxGraph()
     writer = NodeWriter(root, graph, metadata, device)
     for value in region.inputs:
+        if not metadata.is_known(value.type):
+            raise ConversionError(
+                f"region {region.name!r} takes %{value.name}, {value.type}, which depends on data",
+                where=None if region.owner is None else place_of(region.owner),
+                fix="pass a tensor in its place",
+            )
         placeholder = graph.create_node("placeholder", identifier(value.name), name=identifier(value.name))
         placeholder.meta["val"] = metadata.of(value.type)
         writer.nodes[value] = placeholder
