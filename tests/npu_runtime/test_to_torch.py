@@ -297,11 +297,50 @@ def _with_a_float(graph: Graph) -> None:
     graph.set_outputs(node.outputs[0])
 
 
+def _with_packed_weights(graph: Graph) -> None:
+    packed = TensorType((4, 4), torch.float32, layout=torch._mkldnn)
+    x, weight = graph.add_input("x", TensorType((2, 4), torch.float32)), graph.add_input("weight", packed)
+    node = graph.insert("aten.linear.default", (x, weight), types=x.type, operands=("input", "weight"))
+    graph.set_outputs(node.outputs[0])
+
+
+def _with_a_number_in_a_region(graph: Graph) -> None:
+    x, flag = (
+        graph.add_input("x", TensorType((2,), torch.float32)),
+        graph.add_input("flag", TensorType((), torch.bool)),
+    )
+    count = graph.insert("aten.item.default", (flag,), types=ScalarType("bool"), operands=("self",)).outputs[
+        0
+    ]
+    regions = {}
+    for name in ("true_fn", "false_fn"):
+        regions[name] = region = Graph(name)
+        region.add_input("count", ScalarType("bool"))
+        region.set_outputs((region.add_input("x", x.type),))
+    node = graph.insert(
+        "higher_order.cond",
+        (flag, count, x),
+        {"operands": [None, None]},
+        types=x.type,
+        operands=("pred", "operands[0]", "operands[1]"),
+        regions=regions,
+    )
+    graph.set_outputs(node.outputs[0])
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         pytest.param(
             _without_operator, "nowhere.sort.default is no operator of PyTorch", id="unknown operator"
+        ),
+        pytest.param(
+            _with_packed_weights, "no packed weights, such as f32.4, 4.@_mkldnn", id="packed weights"
+        ),
+        pytest.param(
+            _with_a_number_in_a_region,
+            "region 'true_fn' takes %count, bool, which depends on data",
+            id="region",
         ),
         pytest.param(_with_a_float, "input %factor is a float", id="a float that is not fixed"),
     ],
