@@ -55,7 +55,7 @@ def run_case(options: argparse.Namespace) -> dict[str, Any]:
         measure([worker for worker in made if worker.is_ready], options.seconds)
         results |= {worker.name: judged(worker.result()) for worker in made}
         for worker in made:
-            if worker.name in OURS and worker.is_ready and options.threads[0] == 1:
+            if worker.name in OURS and "seconds" in results[worker.name] and options.threads[0] == 1:
                 results[worker.name] |= worker.overhead()
     return {
         "model": options.case,

@@ -80,8 +80,9 @@ class Worker:
             self._process.kill()
 
     def result(self) -> dict[str, Any]:
-        median = {"seconds": statistics.median(self.seconds), "turns": len(self.seconds)}
-        return {**self.facts, **(median if self.seconds else {})}
+        if not self.is_ready:
+            return {"error": self.facts["error"]}
+        return {**self.facts, "seconds": statistics.median(self.seconds), "turns": len(self.seconds)}
 
 
 def serve(connection: Connection, name: str, case: Case, expected: torch.Tensor, cache: Path) -> None:

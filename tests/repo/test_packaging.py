@@ -12,24 +12,34 @@ import pytest
 
 import npu_ir
 import npu_passes
+import npu_runtime
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
 
 
 def test_all_packages_have_one_version() -> None:
-    versions = {metadata.version("npu-ir"), metadata.version("npu-passes")}
+    versions = {metadata.version(name) for name in ("npu-ir", "npu-passes", "npu-runtime")}
 
-    assert versions == {npu_ir.__version__} == {npu_passes.__version__}
+    assert versions == {npu_ir.__version__, npu_passes.__version__, npu_runtime.__version__}
+    assert len(versions) == 1
 
 
 def test_a_package_asks_for_the_others_in_its_own_version() -> None:
-    needed = metadata.requires("npu-passes") or []
+    needed = metadata.requires("npu-runtime") or []
 
-    assert f"npu-ir=={npu_passes.__version__}" in needed
+    assert f"npu-ir=={npu_passes.__version__}" in (metadata.requires("npu-passes") or [])
+    assert {f"npu-ir=={npu_runtime.__version__}", f"npu-passes=={npu_runtime.__version__}"} <= set(needed)
 
 
-@pytest.mark.parametrize("package", ["npu_ir", "npu_passes"])
+def test_an_extra_brings_the_packages_that_need_no_device() -> None:
+    needed = metadata.requires("npu-ir") or []
+
+    brought = {item.partition("==")[0] for item in needed if 'extra == "all"' in item.replace("'", '"')}
+    assert {"npu-passes", "npu-runtime"} <= brought
+
+
+@pytest.mark.parametrize("package", ["npu_ir", "npu_passes", "npu_runtime"])
 def test_the_types_are_published(package: str) -> None:
     assert resources.files(package).joinpath("py.typed").is_file()
 
@@ -42,7 +52,13 @@ def test_the_command_is_installed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "module"), [("npu-ir", "npu_ir.builtin"), ("npu-passes", "npu_passes.plugin")]
+    ("name", "module"),
+    [
+        ("npu-ir", "npu_ir.builtin"),
+        ("npu-passes", "npu_passes.plugin"),
+        ("npu-runtime", "npu_runtime.plugin"),
+        ("npu-runtime-cpu", "npu_runtime.cpu.plugin"),
+    ],
 )
 def test_what_we_bring_ourselves_is_an_ordinary_entry_point(name: str, module: str) -> None:
     (plugin,) = metadata.entry_points(group="npu", name=name)
@@ -50,7 +66,7 @@ def test_what_we_bring_ourselves_is_an_ordinary_entry_point(name: str, module: s
     assert plugin.value == module
 
 
-@pytest.mark.parametrize("package", ["npu_ir", "npu_passes"])
+@pytest.mark.parametrize("package", ["npu_ir", "npu_passes", "npu_runtime"])
 def test_importing_a_package_after_torch_loads_little_else(package: str) -> None:
     script = (
         f"import sys, torch; before = set(sys.modules); import {package}; print(*set(sys.modules) - before)"
@@ -59,9 +75,15 @@ def test_importing_a_package_after_torch_loads_little_else(package: str) -> None
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     packages = {name.partition(".")[0] for name in loaded.stdout.split()} - set(sys.stdlib_module_names)
-    assert packages <= {"npu_ir", "npu_passes", "pluggy", "torch", "safetensors"}
+    assert packages <= {"npu_ir", "npu_passes", "npu_runtime", "pluggy", "torch", "safetensors"}
     assert "torch._dynamo" not in loaded.stdout
     assert "torch._inductor" not in loaded.stdout
+
+
+def test_torch_compile_finds_the_backend() -> None:
+    (backend,) = metadata.entry_points(group="torch_dynamo_backends", name="npu")
+
+    assert callable(backend.load())
 
 
 def test_a_graph_is_saved_loaded_and_run_without_numpy(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 import npu_ir
 import npu_passes
+import npu_runtime
 
-PACKAGES = [Path(package.__file__ or "").parent for package in (npu_ir, npu_passes)]
+PACKAGES = [Path(package.__file__ or "").parent for package in (npu_ir, npu_passes, npu_runtime)]
 
 
 def private_torch_names(source: str) -> Iterator[str]:
