@@ -112,7 +112,7 @@ def pytorch_ir(case: Case) -> Callable[[], Call]:
     model = copy.deepcopy(case.model).to("meta")
     args = tuple(item.to("meta") for item in case.args)
     graph = torch_ir.extract_ir(model, args)
-    state = case.model.state_dict()
+    state = {**dict(case.model.named_buffers()), **case.model.state_dict()}
 
     def made() -> Call:
         executor = torch_ir.IRExecutor(graph, state)

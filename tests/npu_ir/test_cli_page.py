@@ -21,7 +21,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 ALWAYS_THERE = {"--help", "--debug"}
-OURS = {*COMMANDS, "explain", "new-plugin", "opt", "passes"}
+OURS = {*COMMANDS, "bench", "explain", "new-plugin", "opt", "passes", "profile"}
 
 
 def blocks(language: str) -> list[str]:

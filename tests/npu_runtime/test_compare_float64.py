@@ -13,8 +13,10 @@ from npu_ir import Graph, TensorType, Value, VerificationError, extract_ir
 from npu_ir.binding import bind_inputs, bind_weights
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.symbol_values import SymbolValues
+from npu_passes import Pass
 from npu_runtime.comparing import compare, float64
 from npu_runtime.comparing.float64_run import Float64Run, Missing, is_decided
+from npu_runtime.executor import IRExecutor
 
 CPU = torch.device("cpu")
 
@@ -123,6 +125,34 @@ def test_a_comparison_goes_without_the_noise_floor_there_and_says_so() -> None:
     assert found.ok
     assert [row.noise_floor for row in found.rows] == [None, None, None]
     assert "no noise floor for 2 of the values: node 'single_only'" in str(found)
+
+
+class ToSingle(Pass):
+    """Put an op that refuses float64 in place of products."""
+
+    name = "to-single"
+
+    def run(self, graph: Graph) -> bool:
+        found = list(graph.nodes_of("aten.mul.Tensor"))
+        for node in found:
+            with self.rewrite(graph, "single", node) as edit:
+                edit.replace(
+                    node.outputs[0], edit.call("npu_compare_tests.single_only.default", *node.inputs)
+                )
+        return bool(found)
+
+
+@pytest.mark.parametrize("is_executor_first", [True, False])
+def test_the_graph_that_passes_have_changed_least_runs_in_float64(is_executor_first: bool) -> None:
+    x = torch.randn(4)
+    graph = extract_ir(Function(lambda x: (x * 2).sin()), (x,))
+    sides = [graph, IRExecutor(graph, passes=[ToSingle])]
+
+    found = compare(*(reversed(sides) if is_executor_first else sides), (x,))
+
+    assert found.ok
+    assert found.notes == ()
+    assert [row.name for row in found.rows if row.noise_floor is None] == []
 
 
 def test_random_numbers_are_those_of_a_side() -> None:

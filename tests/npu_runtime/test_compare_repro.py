@@ -136,6 +136,31 @@ def test_numbers_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
     assert "this node, run by the interpreter: " in replay(tmp_path)
 
 
+def test_sizes_that_the_graph_leaves_open_are_those_of_the_call(tmp_path: Path) -> None:
+    class Open(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            both = torch.cat([x, y]).sin()
+            return both[both[:, 0] > 0] * x.shape[0]
+
+    batch, other = torch.export.Dim("batch", min=2), torch.export.Dim("other", min=2)
+    example = torch.randn(4, 2), torch.randn(3, 2)
+    graph = extract_ir(Open(), example, dynamic_shapes={"x": {0: batch}, "y": {0: other}})
+    call = torch.rand(6, 2), torch.rand(5, 2)
+    for op_type, shape in (("aten.sin.default", "f32[11, 2]"), ("aten.mul.Tensor", "f32[11, 2]")):
+        function = {"sin": lambda x: x.sin() + 1, "mul": lambda x, y: x * y + 1}[op_type.split(".")[1]]
+        register_executor(op_type)(lambda given, attrs, function=function: [function(*given)])
+        try:
+            found = compare(Open(), graph, call, repro_dir=tmp_path)
+        finally:
+            unregister_executor(op_type)
+
+        assert found.first_divergence is not None
+        assert found.first_divergence.op == op_type
+        text = replay(tmp_path)
+        assert f": {shape} = {op_type}(" in text
+        assert "b: 1 from float64" in text
+
+
 def test_a_float64_side_is_shown_on_the_inputs_of_the_graph(tmp_path: Path) -> None:
     x = torch.rand(64) * 1e4
     graph = extract_ir(Function(lambda self, x: (x * 1000).sin()), (x,))

@@ -53,7 +53,7 @@ def _transposed(self: Any, x: Tensor) -> Tensor:
 )
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 def test_an_activation_is_computed_with_the_convolution(function: Any, attr: str, bias: bool) -> None:
-    model, x = behind(function, bias=bias), last(image(WIDE, 28))
+    model, x = behind(function, bias=bias), last(10 * image(WIDE, 28))  # beyond the 6 of relu6
 
     graph = optimized(model, x, passes=PASSES)
 

@@ -42,7 +42,7 @@ def behind(function: Any, **options: Any) -> Function:
 def test_an_activation_is_computed_with_the_layer(
     function: Any, attr: str, bias: bool, shape: tuple[int, ...]
 ) -> None:
-    model, x = behind(function, bias=bias), torch.randn(shape)
+    model, x = behind(function, bias=bias), 20 * torch.randn(shape)  # beyond the 6 of relu6
 
     graph = optimized(model, x, passes=PASSES)
 

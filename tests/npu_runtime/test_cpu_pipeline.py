@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from npu_ir import Graph, Interpreter, execute_ir, load_ir, save_ir
-from npu_passes import all_passes, all_pipelines, optimize, passes_of
+from npu_passes import PassManager, all_passes, all_pipelines, optimize, passes_of
 from npu_passes.registry import origin_of
+from npu_runtime import IRExecutor
 from tests.npu_runtime.cpu_cases import assert_computes, captured, image, ops
 
 CPU_ONLY = ["channels-last", "winograd", "pack-convolution", "pack-linear"]
@@ -156,6 +157,38 @@ def test_optimized_models_are_saved_loaded_and_given_new_weights(make: Any, x: T
 
     assert loaded == graph
     assert_computes(loaded, other, x, weights=other.state_dict())
+
+
+@pytest.mark.parametrize(("make", "x"), MODELS)
+def test_the_executor_packs_weights_once_and_new_ones_again(make: Any, x: Tensor) -> None:
+    model, other = trained(make()), trained(make())
+    executor = IRExecutor(captured(model, x), model.state_dict(), passes="cpu")
+
+    first, again = executor(x), executor(x)
+    executor.load_state_dict(other.state_dict())
+
+    with torch.no_grad():
+        assert torch.equal(first, again)
+        torch.testing.assert_close(first, model(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(executor(x), other(x), rtol=1e-4, atol=1e-4)
+
+
+def test_branches_are_left_as_they_are() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(512, 512)
+
+        def forward(self, x: Tensor) -> Any:
+            return torch.cond(x.sum() > 0, lambda y: F.relu(self.linear(y)), lambda y: -self.linear(y), (x,))
+
+    model, x = Branches(), torch.randn(64, 512)
+    result = PassManager(",".join(CPU_ONLY)).run(captured(model, x))
+
+    assert {item.reason for item in result.journal.refusals} == {
+        "it is in a region: a program has a prologue"
+    }
+    assert_computes(result.graph, model, x)
 
 
 def test_a_small_resnet_has_one_copy_and_no_convolution_left_alone() -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import collections
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn, ones, randn, zeros
+from torch import Tensor, ones, randn, zeros
 
-from npu_ir import ExecutionError, Graph, TensorType, WeightError, extract_ir, register_executor
-from npu_ir.ops import unregister_executor
+from npu_ir import ExecutionError, Graph, TensorType, extract_ir
 from npu_runtime import IRExecutor
 from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
@@ -86,9 +79,7 @@ def test_what_nothing_reads_is_computed_and_dropped() -> None:
     x = graph.add_input("x", TensorType((2, 2), F32))
     for _ in range(2):
         graph.insert("aten.exp.default", [x], types=x.type, operands=("self",))
-    graph.insert(
-        "aten.unbind.int", [x], {"dim": 0}, types=[TensorType((2,), F32)] * 2, operands=("self",)
-    )
+    graph.insert("aten.unbind.int", [x], {"dim": 0}, types=[TensorType((2,), F32)] * 2, operands=("self",))
     graph.set_outputs(x)
 
     given = randn(2, 2)
@@ -129,15 +120,11 @@ def test_an_op_that_leaves_out_results_runs() -> None:
     assert_same(executor_of(function, *args)(*args), function(*args), "the result")
 
 
-
-
 def test_open_sizes_take_any_size() -> None:
     def function(x: Tensor) -> Any:
         return x.relu().view(-1)[: x.shape[0]], torch.cat([x, x]).sum(0), x.shape[0] * 2
 
-    graph = extract_ir(
-        Function(function), (randn(4, 3),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),)
-    )
+    graph = extract_ir(Function(function), (randn(4, 3),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),))
     executor = IRExecutor(graph)
 
     for rows in (2, 4, 9):
@@ -172,5 +159,3 @@ def test_branches_and_loops_are_those_of_eager() -> None:
 
     for given in (x, -x, x * 3):
         assert_same(executor(given), function(given), "the result")
-
-

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import collections
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from torch import Tensor, nn, ones, randn, zeros
+from torch import Tensor, nn, ones, randn
 
-from npu_ir import ExecutionError, Graph, TensorType, WeightError, extract_ir, register_executor
+from npu_ir import ExecutionError, Graph, TensorType, extract_ir, register_executor
 from npu_ir.ops import unregister_executor
 from npu_runtime import IRExecutor
 from tests.npu_ir.corpus.case import Function
@@ -128,16 +121,19 @@ def test_an_image_may_be_in_channels_last() -> None:
     x = randn(2, 3, 8, 8)
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
 
-    torch.testing.assert_close(
-        executor(x.contiguous(memory_format=torch.channels_last)), model(x).detach()
-    )
+    torch.testing.assert_close(executor(x.contiguous(memory_format=torch.channels_last)), model(x).detach())
 
 
 def test_complex_views_are_those_of_eager() -> None:
     def function(x: Tensor) -> Any:
         product = x * x
         turned = product.conj()
-        return turned.resolve_conj(), turned.imag.resolve_neg(), torch.view_as_real(product)[..., 1], turned * 2
+        return (
+            turned.resolve_conj(),
+            turned.imag.resolve_neg(),
+            torch.view_as_real(product)[..., 1],
+            turned * 2,
+        )
 
     x = randn(3, dtype=torch.complex64)
 
@@ -152,3 +148,20 @@ def test_threads_are_a_number() -> None:
             IRExecutor(graph, threads=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        pytest.param((ones(2), ones(2)), {}, "expected a tuple of 1, got a tuple of 2", id="positional"),
+        pytest.param((), {"x": ones(2), "y": ones(2)}, "expected a tuple of 1", id="all-by-keyword"),
+        pytest.param((ones(2),), {"z": ones(2)}, r"expected keys \['y'\], got \['z'\]", id="another-keyword"),
+        pytest.param((ones(2),), {}, r"expected keys \['y'\], got \[\]", id="no-keyword"),
+    ],
+)
+def test_keywords_are_those_of_the_capture(args: Any, kwargs: Any, message: str) -> None:
+    graph = extract_ir(Function(lambda x, *, y: x - y), (ones(2),), {"y": ones(2)})
+    executor = IRExecutor(graph)
+
+    with pytest.raises(ExecutionError, match=message):
+        executor(*args, **kwargs)
+
+    assert executor(ones(2) * 3, y=ones(2)).tolist() == [2.0, 2.0]

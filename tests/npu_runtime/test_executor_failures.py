@@ -70,7 +70,9 @@ def test_the_traceback_shows_the_line_of_the_program() -> None:
         with pytest.raises(ExecutionError, match="index 7") as caught:
             executor(ones(3), BAD)
         text = "".join(traceback.format_exception(caught.value))
-        (line,) = [line.strip() for line in executor.source.splitlines() if "op_aten_index" in line and " = " in line]
+        (line,) = [
+            line.strip() for line in executor.source.splitlines() if "op_aten_index" in line and " = " in line
+        ]
         assert line in text
     linecache.clearcache()
 
@@ -109,7 +111,10 @@ def broken() -> Iterator[None]:
     ("op", "message"),
     [
         ("broken", "acme.broken.default failed: ValueError: boom\n  at: node 'it'"),
-        ("short", r"acme.short.default returned f32\[1\] for %it, which is f32\[2\] in the graph\n  at: node 'it'"),
+        (
+            "short",
+            r"acme.short.default returned f32\[1\] for %it, which is f32\[2\] in the graph\n  at: node 'it'",
+        ),
         ("unheard_of", "there is no operator acme.unheard_of.default\n  at: node 'it'"),
     ],
 )

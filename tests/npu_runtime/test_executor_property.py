@@ -18,8 +18,8 @@ from tests.npu_ir.random_programs import DYNAMIC_SHAPES, Program, inputs, progra
 from tests.npu_passes.random_models import Growing, models
 
 CHECKS = list(HealthCheck)
-some = settings(suppress_health_check=CHECKS, max_examples=60, deadline=None)
-few = settings(suppress_health_check=CHECKS, max_examples=15, deadline=None)
+some = settings(suppress_health_check=CHECKS, max_examples=40, deadline=None)
+few = settings(suppress_health_check=CHECKS, max_examples=10, deadline=None)
 
 
 def memory(item: Any) -> int | None:
@@ -41,7 +41,9 @@ def sharing(leaves: list[Any], outside: list[Any]) -> set[tuple[int, int]]:
     return pairs | {(-1, index) for index, place in enumerate(places) if place in given}
 
 
-def interpreted(graph: Graph, weights: Mapping[str, Any], args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+def interpreted(
+    graph: Graph, weights: Mapping[str, Any], args: Any, kwargs: Any
+) -> tuple[list[Any], dict[str, Any]]:
     torch.manual_seed(3)
     try:
         return Interpreter(graph, weights).run_flat(args, kwargs)
@@ -161,7 +163,7 @@ def _grow(growing: Growing) -> None:
         growing.call("aten.matmul.default", recent, growing.tensor())
 
 
-@settings(some, max_examples=150)
+@settings(some, max_examples=100)
 @given(memory_puzzles())
 def test_views_and_ops_done_in_place_give_what_the_interpreter_gives(graph: Graph) -> None:
     check(graph)

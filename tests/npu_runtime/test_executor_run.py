@@ -47,7 +47,9 @@ def test_values_can_be_had_by_name() -> None:
     run = executor.run((x,), return_intermediates=["exp", "relu"])
 
     assert_same(
-        dict(run.intermediates), {"exp": x.exp(), "relu": x.exp().view(3, 2)[:, 0].relu()}, "the intermediates"
+        dict(run.intermediates),
+        {"exp": x.exp(), "relu": x.exp().view(3, 2)[:, 0].relu()},
+        "the intermediates",
     )
     assert executor.run((x,)).intermediates == {}
     assert executor.run((x,), return_intermediates=[]).intermediates == {}
@@ -58,8 +60,12 @@ def test_an_unknown_name_is_refused_before_anything_runs(name: str) -> None:
     executor = IRExecutor(extract_ir(Function(function), (ones(2, 3),)), passes=None)
     seen: list[Any] = []
 
-    with pytest.raises(ExecutionError, match=rf"no node of the graph computes %{name}\n  at: graph 'Function'"):
-        executor.run((ones(2, 3),), return_intermediates=["exp", name], on_node=lambda *args: seen.append(args))
+    with pytest.raises(
+        ExecutionError, match=rf"no node of the graph computes %{name}\n  at: graph 'Function'"
+    ):
+        executor.run(
+            (ones(2, 3),), return_intermediates=["exp", name], on_node=lambda *args: seen.append(args)
+        )
 
     assert not seen
 
@@ -112,3 +118,26 @@ def test_a_nan_that_comes_in_is_nobody_s_fault() -> None:
     run = executor.run((torch.tensor([1.0, math.nan]),), check_nan=True)
 
     assert math.isnan(run.results.item())
+
+
+def test_writing_to_intermediates_changes_no_later_call() -> None:
+    class Model(nn.Module):
+        count: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", zeros(2))
+            self.constant = ones(2)
+
+        def forward(self, x: Tensor) -> Any:
+            self.count.add_(x)
+            return x + self.count, self.constant.view(2, 1) * x
+
+    model = Model()
+    executor = IRExecutor(extract_ir(model, (ones(2),)), model.state_dict(), passes=None)
+
+    for item in executor.run((ones(2),), return_intermediates=True).intermediates.values():
+        item.fill_(50)
+    model(ones(2))
+
+    assert_same(executor(ones(2)), model(ones(2)), "the result")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import collections
+import gc
 import json
-import subprocess
-import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn, ones, randn, zeros
 
-from npu_ir import ExecutionError, Graph, TensorType, WeightError, extract_ir, register_executor
+from npu_ir import Graph, TensorType, WeightError, extract_ir, register_executor
 from npu_ir.ops import unregister_executor
 from npu_runtime import IRExecutor
 from tests.npu_ir.corpus.case import Function
@@ -185,9 +183,7 @@ def test_what_depends_on_weights_alone_is_computed_once(counted: list[str]) -> N
     x = graph.add_input("x", TensorType((2,), F32))
     weight = graph.add_parameter("w", TensorType((2,), F32))
     node = graph.insert("aten.exp.default", [weight], types=weight.type, operands=("self",))
-    total = graph.insert(
-        "aten.add.Tensor", [x, node.outputs[0]], types=x.type, operands=("self", "other")
-    )
+    total = graph.insert("aten.add.Tensor", [x, node.outputs[0]], types=x.type, operands=("self", "other"))
     graph.set_outputs(total.outputs[0])
     graph.move_to_prologue(node)
 
@@ -219,3 +215,38 @@ def test_a_folded_batch_norm_takes_other_weights() -> None:
     torch.testing.assert_close(executor(x), second(x).detach())
 
 
+def test_weights_that_were_replaced_are_let_go() -> None:
+    model, x = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).eval(), randn(1, 2, 5, 5)
+    state = {key: item.clone() for key, item in model.state_dict().items()}
+    old = [weakref.ref(item) for item in state.values()]
+    executor = IRExecutor(extract_ir(model, (x,)), state)
+    executor(x)
+
+    executor.load_state_dict(model.state_dict())
+    del state
+    gc.collect()
+
+    assert [item() for item in old] == [None] * len(old)
+
+
+def test_weights_may_be_views_of_one_tensor() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Parameter(zeros(2, 2)), nn.Parameter(zeros(2, 2))
+
+        def forward(self, x: Tensor) -> Any:
+            return (self.a @ self.b + x).relu(), self.a.t().reshape(4).neg(), (self.b + 1).sin()
+
+    flat = randn(8)
+    weights = {"a": flat[:4].view(2, 2), "b": flat[2:6].view(2, 2)}
+    model = Pair()
+    model.load_state_dict(weights)
+    before = flat.clone()
+    executor = IRExecutor(extract_ir(model, (ones(2, 2),)), weights)
+
+    actual = executor(weights["a"])
+
+    expected = model(weights["a"])
+    assert_same(actual, tuple(item.detach() for item in expected), "the result")
+    assert torch.equal(flat, before)

@@ -81,7 +81,9 @@ def test_inputs_weights_and_their_views_do_not_count() -> None:
 
 
 def test_the_lower_bound_is_that_of_the_hungriest_step() -> None:
-    plan = executor_of(lambda x: (torch.cat([x @ x, x @ x, x @ x]).sum(), x.exp()), randn(16, 16)).memory_plan()
+    plan = executor_of(
+        lambda x: (torch.cat([x @ x, x @ x, x @ x]).sum(), x.exp()), randn(16, 16)
+    ).memory_plan()
 
     assert plan.lower_bound_bytes == 6 * KIB
     assert plan.lower_bound_bytes <= plan.peak_bytes
@@ -120,7 +122,9 @@ class Peak(TorchDispatchMode):
         import weakref
 
         result = function(*args, **(kwargs or {}))
-        given = {item.untyped_storage()._cdata for item in tree_leaves((args, kwargs)) if isinstance(item, Tensor)}
+        given = {
+            item.untyped_storage()._cdata for item in tree_leaves((args, kwargs)) if isinstance(item, Tensor)
+        }
         for item in tree_leaves(result):
             if isinstance(item, Tensor):
                 storage = item.untyped_storage()

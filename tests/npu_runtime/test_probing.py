@@ -25,7 +25,8 @@ def steps_of(function: Any, *args: Any) -> dict[str, Step]:
 
 def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
     steps = steps_of(
-        lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, x)) + torch.ops.aten.sigmoid(x), randn(3, 3)
+        lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, x)) + torch.ops.aten.sigmoid(x),
+        randn(3, 3),
     )
 
     assert steps["linear"].kernel == "torch._C._nn.linear"
@@ -51,7 +52,9 @@ def test_a_callable_that_takes_other_arguments_is_not_taken() -> None:
     steps_of(function, randn(3), torch.tensor([True, False, True]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn]
+)
 def test_every_dtype_runs(dtype: torch.dtype) -> None:
     x = torch.tensor([1.0, 0.0, 1.0]).to(dtype)
 
@@ -60,7 +63,9 @@ def test_every_dtype_runs(dtype: torch.dtype) -> None:
 
 def test_integers_that_are_indices_are_probed_within_range() -> None:
     steps = steps_of(
-        lambda table, index: torch.nn.functional.embedding(index, table).relu(), randn(4, 3), torch.tensor([[3, 0]])
+        lambda table, index: torch.nn.functional.embedding(index, table).relu(),
+        randn(4, 3),
+        torch.tensor([[3, 0]]),
     )
 
     assert not steps["embedding"].needs_symbols
@@ -95,7 +100,9 @@ def test_a_value_that_is_read_for_the_last_time_is_overwritten() -> None:
         pytest.param(lambda x: (x @ x)[:, ::2].relu(), id="gaps"),
         pytest.param(lambda x: (lambda y: torch.maximum(y, y))(x @ x), id="an-input-twice"),
         pytest.param(lambda x: (lambda y: y.add(y.t()))(x @ x), id="an-input-and-its-view"),
-        pytest.param(lambda x: (lambda y: [y.unbind(0)[0].relu(), y.unbind(0)[1]])(x @ x), id="a-part-beside-another"),
+        pytest.param(
+            lambda x: (lambda y: [y.unbind(0)[0].relu(), y.unbind(0)[1]])(x @ x), id="a-part-beside-another"
+        ),
     ],
 )
 def test_what_is_needed_again_is_not_overwritten(function: Any) -> None:
@@ -117,7 +124,12 @@ def test_constants_and_weights_are_not_overwritten() -> None:
 
         def forward(self, x: Tensor) -> Any:
             self.state.add_(1)
-            return self.weight.relu(), self.weight.view(3, 1).neg(), torch.tensor([-1.0, 2.0]).relu(), self.state.neg()
+            return (
+                self.weight.relu(),
+                self.weight.view(3, 1).neg(),
+                torch.tensor([-1.0, 2.0]).relu(),
+                self.state.neg(),
+            )
 
     model = Model()
     executor = IRExecutor(extract_ir(model, (ones(1),)), model.state_dict(), passes=None)
@@ -132,7 +144,9 @@ def test_the_same_call_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     probed: list[str] = []
     probe = Prober._probe
     monkeypatch.setattr(
-        Prober, "_probe", lambda self, node, *rest, **options: probed.append(node.name) or probe(self, node, *rest, **options)
+        Prober,
+        "_probe",
+        lambda self, node, *rest, **options: probed.append(node.name) or probe(self, node, *rest, **options),
     )
     graph = Graph()
     value = graph.add_input("x", TensorType((2,), F32))

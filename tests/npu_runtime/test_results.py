@@ -120,7 +120,10 @@ def test_results_share_memory_with_each_other_as_in_eager() -> None:
 
 
 def test_views_of_one_constant_share_memory_as_in_eager() -> None:
-    executor = IRExecutor(extract_ir(Holder(lambda m, x: (m.constant, m.constant.t())), (ones(2, 2),)), Holder(lambda m, x: x).state_dict())
+    executor = IRExecutor(
+        extract_ir(Holder(lambda m, x: (m.constant, m.constant.t())), (ones(2, 2),)),
+        Holder(lambda m, x: x).state_dict(),
+    )
 
     first, second = executor(ones(2, 2))
     first.fill_(5)
@@ -175,9 +178,13 @@ def test_nothing_that_an_executor_keeps_is_overwritten(careless: dict[str, Tenso
     graph = Graph()
     x = graph.add_input("x", TensorType((2, 3), F32))
     table = graph.insert("acme.table.default", [x], types=TensorType((2, 3), F32, strides)).outputs[0]
-    flat = graph.insert("aten.reshape.default", [table], {"shape": [6]}, types=TensorType((6,), F32), operands=("self",)).outputs[0]
+    flat = graph.insert(
+        "aten.reshape.default", [table], {"shape": [6]}, types=TensorType((6,), F32), operands=("self",)
+    ).outputs[0]
     relu = graph.insert("aten.relu.default", [flat], types=flat.type, operands=("self",)).outputs[0]
-    graph.set_outputs((relu, graph.insert("aten.neg.default", [relu], types=relu.type, operands=("self",)).outputs[0]))
+    graph.set_outputs(
+        (relu, graph.insert("aten.neg.default", [relu], types=relu.type, operands=("self",)).outputs[0])
+    )
     before = careless["table"].clone()
     executor = IRExecutor(graph, passes=None)
 

@@ -107,7 +107,25 @@ def test_the_source_is_the_program() -> None:
     assert torch.equal(run(None, ones(2) * 3, ones(2))[0], ones(2) * 2)
 
 
-NAMES = ["x²", "ﬁ", "é", "ª", "x.1", "x_1", "class", "None", "ops", "symbols", "run", "_", "1", "x\ny", "x'", "op_sub", "𝔵"]
+NAMES = [
+    "x²",
+    "ﬁ",
+    "é",
+    "ª",
+    "x.1",
+    "x_1",
+    "class",
+    "None",
+    "ops",
+    "symbols",
+    "run",
+    "_",
+    "1",
+    "x\ny",
+    "x'",
+    "op_sub",
+    "\U0001d535",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -87,7 +87,11 @@ def test_a_view_behind_views_sees_what_eager_sees(name: str) -> None:
         made = x * 2
         behind = view(made.view(2, 24).view(2, 4, 6))
         before = first(view(made)).unsqueeze(0)[0]
-        shifted = view(made.neg().view(-1)[:24].view(2, 2, 6).transpose(0, 1)[:, :1].expand(2, 4, 6)) if name in MOVABLE else ()
+        shifted = (
+            view(made.neg().view(-1)[:24].view(2, 2, 6).transpose(0, 1)[:, :1].expand(2, 4, 6))
+            if name in MOVABLE
+            else ()
+        )
         return behind, before, before[..., :1], shifted
 
     check(function, randn(2, 4, 6))
@@ -96,12 +100,28 @@ def test_a_view_behind_views_sees_what_eager_sees(name: str) -> None:
 # What does not need its input to be dense.
 MOVABLE = (
     *("transpose", "permute", "movedim", "mT", "slice", "narrow", "select", "unsqueeze", "squeeze", "expand"),
-    *("diagonal", "unfold", "split", "chunk", "unbind", "reshape", "contiguous", "empty", "detach", "t", "there_and_back"),
+    *(
+        "diagonal",
+        "unfold",
+        "split",
+        "chunk",
+        "unbind",
+        "reshape",
+        "contiguous",
+        "empty",
+        "detach",
+        "t",
+        "there_and_back",
+    ),
 )
 
 
-@pytest.mark.parametrize("last", ["slice", "select", "diagonal", "unfold", "unbind", "chunk", "reshape", "expand"])
-@pytest.mark.parametrize("before", ["transpose", "slice", "narrow", "unsqueeze", "expand_new", "select", "unbind"])
+@pytest.mark.parametrize(
+    "last", ["slice", "select", "diagonal", "unfold", "unbind", "chunk", "reshape", "expand"]
+)
+@pytest.mark.parametrize(
+    "before", ["transpose", "slice", "narrow", "unsqueeze", "expand_new", "select", "unbind"]
+)
 def test_two_views_of_any_kind_see_what_eager_sees(before: str, last: str) -> None:
     def function(x: Tensor) -> Any:
         made = torch.exp(x)
@@ -129,7 +149,16 @@ def test_complex_views_see_what_eager_sees() -> None:
         real = torch.view_as_real(made)[..., 1].t()
         again = torch.view_as_complex(torch.view_as_real(made).view(6, 2)).view(3, 2)[1]
         resolved = turned.resolve_conj().view(-1)[:2]
-        return back, real, again, resolved, made.real.t()[0], made.imag.view(-1) if made.dim() == 1 else made.imag, turned.t()[1], turned.imag[0]
+        return (
+            back,
+            real,
+            again,
+            resolved,
+            made.real.t()[0],
+            made.imag.view(-1) if made.dim() == 1 else made.imag,
+            turned.t()[1],
+            turned.imag[0],
+        )
 
     check(function, randn(2, 3, dtype=torch.complex64))
 
@@ -161,7 +190,9 @@ def test_sizes_of_one_and_zero_see_what_eager_sees() -> None:
 
 def test_heads_are_split_by_one_view() -> None:
     def function(x: Tensor, weight: Tensor) -> Any:
-        queries, keys = torch.nn.functional.linear(x, weight).view(2, 5, 2, 3, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        queries, keys = (
+            torch.nn.functional.linear(x, weight).view(2, 5, 2, 3, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         return queries @ keys.transpose(-1, -2)
 
     executor = check(function, randn(2, 5, 8), randn(24, 8))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,9 @@ from npu_ir import (
     load_weights,
     save_ir,
 )
+from npu_ir.binding import bind_inputs
 from npu_ir.cli.result_files import save_results
+from npu_ir.symbol_values import SymbolValues
 from npu_ir.verify.reference import copied
 from npu_runtime.comparing.float64_run import Float64Run, Missing
 from npu_runtime.comparing.metrics import measure
@@ -78,7 +81,7 @@ def write_reproduction(
     node = finding.value.producer
     assert node is not None, "only values of nodes are found"
     inputs = _inputs(node, side, call)
-    graph = _graph_of(node)
+    graph = _graph_of(node, _sizes(finding, inputs, side, call))
     items = {f"in.{name}": item for name, item in inputs.items()}
     items |= {"a": finding.a, "b": finding.b}
     tensors = {name: item for name, item in items.items() if isinstance(item, torch.Tensor)}
@@ -108,12 +111,21 @@ def write_reproduction(
         ) from error
 
 
-def _graph_of(node: OpNode) -> Graph:
-    """Return a node as a graph of its own that returns all its outputs."""
+def _graph_of(node: OpNode, sizes: Mapping[str, int]) -> Graph:
+    """Return a node as a graph of its own that returns all its outputs, with these values of symbols."""
     assert node.graph is not None, "the node is in the graph of a side"
     part = node.graph.subgraph([node], node.name)
     part.set_outputs(part.nodes[0].outputs)
-    return part
+    return part.specialize({name: size for name, size in sizes.items() if name in part.symbols})
+
+
+def _sizes(finding: Finding, inputs: Mapping[str, Any], side: Side, call: tuple[Any, Any]) -> dict[str, int]:
+    """Return the values of symbols that the call, the inputs of the node and what it gave tell."""
+    symbols = SymbolValues(side.graph.symbols)
+    bind_inputs(side.graph, *call, symbols)
+    told = [(name, side.graph.value(name).type, item) for name, item in inputs.items()]
+    symbols.fit([*told, (finding.value.name, finding.value.type, finding.b)], in_range=False)
+    return symbols.values
 
 
 def _inputs(node: OpNode, side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
@@ -147,13 +159,12 @@ def replay(folder: str | os.PathLike[str]) -> str:
     graph = load_ir(folder / _GRAPH)
     facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
     items = {**load_weights(folder / _TENSORS), **facts["numbers"]}
-    args, weights = [], {}
-    for value in graph.arguments:
-        assert value.argument is not None, "arguments come from outside"
-        if value.argument.kind is InputKind.INPUT:
-            args.append(items[f"in.{value.name}"])
-        else:
-            weights[value.argument.target] = items[f"in.{value.name}"]
+    args = [items[f"in.{leaf.name}"] if isinstance(leaf, Value) else leaf for leaf in graph.call[1]]
+    weights = {
+        value.argument.target: items[f"in.{value.name}"]
+        for value in graph.arguments
+        if value.argument is not None and value.argument.kind is not InputKind.INPUT
+    }
     side = GraphSide(graph, weights)
     now = side.run(args, {}, None).results[facts["output"]]
     exact = _exact(side, args, facts["output"])

@@ -1,0 +1,145 @@
+"""What the benchmark of running graphs makes of its measurements."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.dom import minidom
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget() -> Iterator[None]:
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name == "models" or name.startswith("runtime_"):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def report() -> ModuleType:
+    return imported("runtime_report")
+
+
+def imported(name: str) -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        __import__(name)
+        return sys.modules[name]
+
+
+def measured(seconds: float, compile_seconds: float | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "seconds": seconds,
+        "compile_seconds": compile_seconds,
+        "peak_bytes": 1000,
+        "difference": 0.0,
+        **more,
+    }
+
+
+def case(model: str, threads: int, **contenders: dict[str, Any]) -> dict[str, Any]:
+    named = {name.replace("_", "-"): result for name, result in contenders.items()}
+    return {"model": model, "threads": threads, "nodes": 3, "contenders": named}
+
+
+RESULTS = {
+    "cpu": "a processor",
+    "torch": "2",
+    "python": "3",
+    "date": "2026-01-01",
+    "cases": [
+        case(
+            "mlp-1",
+            1,
+            eager=measured(10.0),
+            compile=measured(8.0, 100.0),
+            compile_freezing={"error": "fails"},
+            executor=measured(4.0, 1.0, overhead_us=0.4, steps=3),
+        ),
+        case(
+            "resnet18",
+            2,
+            eager=measured(10.0),
+            compile=measured(20.0, 100.0),
+            compile_freezing=measured(5.0, 100.0),
+            executor=measured(6.0, 10.0),
+        ),
+    ],
+}
+
+
+def test_bars_are_met_or_missed_by_the_worst_case_or_the_mean(report: ModuleType) -> None:
+    best, mean, eager, compiled, overhead, memory = report.bars(RESULTS, "executor")
+
+    assert best.values == {"MLP 64x16, batch 1, 1 thread": 0.5, "ResNet-18, 224x224, 2 threads": 1.2}
+    assert (best.value, best.verdict) == (1.2, "missed")
+    assert best.missed == ["ResNet-18, 224x224, 2 threads 1.20"]
+    assert mean.value == pytest.approx((0.5 * 1.2) ** 0.5)
+    assert (mean.verdict, mean.missed) == ("met", [])
+    assert eager.values == {"MLP 64x16, batch 1, 1 thread": 0.4}, "where overhead counts"
+    assert (compiled.value, compiled.verdict) == (0.1, "missed")
+    assert (overhead.value, overhead.verdict) == (0.4, "missed")
+    assert (memory.value, memory.verdict) == (1.0, "met")
+
+
+def test_what_was_not_measured_is_neither_met_nor_missed(report: ModuleType) -> None:
+    assert {bar.verdict for bar in report.bars(RESULTS, "executor-cpu")} == {"not measured"}
+
+
+def test_the_overview_has_a_row_per_case_and_the_means(report: ModuleType) -> None:
+    columns, first, second, mean = report.overview(RESULTS)
+
+    assert columns[1:] == [
+        "eager, inference_mode",
+        "torch.compile",
+        "torch.compile, freezing",
+        "IRExecutor",
+    ]
+    assert first == ["MLP 64x16, batch 1, 1 thread", "1.00", "0.80", "-", "0.40"]
+    assert second[1:] == ["1.00", "2.00", "0.50", "0.60"]
+    assert mean[1:] == ["1.00", "1.26", "0.50", "0.49"]
+
+
+def test_the_page_tells_what_cannot_run_and_why(tmp_path: Path) -> None:
+    imported("runtime_page").write_page(RESULTS, tmp_path / "page.md")
+
+    page = (tmp_path / "page.md").read_text()
+    assert "on a processor, with PyTorch 2 and Python 3, on 2026-01-01" in page
+    assert "(page.svg)" in page
+    assert "| torch.compile, freezing | - |  |  |  | fails |" in page
+    assert "| IRExecutor | 4 s | 0.40x | 1 s | 1 KB | 0 |" in page
+
+
+def test_the_plot_has_a_dot_per_contender_and_case(tmp_path: Path) -> None:
+    imported("runtime_page").write_page(RESULTS, tmp_path / "page.md")
+
+    drawing = minidom.parse(str(tmp_path / "page.svg"))
+    titles = [item.firstChild.data for item in drawing.getElementsByTagName("title")]
+    dots = [item for item in drawing.getElementsByTagName("circle") if item.getElementsByTagName("title")]
+    assert titles == [
+        "torch.compile: 0.80x",
+        "IRExecutor: 0.40x",
+        "torch.compile: 2.00x",
+        "torch.compile, freezing: 0.50x",
+        "IRExecutor: 0.60x",
+    ]
+    places = {title: float(dot.getAttribute("cx")) for title, dot in zip(titles, dots, strict=True)}
+    assert (
+        places["IRExecutor: 0.40x"] < places["torch.compile, freezing: 0.50x"] < places["IRExecutor: 0.60x"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.5e-6, "1.5 us"), (0.0123, "12.3 ms"), (0.9999, "1 s"), (12.0, "12 s"), (None, "")],
+)
+def test_times_are_in_the_unit_that_fits(report: ModuleType, seconds: float | None, text: str) -> None:
+    assert report.time_text(seconds) == text
