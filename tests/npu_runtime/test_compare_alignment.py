@@ -122,7 +122,7 @@ def test_a_node_may_be_fused_from_one_that_was_made_anew() -> None:
     x = fused.add_input("x", F32)
     provenance = Provenance(fused_from=("add", "relu#1"))
     node = fused.insert("mylib.add_relu.default", [x], types=F32, provenance=provenance)
-    fused.set_outputs({"other": node.outputs[0], "place": x})
+    fused.set_outputs((x, node.outputs[0]))  # in another place, so that this does not align them
 
     assert pairs(graph, fused) == {"relu": "add_relu"}
 

@@ -16,7 +16,7 @@ from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_convolution import PackConvolution
 from tests.npu_runtime.cpu_cases import Function, assert_computes, captured, image, ops, optimized, refusals
 
-PASSES = "constant-folding,pack-convolution"
+PASSES = "constant-folding,pack-convolution{fuse_add=true}"
 CONV, CONV_ADD = "mkldnn._convolution_pointwise", "mkldnn._convolution_pointwise.binary"
 WIDE = 64
 
@@ -104,10 +104,10 @@ def test_what_onednn_does_not_fuse_stays_behind(function: Any, expected: dict[st
     assert_computes(graph, model, x)
 
 
-def test_sums_are_left_where_the_option_says_so() -> None:
+def test_sums_are_left_by_default() -> None:
     model, x = behind(lambda y, x: F.relu(y + x)), last(image(WIDE, 28))
 
-    graph = optimized(model, x, passes="pack-convolution{fuse_add=false}")
+    graph = optimized(model, x, passes="pack-convolution")
 
     assert ops(graph) == {CONV: 1, "add.Tensor": 1, "relu": 1}
     assert_computes(graph, model, x)

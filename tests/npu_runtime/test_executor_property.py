@@ -128,6 +128,8 @@ def memory_puzzles(draw: st.DrawFn) -> Graph:
     strides = draw(st.sampled_from((None, (1, 3, 6), (0, 3, 1), (24, 6, 2))))
     growing.values.append(growing.graph.add_input("x", TensorType((3, 2, 3), dtype, strides)))
     growing.values.append(growing.weight((3,), dtype))
+    state = growing.graph.add_buffer("state", TensorType((3, 2, 3), dtype))
+    growing.values.append(state)
     growing.values.append(growing.constant(torch.arange(6.0).to(dtype).view(2, 3)))
     for _ in range(draw(st.integers(2, 16))):
         try:
@@ -137,9 +139,9 @@ def memory_puzzles(draw: st.DrawFn) -> Graph:
     graph = growing.graph
     latest = st.sampled_from([*growing.values, *growing.values[-6:]])
     graph.set_outputs(draw(st.lists(latest, min_size=1, max_size=4)))
-    if draw(st.booleans()):
-        content = draw(latest)
-        graph.set_update(graph.add_buffer("state", content.tensor_type), content)
+    contents = [value for value in growing.values[3:] if value.type == state.type and value is not state]
+    if contents and draw(st.booleans()):
+        graph.set_update(state, draw(st.sampled_from(contents)))
     graph.check()
     return graph
 
@@ -167,6 +169,38 @@ def _grow(growing: Growing) -> None:
 @given(memory_puzzles())
 def test_views_and_ops_done_in_place_give_what_the_interpreter_gives(graph: Graph) -> None:
     check(graph)
+
+
+def overwrite(item: Any) -> None:
+    """Fill all the memory that a tensor lies in."""
+    if memory(item) is not None:
+        torch.empty(0, dtype=torch.uint8).set_(item.untyped_storage()).fill_(77)
+
+
+@some
+@given(memory_puzzles(), st.sampled_from([None, "default"]))
+def test_a_caller_who_overwrites_all_results_changes_no_later_call(graph: Graph, passes: str | None) -> None:
+    weights = random_weights(graph, seed=1)
+    args, kwargs = random_call(graph, seed=2)
+    outside = {memory(item) for item in [*flatten((args, kwargs))[0], *weights.values()]}
+    constants = [value.argument.data.clone() for value in graph.constants.values() if value.argument]
+    state = {key: item.clone() for key, item in weights.items()}
+    interpreted(graph, state, args, kwargs)
+    executor = IRExecutor(graph, weights, passes=passes)
+
+    for call in range(4):
+        expected, updates = interpreted(graph, state, args, kwargs)
+        observe = (lambda node, outputs: None) if call % 2 else None
+        leaves, mutations = executor.run_flat(args, kwargs, observe=observe)
+        assert_same(leaves, expected, f"the result of call {call}", 1e-4 if passes else 0.0)
+        assert_same(mutations, updates, f"what call {call} updates", 1e-4 if passes else 0.0)
+        state.update({key: item.clone() for key, item in updates.items()})
+        for item in [*leaves, *mutations.values()]:
+            if memory(item) not in outside:
+                overwrite(item)
+
+    left = [value.argument.data for value in graph.constants.values() if value.argument]
+    assert_same(left, constants, "the constants")
 
 
 @few

@@ -44,15 +44,6 @@ def default_dtype() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-@contextlib.contextmanager
-def default_device() -> Iterator[None]:
-    torch.set_default_device("meta")
-    try:
-        yield
-    finally:
-        torch.set_default_device(None)
-
-
 class Dispatched(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return function(*args, **(kwargs or {}))
@@ -66,13 +57,12 @@ class Called(TorchFunctionMode):
 SURROUNDINGS: list[Any] = [
     pytest.param(lambda: torch.autocast("cpu", torch.bfloat16), id="autocast"),
     pytest.param(default_dtype, id="default-dtype"),
-    pytest.param(default_device, id="default-device"),
     pytest.param(torch.no_grad, id="no-grad"),
     pytest.param(torch.enable_grad, id="grad"),
     pytest.param(torch.inference_mode, id="inference-mode"),
     pytest.param(Dispatched, id="dispatch-mode"),
     pytest.param(Called, id="function-mode"),
-    pytest.param(lambda: torch.device("meta"), id="device-context"),
+    pytest.param(lambda: torch.device("meta"), id="default-device"),
 ]
 
 

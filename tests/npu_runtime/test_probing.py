@@ -35,6 +35,7 @@ def test_the_quickest_callable_that_does_the_same_is_taken() -> None:
     assert all(not step.needs_symbols and step.backend == "aten" for step in steps.values())
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_callable_that_takes_other_arguments_is_not_taken() -> None:
     def function(x: Tensor, mask: Tensor) -> Any:
         return (

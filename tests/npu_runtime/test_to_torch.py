@@ -176,6 +176,34 @@ def test_sizes_that_violate_a_constraint_are_refused() -> None:
         module(torch.ones(7))
 
 
+def of_two_sizes(least: int) -> Graph:
+    """Return a graph that takes a nested argument with one size, and a keyword with another that is smaller."""
+    graph = Graph("two sizes")
+    long, short = graph.add_symbol("long", Range(least)), graph.add_symbol("short", Range(2))
+    x = graph.add_input("x", TensorType((long,), torch.float32))
+    y = graph.add_input("y", TensorType((short,), torch.float32))
+    graph.set_call(({"parts": [x]},), {"mask": y})
+    graph.add_constraint(Constraint(short, "<", long))
+    node = graph.insert("aten.relu.default", (x,), types=x.type, operands=("self",))
+    graph.set_outputs(node.outputs[0])
+    return graph
+
+
+def test_sizes_of_nested_arguments_are_compared() -> None:
+    module = to_torch(of_two_sizes(least=4))
+
+    assert module({"parts": [torch.ones(5)]}, mask=torch.ones(3)).tolist() == [1] * 5
+    with pytest.raises(AssertionError, match="Guard failed"):
+        module({"parts": [torch.ones(5)]}, mask=torch.ones(6))
+
+
+def test_constraints_that_no_example_is_found_for_are_refused() -> None:
+    with pytest.raises(
+        ConversionError, match="a program needs an example of its sizes, and no size 'short' is found"
+    ):
+        to_torch(of_two_sizes(least=2))
+
+
 def test_sizes_that_depend_on_data_are_introduced_where_torch_export_does() -> None:
     class Positive(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, randn
 
-from npu_ir import extract_ir
+from npu_ir import Graph, TensorType, extract_ir
 from npu_runtime import IRExecutor
 from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
@@ -229,3 +229,30 @@ def test_what_a_layout_stated_wrongly_leads_to_is_still_right() -> None:
         )
 
     check(function, randn(2, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attrs"),
+    [
+        ("aten.to.device", {"device": torch.device("cpu"), "dtype": torch.float32}),
+        ("aten.to.prim_Device", {"device": torch.device("cpu"), "dtype": torch.float32}),
+        ("aten.to.dtype_layout", {"device": torch.device("cpu"), "layout": torch.strided}),
+        ("aten._to_copy.default", {"device": torch.device("cpu")}),
+    ],
+)
+def test_what_stays_on_its_device_may_be_viewed(op_type: str, attrs: Any) -> None:
+    graph = Graph()
+    x = graph.add_input("x", TensorType((2, 3), torch.float32))
+    made = graph.insert("aten.sin.default", [x], types=x.type, operands=("self",)).outputs[0]
+    moved = graph.insert(op_type, [made], attrs, types=x.type, operands=("self",)).outputs[0]
+    flat = graph.insert(
+        "aten.view.default",
+        [moved],
+        {"size": [6]},
+        types=TensorType((6,), torch.float32),
+        operands=("self",),
+    ).outputs[0]
+    graph.set_outputs(flat)
+    given = randn(2, 3)
+
+    assert torch.equal(IRExecutor(graph, passes=None)(given), given.sin().view(6))

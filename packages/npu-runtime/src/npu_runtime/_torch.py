@@ -27,9 +27,7 @@ def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     They take the operator's arguments, mostly, with 1 to 2 us less overhead than its ``OpOverload`` (torch 2.13).
     They choose an overload by the arguments, so another one may be called.
     """
-    # With alpha by position, deprecated signatures would be taken: add(input, alpha, other).
-    has_positional_alpha = any(item.name == "alpha" and not item.kwarg_only for item in op._schema.arguments)
-    if op.namespace != "aten" or has_positional_alpha:
+    if op.namespace != "aten" or _has_positional_alpha(op):
         return
     name = op._schema.name.partition("::")[2]
     for prefix, module in _modules():
@@ -41,12 +39,17 @@ def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
 def quick_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield callables of the op that writes its result into the first argument, the quickest first, by name."""
     name = op._schema.name.partition("::")[2] + "_"
-    if op.namespace != "aten" or not hasattr(torch.ops.aten, name):
+    if op.namespace != "aten" or _has_positional_alpha(op) or not hasattr(torch.ops.aten, name):
         return
     for prefix, module in _modules():
         function = getattr(module, name, None)
         if function is not None:
             yield f"{prefix}.{name}", function
+
+
+def _has_positional_alpha(op: OpOverload) -> bool:
+    """Whether a call by position would be taken for a deprecated signature: add(input, alpha, other)."""
+    return any(item.name == "alpha" and not item.kwarg_only for item in op._schema.arguments)
 
 
 def _modules() -> tuple[tuple[str, Any], ...]:
@@ -108,7 +111,12 @@ class ProgramWorld:
         self.ranges: dict[Any, Any] = {}
 
     def open_size(
-        self, name: str, low: int | None, high: int | None, example: int, place: tuple[int, int | None] | None
+        self,
+        name: str,
+        low: int | None,
+        high: int | None,
+        example: int,
+        place: tuple[tuple[str | int, ...], int | None] | None,
     ) -> Any:
         """Return a new SymInt.
 
@@ -117,8 +125,8 @@ class ProgramWorld:
             low: Its least value.
             high: Its greatest value.
             example: One of its values, by which PyTorch takes a branch where it must.
-            place: The argument, by number among the flat ones, and the dimension that tell its value; no dimension
-                where the argument is a number. None where no single size tells it.
+            place: Where the tensor that tells its value is found (the parameter, then keys and indices), and the
+                dimension; no dimension where it is a number. None where no single size tells it.
         """
         from torch._dynamo.source import (
             ConstantSource,
@@ -131,10 +139,11 @@ class ProgramWorld:
 
         source: Any = ConstantSource(name)
         if place is not None:
-            source = GetItemSource(LocalSource("flat_args"), place[0])
-            source = (
-                source if place[1] is None else TensorPropertySource(source, TensorProperty.SIZE, place[1])
-            )
+            (parameter, *keys), axis = place
+            source = LocalSource(str(parameter))
+            for key in keys:
+                source = GetItemSource(source, key)
+            source = source if axis is None else TensorPropertySource(source, TensorProperty.SIZE, axis)
         range = _value_range(low, high)
         symbol = self._env.create_symbol(
             example,

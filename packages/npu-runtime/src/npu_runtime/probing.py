@@ -23,6 +23,7 @@ from npu_ir.types import Type
 from npu_runtime._torch import (
     OpOverload,
     below_autograd,
+    packed_layout,
     quick_callables,
     quick_callables_in_place,
     share_memory,
@@ -218,7 +219,7 @@ def is_laid_out(output: Any, type: Type) -> bool:
     if not isinstance(output, torch.Tensor) or not isinstance(type, TensorType):
         return True
     if output.layout is not torch.strided:
-        return False
+        return output.layout is type.layout is packed_layout()  # it has no strides
     pairs = zip(output.shape, output.stride(), type.steps, strict=True)
     return all(actual == wanted for size, actual, wanted in pairs if size > 1)
 

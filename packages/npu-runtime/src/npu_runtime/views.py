@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -71,7 +72,8 @@ def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place
     if before is None:
         return {}
     args, kwargs = step.binding.arguments([before.tensor], _META)
-    result = step.function(*args, **kwargs)
+    # A tensor that stays on its device is a view of itself: on meta, too.
+    result = step.function(*map(_on_meta, args), **{name: _on_meta(item) for name, item in kwargs.items()})
     views = [result] if step.returns is Returns.ONE else result
     found = zip(step.outputs, views, strict=True)
     return {
@@ -79,6 +81,10 @@ def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place
         for value, view in found
         if _is_plain(view, before, value)
     }
+
+
+def _on_meta(item: Any) -> Any:
+    return _META if isinstance(item, torch.device) else item
 
 
 def _empty(type: TensorType) -> torch.Tensor:

@@ -7,7 +7,7 @@ import enum
 import torch
 
 from npu_ir import TensorType, Value
-from npu_runtime.cpu.activations import activation_of, only_reader, other_summand
+from npu_runtime.cpu.activations import activation_of, only_reader
 from npu_runtime.cpu.convolutions import Convolution
 from npu_runtime.cpu.costs import (
     contiguous_seconds,
@@ -59,8 +59,7 @@ def _direct_seconds(item: Convolution) -> float:
 
 def _fused_seconds(item: Convolution) -> float:
     """Return what oneDNN takes, less what an activation behind it would take alone."""
-    reader = only_reader(item.output)
-    is_fused = activation_of(reader) is not None or other_summand(reader, item.output) is not None
+    is_fused = activation_of(only_reader(item.output)) is not None
     return packed_seconds(item) - (fusion_seconds(item.output.tensor_type) if is_fused else 0.0)
 
 

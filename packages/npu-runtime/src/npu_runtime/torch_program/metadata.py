@@ -9,11 +9,13 @@ import torch
 
 from npu_ir import ConversionError, Expr, Graph, ScalarType, TensorType, Value
 from npu_ir.constraints import RELATIONS
+from npu_ir.errors import UsageError
 from npu_ir.size_choice import chosen_sizes
 from npu_ir.symbols import Dim
 from npu_ir.torch_sizes import to_symbolic
 from npu_ir.types import Type, contiguous_strides
 from npu_runtime._torch import ProgramWorld
+from npu_runtime.torch_program.names import argument_places
 
 _PACKED = ("torch._mkldnn",)
 
@@ -32,7 +34,7 @@ class Metadata:
 
     def __init__(self, graph: Graph, device: torch.device) -> None:
         self.world = ProgramWorld()
-        self.examples = chosen_sizes(graph, {}, {})
+        self.examples = _examples(graph)
         self._ranges = graph.symbols
         self._device = device
         self._sizes: dict[str, Any] = {
@@ -93,13 +95,23 @@ class Metadata:
         return [to_symbolic(dim, self._sizes) for dim in dims]
 
 
-def _place(graph: Graph, name: str) -> tuple[int, int | None] | None:
-    """Return which flat argument, and which of its dimensions, is a symbol and nothing more."""
-    for index, leaf in enumerate(graph.call[1]):
+def _examples(graph: Graph) -> dict[str, int]:
+    try:
+        return chosen_sizes(graph, {}, {})
+    except UsageError as error:
+        raise ConversionError(
+            f"a program needs an example of its sizes, and {error.message}",
+            fix="fix some of the sizes first: graph.specialize({...})",
+        ) from error
+
+
+def _place(graph: Graph, name: str) -> tuple[tuple[str | int, ...], int | None] | None:
+    """Return which argument, and which of its dimensions, is a symbol and nothing more."""
+    for place, leaf in zip(argument_places(graph), graph.call[1], strict=True):
         if isinstance(leaf, Value):
             for axis, (wanted, _) in enumerate(_sizes(leaf.type, None)):
                 if isinstance(wanted, Expr) and wanted.symbol == name:
-                    return index, axis if isinstance(leaf.type, TensorType) else None
+                    return place, axis if isinstance(leaf.type, TensorType) else None
     return None
 
 

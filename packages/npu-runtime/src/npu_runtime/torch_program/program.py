@@ -29,7 +29,7 @@ from npu_runtime._torch import tree_spec
 from npu_runtime.torch_program.arguments import write_arguments
 from npu_runtime.torch_program.memory import in_updated_memory
 from npu_runtime.torch_program.metadata import Metadata
-from npu_runtime.torch_program.names import identifier
+from npu_runtime.torch_program.names import parameter_names
 from npu_runtime.torch_program.nodes import NodeWriter
 
 _UPDATES = {
@@ -179,19 +179,4 @@ def _call_signature(graph: Graph, call: tuple[Any, Any]) -> ModuleCallSignature:
     structure, leaves = graph.results
     results = unflatten(structure, [0] * len(leaves))
     # PyTorch lists inputs and outputs here for modules inside of a program only.
-    return ModuleCallSignature([], [], tree_spec(call), tree_spec(results), _parameter_names(graph))
-
-
-def _parameter_names(graph: Graph) -> list[str]:
-    """Return the names of what a call takes: those of the inputs, where these stand for a whole argument."""
-    structure, leaves = graph.call
-    positional, keyword = structure.children
-    names = list(map(str, keyword.context))
-    wanted: list[str] = []
-    position = 0
-    for index, child in enumerate(positional.children):
-        leaf = leaves[position] if child.num_leaves == 1 else None
-        position += child.num_leaves
-        name = identifier(leaf.name) if isinstance(leaf, Value) else f"arg_{index}"
-        wanted.append(f"arg_{index}" if name in (*wanted, *names) else name)
-    return [*wanted, *names]
+    return ModuleCallSignature([], [], tree_spec(call), tree_spec(results), parameter_names(graph))
