@@ -1,14 +1,21 @@
 """npu-runtime: runs npu-ir graphs fast, on the CPU and on any backend."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from npu_runtime.backend import Backend, BackendOp, Captured, Temporary
-from npu_runtime.comparing import Comparison, after_pass, compare, float64
 from npu_runtime.errors import BackendError, FallbackWarning
-from npu_runtime.executor import IRExecutor
-from npu_runtime.explaining import Explanation, explain, explain_graph
-from npu_runtime.memory_plan import MemoryPlan
-from npu_runtime.observing import Run
-from npu_runtime.profiling import Profile, profile
-from npu_runtime.torch_program import to_exported_program, to_torch
+
+if TYPE_CHECKING:
+    from npu_runtime.comparing import Comparison, after_pass, compare, float64
+    from npu_runtime.executor import IRExecutor
+    from npu_runtime.explaining import Explanation, explain, explain_graph
+    from npu_runtime.memory_plan import MemoryPlan
+    from npu_runtime.observing import Run
+    from npu_runtime.profiling import Profile, profile
+    from npu_runtime.torch_program import to_exported_program, to_torch
 
 __version__ = "0.1.0"
 
@@ -35,3 +42,20 @@ __all__ = [
     "to_exported_program",
     "to_torch",
 ]
+
+# Loaded when they are asked for: every `npu` command imports this package to find its plugins.
+_MODULES = {
+    **dict.fromkeys(("Comparison", "after_pass", "compare", "float64"), "comparing"),
+    **dict.fromkeys(("Explanation", "explain", "explain_graph"), "explaining"),
+    **dict.fromkeys(("Profile", "profile"), "profiling"),
+    **dict.fromkeys(("to_exported_program", "to_torch"), "torch_program"),
+    "IRExecutor": "executor",
+    "MemoryPlan": "memory_plan",
+    "Run": "observing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

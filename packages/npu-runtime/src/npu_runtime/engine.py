@@ -16,7 +16,7 @@ from npu_ir.isolation import no_outside_influence
 from npu_ir.node import outside_names
 from npu_ir.running import Observer, require_in_range
 from npu_ir.symbol_values import SymbolValues
-from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
+from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients, share_memory
 from npu_runtime.compiling import Compiled, state_of
 from npu_runtime.inputs import quick_take
 from npu_runtime.observing import run_observed
@@ -49,6 +49,7 @@ class Engine:
         self._quick_take = quick_take(graph, device)
         self._arguments = (*graph.inputs, *state_of(graph))
         self._lock = threading.RLock()
+        self._is_observed = False
         self.hold(bound)
 
     def hold(self, bound: Bound) -> None:
@@ -100,8 +101,12 @@ class Engine:
         """Return what the program returns on these arguments, checked."""
         if self._is_shared:
             return self._once(args, kwargs)
-        with self._alone():
-            return self._once(args, kwargs)
+        with self._lock:
+            self._require_idle()
+            if self._threads is None:
+                return self._once(args, kwargs)
+            with _threads(self._threads):
+                return self._once(args, kwargs)
 
     def observed(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
@@ -114,7 +119,7 @@ class Engine:
             see: Called behind each node.
             check_nan: Fail at the first node that makes a NaN of inputs that have none.
         """
-        with self._alone():
+        with self._observing():
             symbols = SymbolValues(self._graph.symbols)
             inputs = [*self._inputs(args, kwargs, symbols), *self._state]
             values = {**self._bound.values, **dict(zip(self._arguments, inputs, strict=True))}
@@ -133,10 +138,22 @@ class Engine:
                 self._state = self._plan.new_state(returned)
             return self._bound.prologue.apart(returned)
 
+    def apart(self, items: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a run has computed, with copies of what later calls read."""
+        given = self._bound.prologue.apart(list(items.values()))
+        return {
+            name: item.clone() if self._is_in_state(item) else item
+            for name, item in zip(items, given, strict=True)
+        }
+
+    def _is_in_state(self, item: Any) -> bool:
+        is_strided = isinstance(item, torch.Tensor) and item.layout is torch.strided
+        return is_strided and any(share_memory(item, tensor) for tensor in self._state)
+
     def mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
         """Return the new content of what the graph updates, by every name it has; copies of what is kept here."""
         contents = list(returned[self._plan.count :])
-        for index, _, _ in self._plan.state:
+        for index, *_ in self._plan.state:
             contents[index - self._plan.count] = contents[index - self._plan.count].clone()
         return {
             name: content
@@ -189,18 +206,37 @@ class Engine:
         return [bound[value] for value in self._graph.inputs]
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let one call at a time change buffers, with the number of threads that was asked for."""
+    def _observing(self) -> Iterator[None]:
+        """Let one run at a time change buffers; whoever observes it cannot."""
         if self._is_shared:
             yield
             return
-        with self._lock:
-            before = torch.get_num_threads()
-            if self._threads is None or self._threads == before:
-                yield
-                return
-            torch.set_num_threads(self._threads)
+        with self._lock, _threads(self._threads):
+            self._require_idle()
+            self._is_observed = True
             try:
                 yield
             finally:
-                torch.set_num_threads(before)
+                self._is_observed = False
+
+    def _require_idle(self) -> None:
+        if self._is_observed:
+            raise ExecutionError(
+                "the executor is called by what observes its run, and both would change its buffers",
+                where=f"graph {self._graph.name!r}",
+                fix="make an executor of its own for that",
+            )
+
+
+@contextlib.contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let ops use so many threads; as many as before where it is None."""
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import ExecutionError, Graph, OpNode, Value, load_weights
+from npu_ir import ExecutionError, Graph, OpNode, Value
 from npu_ir.running import Observer
 from npu_ir.structure import LEAF, Structure, unflatten
-from npu_passes import Pass, PassManager, all_pipelines, optimize
 from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, assign
 from npu_runtime.backends.registry import backends_of
+from npu_runtime.choosing import Passes, Weights, device_of, loaded, optimized
 from npu_runtime.compiling import compile_graph
 from npu_runtime.engine import Engine
-from npu_runtime.errors import BackendError
-from npu_runtime.node_steps import ATEN
+from npu_runtime.inputs import positional
 from npu_runtime.observing import Run, watch
 from npu_runtime.state import bind
 from npu_runtime.steps import Step
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
     from npu_runtime.explaining import Explanation
     from npu_runtime.memory_plan import MemoryPlan
     from npu_runtime.profiling import Profile
-
-Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
-Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
-
-_CPU = torch.device("cpu")
 
 
 class IRExecutor:
@@ -84,11 +77,11 @@ class IRExecutor:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
         graph.check()
-        self.graph = _optimized(graph, passes)
+        self.graph = optimized(graph, passes)
         self.threads = threads
         self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
-        given = _loaded(weights, self.graph)
-        self.device = _device(device, given, self.backends)
+        given = loaded(weights, self.graph)
+        self.device = device_of(device, given, self.backends)
         self._constants = constants
         self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
         bound = bind(self.graph, given, constants, self.device)
@@ -124,9 +117,9 @@ class IRExecutor:
             observe: As ``on_node`` of `run`.
         """
         if observe is None:
-            returned = self._engine.returned(tuple(args), kwargs or {})
+            returned = self._engine.returned(positional(args), kwargs or {})
         else:
-            returned = self._engine.observed(args, kwargs or {}, observe)
+            returned = self._engine.observed(positional(args), kwargs or {}, observe)
         return list(returned[: self._count]), self._engine.mutations(returned)
 
     def run(
@@ -134,7 +127,7 @@ class IRExecutor:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
-        return_intermediates: bool | Collection[str] = False,
+        return_intermediates: bool | str | Collection[str] = False,
         on_node: Observer | None = None,
         check_nan: bool = False,
     ) -> Run:
@@ -146,22 +139,19 @@ class IRExecutor:
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            return_intermediates: Keep what the nodes compute: everything, or the values of these names.
+            return_intermediates: Keep what the nodes compute: everything, or the values of this name or these.
             on_node: Called behind each node, with the node and its outputs.
-            check_nan: Fail at the first node that makes a NaN of inputs that have none.
+            check_nan: Fail at the first node that makes a NaN of inputs that have none; infinities, which masks are
+                made of, are let through.
 
         Raises:
             ExecutionError: As for a call; or a NaN is found, or the graph has no value of a name.
         """
-        wanted = (
-            return_intermediates
-            if isinstance(return_intermediates, bool)
-            else frozenset(return_intermediates)
-        )
-        watching = watch(self.graph, wanted, on_node)
-        returned = self._engine.observed(args, kwargs or {}, watching.see, check_nan=check_nan)
+        watching = watch(self.graph, return_intermediates, on_node)
+        returned = self._engine.observed(positional(args), kwargs or {}, watching.see, check_nan=check_nan)
         results = unflatten(self._structure, list(returned[: self._count]))
-        return Run(results, watching.intermediates, self._engine.mutations(returned))
+        intermediates = self._engine.apart(watching.intermediates)
+        return Run(results, intermediates, self._engine.mutations(returned))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -184,7 +174,7 @@ class IRExecutor:
             WeightError: Weights are missing, unexpected, or of another shape or dtype.
             ExecutionError: A node of the prologue fails.
         """
-        self._engine.hold(bind(self.graph, _loaded(weights, self.graph), self._constants, self.device))
+        self._engine.hold(bind(self.graph, loaded(weights, self.graph), self._constants, self.device))
 
     def reset(self) -> None:
         """Give the buffers that calls change the content they had when the weights were bound."""
@@ -237,37 +227,3 @@ class IRExecutor:
         from npu_runtime.explaining import explain
 
         return explain(self, args, kwargs)
-
-
-def _optimized(graph: Graph, passes: Passes) -> Graph:
-    if passes is None:
-        return graph.clone()
-    if isinstance(passes, str) and passes in all_pipelines():
-        return optimize(graph, passes)
-    return PassManager(passes).run(graph).graph
-
-
-def _loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
-    return load_weights(weights, graph) if isinstance(weights, (str, os.PathLike)) else weights
-
-
-def _device(
-    device: torch.device | str | None,
-    weights: Mapping[str, torch.Tensor] | None,
-    backends: Sequence[Backend],
-) -> torch.device:
-    """Return where to run: as wanted, or where the weights are if the first backend can, or where it does by default."""
-    native = [backend for backend in backends if backend.name != ATEN]
-    if device is None:
-        chosen = next((item.device for item in (weights or {}).values()), _CPU)
-        devices = native[0].devices() if native else ()
-        chosen = devices[0] if devices and chosen not in devices else chosen
-    else:
-        chosen = torch.empty(0, device=device).device  # with its index
-    for backend in native:
-        if chosen not in backend.devices():
-            raise BackendError(
-                f"the backend {backend.name!r} does not run on {chosen}",
-                fix=f"device= is one of {', '.join(map(str, backend.devices()))}",
-            )
-    return chosen

@@ -7,11 +7,24 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, TensorType, Value
+from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.structure import LEAF
 
 # Returns the inputs of the graph in order, or None: the arguments have to be looked at closely.
 Take = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...] | None"]
+
+
+def positional(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return positional arguments as a tuple.
+
+    Raises:
+        ExecutionError: A tensor is given where a tuple of arguments should be: it would be cut into rows.
+    """
+    if not isinstance(args, (tuple, list)):
+        raise ExecutionError(
+            f"the positional arguments are a tuple, not {type(args).__name__}", where="args", fix="pass (x,)"
+        )
+    return tuple(args)
 
 
 def quick_take(graph: Graph, device: torch.device) -> Take | None:

@@ -11,8 +11,6 @@ from npu_ir import GraphError, TensorType, Value
 from npu_runtime.memory import Memory
 from npu_runtime.steps import Step
 
-_MIB = 2**20
-
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
@@ -70,8 +68,8 @@ class MemoryPlan:
         return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
-        rows = [f"peak {self.peak_bytes / _MIB:.3f} MiB at {self.peak_step or 'no step'}"]
-        rows.append(f"lower bound {self.lower_bound_bytes / _MIB:.3f} MiB")
+        rows = [f"peak {self.peak_bytes:,} bytes at {self.peak_step or 'no step'}"]
+        rows.append(f"lower bound {self.lower_bound_bytes:,} bytes")
         width = max((len(item.value) for item in self.lifetimes), default=5)
         rows.append(f"{'value':<{width}}  {'bytes':>12}  steps")
         for item in self.lifetimes:

@@ -51,12 +51,13 @@ class Watch:
             self.on_node(node, outputs)
 
 
-def watch(graph: Graph, wanted: bool | Collection[str], on_node: Observer | None) -> Watch:
+def watch(graph: Graph, wanted: bool | str | Collection[str], on_node: Observer | None) -> Watch:
     """Return what keeps the values that are wanted.
 
     Raises:
         ExecutionError: A name is that of no value that a node computes.
     """
+    wanted = frozenset([wanted]) if isinstance(wanted, str) else wanted
     if not isinstance(wanted, bool):
         known = {value.name for node in graph.body for value in node.outputs}
         unknown = sorted(set(wanted) - known)

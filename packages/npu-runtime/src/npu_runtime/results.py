@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_ir import Graph, Value
+import torch
+
+from npu_ir import Graph, TensorType, Value
 from npu_ir.binding import with_strides
 from npu_ir.node import InputKind
+from npu_ir.types import Type
 from npu_runtime.compiling import state_of
 from npu_runtime.memory import Memory
 
@@ -20,17 +23,22 @@ class ResultPlan:
     Attributes:
         count: How many of them are results; the others are new contents of what the graph updates.
         may_be_own: Whether results may lie in memory that later calls read.
-        state: For each buffer that calls change: where its new content is, its type, and whether to copy it.
+        state: For each buffer that calls change: where its new content is, its type and strides, and whether to copy it.
     """
 
     count: int
     may_be_own: bool
-    state: tuple[tuple[int, Any, bool], ...]
+    state: tuple[tuple[int, Type, tuple[int, ...] | None, bool], ...]
 
     def new_state(self, returned: Sequence[Any]) -> tuple[Any, ...]:
         """Return what the buffers hold from now on; nobody else holds these tensors."""
-        contents = [(with_strides(returned[index], type), copied) for index, type, copied in self.state]
-        return tuple(content.clone() if copied else content for content, copied in contents)
+        contents = []
+        for index, type, strides, is_copied in self.state:
+            content = returned[index]
+            if strides is None or content.stride() != strides:
+                content = with_strides(content, type)
+            contents.append(content.clone() if is_copied else content)
+        return tuple(contents)
 
 
 def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
@@ -49,7 +57,9 @@ def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
     for target in state_of(graph):
         index = count + list(graph.updates).index(target)
         is_shared = groups[index] in outside or groups.count(groups[index]) > 1
-        state.append((index, target.type, is_shared))
+        type = target.type
+        is_plain = isinstance(type, TensorType) and type.layout is torch.strided and not type.symbols
+        state.append((index, type, type.steps if is_plain else None, is_shared))
     return ResultPlan(count, any(group in own for group in groups), tuple(state))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from npu_ir import plugins
 from npu_runtime.backend import Backend
@@ -35,7 +35,7 @@ def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]
     Raises:
         BackendError: There is no such backend, it cannot run here, or it is none.
     """
-    named = [given] if isinstance(given, (str, Backend)) else list(given)
+    named = [given] if isinstance(given, (str, Backend)) or not isinstance(given, Iterable) else list(given)
     backends = [find_backend(item) if isinstance(item, str) else item for item in named]
     for item in backends:
         if not isinstance(item, Backend):

@@ -1,0 +1,84 @@
+"""What an executor refuses to be made of, and to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from npu_ir import ExecutionError, Graph, NpuError, WeightError, extract_ir
+from npu_passes import PassError
+from npu_runtime import BackendError, IRExecutor
+from tests.npu_ir.corpus.case import Function
+
+
+def linear_graph() -> tuple[Graph, dict[str, torch.Tensor]]:
+    model = nn.Linear(3, 2)
+    return extract_ir(model, (torch.zeros(1, 3),)), model.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        pytest.param(
+            {"device": "nope"}, ExecutionError, r"cannot use the device 'nope' here: ", id="no-device"
+        ),
+        pytest.param(
+            {"weights": 5}, WeightError, r"a state_dict or the path of a file, not int", id="weights"
+        ),
+        pytest.param({"passes": 5}, PassError, r"5 names no passes", id="passes"),
+        pytest.param({"passes": "nope"}, PassError, r"nope", id="pass-name"),
+        pytest.param({"backend": 5}, BackendError, r"5 is no backend", id="backend"),
+        pytest.param({"backend": [5]}, BackendError, r"5 is no backend", id="backends"),
+        pytest.param({"backend": "nope"}, BackendError, r"there is no backend 'nope'", id="backend-name"),
+        pytest.param({"threads": 0}, ExecutionError, r"at least one thread, not 0", id="threads"),
+        pytest.param({"threads": "2"}, ExecutionError, r"at least one thread, not '2'", id="threads-text"),
+    ],
+)
+def test_an_executor_is_not_made_of_this(
+    options: dict[str, Any], error: type[NpuError], message: str
+) -> None:
+    graph, weights = linear_graph()
+
+    with pytest.raises(error, match=message):
+        IRExecutor(graph, **{"weights": weights, **options})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA")
+def test_a_device_that_is_not_here_is_refused() -> None:
+    graph, weights = linear_graph()
+
+    with pytest.raises(ExecutionError, match="cannot use the device 'cuda' here"):
+        IRExecutor(graph, weights, device="cuda")
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+
+def test_whoever_observes_a_run_cannot_advance_its_buffers() -> None:
+    model, x = Counter(), torch.ones(2)
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+
+    with pytest.raises(ExecutionError, match="called by what observes its run"):
+        executor.run((x,), on_node=lambda node, outputs: executor(x))
+
+    assert torch.equal(executor(x), torch.ones(2))
+
+
+def test_whoever_observes_a_run_without_buffers_may_call_the_executor() -> None:
+    x = torch.ones(2)
+    executor = IRExecutor(extract_ir(Function(torch.exp), (x,)), {})
+    seen: list[torch.Tensor] = []
+
+    executor.run((x,), on_node=lambda node, outputs: seen.append(executor(x)))
+
+    assert torch.equal(seen[0], torch.exp(x))
