@@ -19,6 +19,7 @@ nox.options.default_venv_backend = "virtualenv"
 PACKAGES = ["packages/npu-ir[cli]", "packages/npu-passes", "packages/npu-runtime"]
 PLUGIN = "examples/npu-plugin-example"
 CONSTRAINTS = "constraints.txt"
+BENCHMARKS = ["run", "passes", "runtime"]
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
 # What each job needs besides the packages; versions are in constraints.txt.
@@ -104,9 +105,11 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure capture, passes and running; nox -s bench -- runtime --quick runs one script, with its arguments."""
+    scripts, arguments = session.posargs[:1] or BENCHMARKS, session.posargs[1:]
+    if not set(scripts) <= set(BENCHMARKS):
+        session.error(f"{scripts[0]} is no benchmark: there are {', '.join(BENCHMARKS)}; options come behind it")
     install(session, *PACKAGES, *CONTENDERS)
-    script, *arguments = session.posargs or ("all",)
-    for name in ("run", "passes", "runtime") if script == "all" else (script,):
+    for name in scripts:
         session.run("python", f"benchmarks/{name}.py", *arguments)
 
 

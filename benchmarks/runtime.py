@@ -78,8 +78,10 @@ def measure(contenders: list[Worker], seconds: float) -> None:
 
 
 def judged(result: dict[str, Any]) -> dict[str, Any]:
-    wrong = result.get("difference", 0.0) > TOLERANCE
-    return {"error": f"wrong result, by {result['difference']:.1e}"} if wrong else result
+    """Return a result, or an error in its place where it is wrong; NaN is."""
+    if "error" in result or result["difference"] <= TOLERANCE:
+        return result
+    return {"error": f"wrong result, by {result['difference']:.1e}"}
 
 
 def case_in_process(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:

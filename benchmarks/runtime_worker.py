@@ -135,9 +135,11 @@ def ready(name: str, case: Case, expected: torch.Tensor) -> tuple[Call, dict[str
 
 
 def difference(result: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the largest difference, relative to the largest expected value."""
+    """Return the largest difference, relative to the largest expected value; inf or nan where there is no telling."""
     if result.shape != expected.shape or result.dtype != expected.dtype:
         return float("inf")
+    if torch.equal(result, expected):
+        return 0.0
     return float((result.double() - expected.double()).abs().max() / expected.double().abs().max())
 
 

@@ -41,6 +41,23 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """A graph on the executor, and what it took.
+
+    Attributes:
+        result: What the executor computes.
+        ready_seconds: Its compilation: passes, code, weights.
+        seconds: Of a call.
+        eager_seconds: Of a call of the model in eager PyTorch, on the same input.
+    """
+
+    result: Tensor
+    ready_seconds: float
+    seconds: float
+    eager_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrainedResult:
     """The chapter on the network that was trained.
 
@@ -51,6 +68,7 @@ class TrainedResult:
         graph_file: Where the graph was saved.
         weights_file: Where the weights were.
         run: All test images.
+        execution: One batch of them, on the executor.
         verification: What verify_ir says of the graph.
         damage: What verify_ir says of a copy in which one number was changed.
         claims: What the chapter claims.
@@ -62,6 +80,7 @@ class TrainedResult:
     graph_file: Path
     weights_file: Path
     run: Run
+    execution: Execution
     verification: str
     damage: str
     claims: tuple[Claim, ...]
@@ -79,6 +98,7 @@ class UntrainedResult:
         graph_file: Where.
         capture: The graph of the model with weights; None where they do not fit here.
         run: Eager and new process; None likewise.
+        execution: The executor; None likewise.
         claims: What the chapter claims.
     """
 
@@ -89,6 +109,7 @@ class UntrainedResult:
     graph_file: Path
     capture: Capture | None
     run: Run | None
+    execution: Execution | None
     claims: tuple[Claim, ...]
 
 
@@ -132,4 +153,6 @@ def shown_difference(difference: float) -> str:
 
 def shown_seconds(seconds: float) -> str:
     """Return a time as people read it."""
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -8,6 +8,7 @@ import digits
 import torch
 from capturing import capture, compared, run_claims, timed, verification_claim
 from claims import Claim
+from executing import execute, execution_claim, execution_rows
 from processes import run_graph
 from results import (
     Capture,
@@ -48,6 +49,8 @@ def run_chapter(terminal: Terminal, output: Path, epochs: int) -> TrainedResult:
     with terminal.work(f"load both in a new process and run all {len(images.test_images)} test images"):
         process = run_graph(graph_file, weights_file, {"images": images.test_images}, output)
     run = compared(eager, eager_seconds, process)
+    with terminal.work("run one batch on the executor, beside eager PyTorch"):
+        execution = execute(model, graph, batch)
     with terminal.work("verify the graph against the model"):
         report = verify_ir(graph, model, (batch,))
     with terminal.work("verify a damaged copy"):
@@ -57,11 +60,21 @@ def run_chapter(terminal: Terminal, output: Path, epochs: int) -> TrainedResult:
         *accuracy_claims(images, run),
         *round_trip_claims(graph, text, graph_file),
         *run_claims(NAME, run),
+        execution_claim(NAME, execution, eager[: digits.BATCH]),
         verification_claim(NAME, report),
         damage_claim(damaged, damage),
     ]
     result = TrainedResult(
-        images, training, captured, graph_file, weights_file, run, str(report), str(damage), tuple(claims)
+        images,
+        training,
+        captured,
+        graph_file,
+        weights_file,
+        run,
+        execution,
+        str(report),
+        str(damage),
+        tuple(claims),
     )
     terminal.table(summary(result))
     for claim in claims:
@@ -165,4 +178,5 @@ def summary(result: TrainedResult) -> list[tuple[str, str]]:
             f"{shown_seconds(measured['run_seconds'])} in {measured['batches']} batches",
         ),
         ("new process, imports included", shown_seconds(result.run.process.seconds)),
+        *execution_rows(result.execution),
     ]

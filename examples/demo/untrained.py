@@ -9,9 +9,11 @@ import torch
 from architectures import Architecture, architecture
 from capturing import capture, compared, run_claims, timed, verification_claim
 from claims import Claim
+from executing import execute, execution_claim, execution_rows
 from processes import extract_without_weights, run_graph
 from results import (
     Capture,
+    Execution,
     Run,
     UntrainedResult,
     parameter_count,
@@ -49,14 +51,16 @@ def run_chapter(terminal: Terminal, output: Path, name: str, *, small: bool) -> 
     with terminal.work("build on meta, extract and save the graph, in a process without weights"):
         weight_free = extract_without_weights(name, graph_file, small=small)
         graph = load_ir(graph_file)
-    captured, run, claims = None, None, []
+    captured, run, execution, claims = None, None, None, []
     if name in WITHOUT_WEIGHTS:
         claims = size_claims(name, weight_free["peak_memory_bytes"], graph_file)
     else:
-        captured, run, claims = with_weights(
+        captured, run, execution, claims = with_weights(
             terminal, name, architecture(name, small=small), graph, graph_file
         )
-    result = UntrainedResult(name, title, weight_free, graph, graph_file, captured, run, tuple(claims))
+    result = UntrainedResult(
+        name, title, weight_free, graph, graph_file, captured, run, execution, tuple(claims)
+    )
     terminal.table(summary(result))
     for claim in claims:
         terminal.claim(claim)
@@ -65,7 +69,7 @@ def run_chapter(terminal: Terminal, output: Path, name: str, *, small: bool) -> 
 
 def with_weights(
     terminal: Terminal, name: str, recipe: Architecture, graph: Graph, graph_file: Path
-) -> tuple[Capture, Run, list[Claim]]:
+) -> tuple[Capture, Run, Execution, list[Claim]]:
     """Compare the weight-free ``graph`` with the model: as graphs, and by what they compute."""
     with terminal.work("build the model with random weights"):
         torch.manual_seed(0)
@@ -76,6 +80,8 @@ def with_weights(
     with torch.no_grad():
         eager, eager_seconds = timed(lambda: model(example).logits)
     run = run_elsewhere(terminal, model, graph, graph_file, example, eager, eager_seconds)
+    with terminal.work("run the graph on the executor, beside eager PyTorch"):
+        execution = execute(model, graph, example)
     with terminal.work("verify the graph against the model"):
         report = verify_ir(graph, model, (example,))
     same = captured.graph == graph
@@ -87,9 +93,10 @@ def with_weights(
             same,
         ),
         *run_claims(name, run),
+        execution_claim(name, execution, eager),
         verification_claim(name, report),
     ]
-    return captured, run, claims
+    return captured, run, execution, claims
 
 
 def run_elsewhere(
@@ -164,6 +171,8 @@ def summary(result: UntrainedResult) -> list[tuple[str, str]]:
             ("new process, imports included", shown_seconds(process.seconds)),
             ("largest difference", shown_difference(result.run.max_difference)),
         ]
+    if result.execution is not None:
+        rows += execution_rows(result.execution)
     return rows
 
 

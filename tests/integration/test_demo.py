@@ -21,7 +21,7 @@ from npu_ir import Interpreter, load_ir, load_weights
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 MODELS = ("digits", "gpt2", "resnet50", "llama-70b")
-MODULES = ("capturing", "processes", "rendering.markup", "run_graph")
+MODULES = ("capturing", "executing", "processes", "rendering.markup", "results", "run_graph")
 
 
 def run_demo(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -62,6 +62,8 @@ def require_claims(claims: list[dict[str, Any]]) -> None:
         ("digits", "verify_ir names the node whose eps was changed in a copy"),
         ("gpt2", "The graph extracted without weights is the graph extracted with them"),
         ("resnet50", "The new process imports none of the model's code"),
+        ("gpt2", "The executor computes what eager PyTorch computes"),
+        ("digits", "The executor computes what eager PyTorch computes"),
         ("llama-70b", "Extraction needs less than 3.0 GB of memory"),
     }
 
@@ -93,7 +95,7 @@ def test_an_untrained_network_fails_the_demo(tmp_path: Path) -> None:
 
     assert finished.returncode == 1
     assert "FAILED: The trained network is right on more than 97% of the test images" in finished.stdout
-    assert "1 of 9 claims does not hold" in (tmp_path / "report.html").read_text()
+    assert "1 of 10 claims does not hold" in (tmp_path / "report.html").read_text()
 
 
 def test_a_process_that_fails_is_reported_with_its_error(demo: dict[str, ModuleType], tmp_path: Path) -> None:
@@ -122,6 +124,19 @@ def test_a_wrong_result_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> No
     assert [claim.holds for claim in claims] == [False, False]
     assert claims[0].measured == "transformers"
     assert "1 of 2 elements differ" in claims[1].measured
+
+
+def test_a_wrong_executor_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> None:
+    execution = demo["results"].Execution(torch.tensor([1.0, torch.nan]), 0.1, 0.2, 0.1)
+
+    claim = demo["executing"].execution_claim("model", execution, torch.tensor([1.0, 2.0]))
+
+    assert not claim.holds
+    assert "1 of 2 elements differ" in claim.measured
+    assert demo["executing"].execution_rows(execution)[0] == (
+        "executor beside eager, one call",
+        "200 ms and 100 ms: 2.00x",
+    )
 
 
 def test_names_in_the_report_are_escaped(demo: dict[str, ModuleType]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,28 +10,18 @@ from xml.dom import minidom
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.npu_runtime.bench_modules import forgotten, imported
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget() -> Iterator[None]:
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if name == "models" or name.startswith("runtime_"):
-            del sys.modules[name]
+    with forgotten():
+        yield
 
 
 @pytest.fixture(scope="module")
 def report() -> ModuleType:
     return imported("runtime_report")
-
-
-def imported(name: str) -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        __import__(name)
-        return sys.modules[name]
 
 
 def measured(seconds: float, compile_seconds: float | None = None, **more: Any) -> dict[str, Any]:
@@ -50,7 +39,7 @@ def case(model: str, threads: int, **contenders: dict[str, Any]) -> dict[str, An
     return {"model": model, "threads": threads, "nodes": 3, "contenders": named}
 
 
-RESULTS = {
+RESULTS: dict[str, Any] = {
     "cpu": "a processor",
     "torch": "2",
     "python": "3",
@@ -76,8 +65,15 @@ RESULTS = {
 }
 
 
+def complete_results() -> dict[str, Any]:
+    """Return the results, with a freezing torch.compile that runs everywhere."""
+    first, second = RESULTS["cases"]
+    contenders = {**first["contenders"], "compile-freezing": measured(9.0, 100.0)}
+    return {**RESULTS, "cases": [{**first, "contenders": contenders}, {**second}]}
+
+
 def test_bars_are_met_or_missed_by_the_worst_case_or_the_mean(report: ModuleType) -> None:
-    best, mean, eager, compiled, overhead, memory = report.bars(RESULTS, "executor")
+    best, mean, eager, compiled, overhead, memory = report.bars(complete_results(), "executor")
 
     assert best.values == {"MLP 64x16, batch 1, 1 thread": 0.5, "ResNet-18, 224x224, 2 threads": 1.2}
     assert (best.value, best.verdict) == (1.2, "missed")
@@ -92,6 +88,27 @@ def test_bars_are_met_or_missed_by_the_worst_case_or_the_mean(report: ModuleType
 
 def test_what_was_not_measured_is_neither_met_nor_missed(report: ModuleType) -> None:
     assert {bar.verdict for bar in report.bars(RESULTS, "executor-cpu")} == {"not measured"}
+
+
+def test_a_case_that_one_of_the_others_cannot_run_is_left_out_and_named(report: ModuleType) -> None:
+    best, mean, *_ = report.bars(RESULTS, "executor")
+
+    assert best.values == mean.values == {"ResNet-18, 224x224, 2 threads": 1.2}
+    assert best.missed == ["ResNet-18, 224x224, 2 threads 1.20", "MLP 64x16, batch 1, 1 thread not measured"]
+    assert mean.missed == ["MLP 64x16, batch 1, 1 thread not measured"]
+
+
+def test_a_bar_is_not_met_where_ours_cannot_run_a_case(report: ModuleType) -> None:
+    results = complete_results()
+    results["cases"][1]["contenders"] = {
+        **results["cases"][1]["contenders"],
+        "executor": {"error": "wrong result, by nan"},
+    }
+
+    best, *_ = report.bars(results, "executor")
+
+    assert (best.value, best.verdict) == (0.5, "not measured")
+    assert best.missed == ["ResNet-18, 224x224, 2 threads not measured"]
 
 
 def test_the_overview_has_a_row_per_case_and_the_means(report: ModuleType) -> None:

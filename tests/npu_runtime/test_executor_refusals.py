@@ -68,7 +68,7 @@ def test_whoever_observes_a_run_cannot_advance_its_buffers() -> None:
     model, x = Counter(), torch.ones(2)
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
 
-    with pytest.raises(ExecutionError, match="called by what observes its run"):
+    with pytest.raises(ExecutionError, match="used by what one of its own calls has called"):
         executor.run((x,), on_node=lambda node, outputs: executor(x))
 
     assert torch.equal(executor(x), torch.ones(2))

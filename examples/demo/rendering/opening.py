@@ -58,6 +58,7 @@ def _pipe() -> str:
         ("Graph", "extract_ir: functional ATen ops, typed, checked"),
         ("Files", "save_ir: JSON and safetensors"),
         ("New process", "load_ir, load_weights, Interpreter"),
+        ("Executor", "IRExecutor: compiled in milliseconds, beside eager"),
         ("Proof", "verify_ir: equal to eager, or the node that is not"),
     )
     items = "".join(f"<li><b>{text(name)}</b><span>{text(words)}</span></li>" for name, words in steps)

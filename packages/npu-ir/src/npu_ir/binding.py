@@ -228,7 +228,7 @@ def with_strides(tensor: Any, type: Any) -> Any:
     pairs = zip(type.sizes, tensor.stride(), strides, strict=True)
     if tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1):
         return tensor
-    if _overlap(type.sizes, strides):
+    if overlap(type.sizes, strides):
         return tensor
     laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)
     bits = BITS_OF_SIZE[type.dtype.itemsize]
@@ -236,8 +236,8 @@ def with_strides(tensor: Any, type: Any) -> Any:
     return laid_out
 
 
-def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements may share memory: an axis steps no further than the axes inside it reach."""
+def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements may share memory: an axis steps no further than the axes inside it reach."""
     reach = 0
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1 and stride <= reach:

@@ -1,8 +1,9 @@
-"""Floating-point operations of a node, by PyTorch's own formulas."""
+"""Floating-point operations of a node, by PyTorch's own formulas and those that it lacks."""
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from npu_ir import OpNode, TensorType
 from npu_ir.ops.execution import binding_of
 from npu_ir.ops.schema import find_op
 from npu_passes._torch import OpOverload, is_composite
+
+# Products with weights packed for oneDNN: PyTorch has no formulas for them.
+_PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
 
 
 class FlopCounter:
@@ -24,7 +28,8 @@ class FlopCounter:
         """Return how many floating-point operations a node takes; a multiplication and an addition are two.
 
         Matrix products, convolutions and attention count; everything else is 0, as in
-        `torch.utils.flop_counter`, where the formulas are from.
+        `torch.utils.flop_counter`, where the formulas are from. Products with packed weights count as those with
+        other weights do; what is fused to them is 0.
 
         Returns:
             The number; None where sizes are open, or PyTorch cannot run the op without data.
@@ -41,6 +46,8 @@ class FlopCounter:
 @functools.cache
 def _may_count(op_type: str) -> bool:
     """Whether an op has a formula, or may consist of such ops: those that work element by element do not."""
+    if op_type.startswith(_PACKED_PRODUCTS):
+        return True
     op = find_op(op_type)
     if not isinstance(op, OpOverload) or not (op.overloadpacket in flop_registry or is_composite(op)):
         return False
@@ -52,14 +59,18 @@ def _counted(node: OpNode) -> int | None:
     types = [value.type for value in (*node.inputs, *node.outputs)]
     if any(type.symbols for type in types):
         return None
+    op = find_op(node.op_type)
+    if op is None:
+        return None
+    if node.op_type.startswith(_PACKED_PRODUCTS):
+        return _of_packed_product(node, op)
     meta = [
         torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device="meta")
         if isinstance(type, TensorType) and type.layout is torch.strided
         else None
         for type in (value.type for value in node.inputs)
     ]
-    op = find_op(node.op_type)
-    if op is None or None in meta:
+    if None in meta:
         return None
     args, kwargs = binding_of(node, op).arguments(meta, torch.device("meta"))
     try:
@@ -68,3 +79,11 @@ def _counted(node: OpNode) -> int | None:
     except (RuntimeError, TypeError, ValueError, NotImplementedError):
         return None
     return int(counter.get_total_flops())
+
+
+def _of_packed_product(node: OpNode, op: Any) -> int:
+    """Return two for each weight of each result: a weight packed for oneDNN states the sizes that it had before."""
+    args, kwargs = binding_of(node, op).arguments(list(node.inputs), torch.device("meta"))
+    given = dict(zip((item.name for item in op._schema.arguments), args, strict=False)) | kwargs
+    weights_of_each = math.prod(given["W"].tensor_type.sizes[1:])
+    return int(2 * node.outputs[0].tensor_type.numel * weights_of_each)

@@ -14,6 +14,7 @@ __all__ = [
     "OpOverload",
     "below_autograd",
     "is_undisturbed",
+    "kernel_settings",
     "quick_callables",
     "quick_callables_in_place",
     "record_gradients",
@@ -79,6 +80,19 @@ def is_undisturbed() -> bool:
         or torch._C._len_torch_dispatch_stack()
         or torch._C._is_any_autocast_enabled()
         or torch.get_default_dtype() is not torch.float32
+    )
+
+
+def kernel_settings() -> tuple[bool, ...]:
+    """Return what the process has set by which ops choose kernels, whose results may be laid out differently."""
+    c = torch._C
+    return (
+        c._get_flash_sdp_enabled(),
+        c._get_math_sdp_enabled(),
+        c._get_mem_efficient_sdp_enabled(),
+        c._get_cudnn_sdp_enabled(),
+        c._get_mkldnn_enabled(),
+        c._get_deterministic_algorithms(),
     )
 
 

@@ -63,7 +63,8 @@ def device_of(
     """
     native = [backend for backend in backends if backend.name != ATEN]
     if device is None:
-        chosen = next((item.device for item in (weights or {}).values()), _CPU)
+        tensors = (item for item in (weights or {}).values() if isinstance(item, torch.Tensor))
+        chosen = next((item.device for item in tensors), _CPU)
         devices = native[0].devices() if native else ()
         chosen = devices[0] if devices and chosen not in devices else chosen
     else:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, OpNode, TensorType, Value
-from npu_ir.binding import bind_inputs, bind_weights, with_strides
+from npu_ir.binding import bind_inputs, bind_weights, overlap, with_strides
 from npu_ir.errors import UsageError
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_view
@@ -68,7 +68,7 @@ def compile_graph(
     Raises:
         BackendError: A backend does not keep to its interface.
     """
-    prober = Prober(device, known, _sample_sizes(graph))
+    prober = Prober(device, known, frozenset(graph.inputs), _sample_sizes(graph))
     steps_found = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
     plain = list(_trusted(steps_found, _as_stated(graph, known)))
     returned = [*graph.results[1], *graph.updates.values()]
@@ -133,14 +133,7 @@ def _as_stated(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
 
 
 def _overlaps(type: Type) -> bool:
-    if not isinstance(type, TensorType) or type.strides is None:
-        return False
-    reach = 0
-    for stride, size in sorted(zip(type.steps, type.sizes, strict=True)):
-        if size > 1 and stride <= reach:
-            return True
-        reach += (size - 1) * stride
-    return False
+    return isinstance(type, TensorType) and type.strides is not None and overlap(type.sizes, type.steps)
 
 
 def _trusted(steps: Iterable[NodeStep], as_stated: set[Value]) -> Iterator[NodeStep]:
@@ -168,18 +161,17 @@ def _segment_step(backend: Backend, segment: Segment, device: torch.device) -> N
             where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
         ) from error
     count = len(segment.inputs)
-    # Arguments are laid out when they are bound; what ops return need not be as their types say.
-    made = [(index, value.type) for index, value in enumerate(segment.inputs) if value.producer is not None]
-    run = functools.partial(backend.run, prepared)
+    types = [value.type for value in segment.inputs]
     step = Step(
         nodes=segment.nodes,
         backend=backend.name,
         kernel=f"{backend.name}.run",
-        function=functools.partial(_run_laid_out, run, made) if made else run,
+        function=functools.partial(_run_segment, backend, prepared, types, len(segment.outputs)),
         binding=Binding(([Slot(index) for index in range(count)],), {}),
         inputs=segment.inputs,
         outputs=segment.outputs,
         returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
+        is_segment=True,
     )
     outputs = len(segment.outputs)
     may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
@@ -194,12 +186,20 @@ def _segment_step(backend: Backend, segment: Segment, device: torch.device) -> N
     return NodeStep(step, seen)
 
 
-def _run_laid_out(
-    run: Callable[[list[Any]], Sequence[Any]], made: Sequence[tuple[int, Type]], inputs: list[Any]
+def _run_segment(
+    backend: Backend, prepared: Any, types: Sequence[Type], count: int, inputs: list[Any]
 ) -> Sequence[Any]:
-    for index, type in made:
-        inputs[index] = with_strides(inputs[index], type)
-    return run(inputs)
+    """Return the outputs of a segment; its inputs are plain tensors in the strides that are stated."""
+    for index, type in enumerate(types):
+        item = inputs[index]
+        if isinstance(item, torch.Tensor):
+            inputs[index] = with_strides(item.resolve_conj().resolve_neg(), type)
+    outputs = backend.run(prepared, inputs)
+    if len(outputs) != count:
+        raise BackendError(
+            f"the backend {backend.name!r} returned {len(outputs)} tensors in place of {count}"
+        )
+    return outputs
 
 
 def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
@@ -226,16 +226,20 @@ def _overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
     """Return the steps; an input that is read for the last time is overwritten where the op can do so."""
     own = {value for item in steps if _makes_own_memory(item) for value in item.step.outputs}
     outside = {memory.group(value) for value in memory.last_use if value not in own}
+    whole: set[Value] = set()  # what fills its memory from the begin: no view of something larger
     chosen = []
     for index, item in enumerate(steps):
         step, in_place = item.step, item.seen.in_place if item.seen is not None else None
-        if in_place is not None:
+        if in_place is not None and step.inputs[0] in whole:
             first, *others = step.inputs
             group = memory.group(first)
             is_free = group not in outside and memory.end(first) == index
             if is_free and all(memory.group(value) is not group for value in others):
                 kernel, function = in_place
                 step = replace(step, kernel=kernel, function=function, overwrites=first)
+        if item.seen is not None and not any(item.seen.shares):
+            at_start = zip(step.outputs, item.seen.is_at_start, strict=True)
+            whole.update(value for value, is_so in at_start if is_so)
         chosen.append(step)
     return chosen
 

@@ -81,7 +81,7 @@ def npu(
     chosen = Options.of(options, mode)
 
     def compiler(name: str) -> Callable[..., Any]:
-        return lambda part, _: _compiled(part, name, chosen)
+        return lambda part, examples: _compiled(part, name, chosen, _device_of(examples))
 
     # Without gradients the graph keeps ops such as linear and conv2d whole, for passes and kernels that know them.
     whole = contextlib.nullcontext() if _records_gradients(inputs) else composite_ops_whole()
@@ -97,13 +97,24 @@ def _records_gradients(inputs: Sequence[Any]) -> bool:
     )
 
 
-def _compiled(module: GraphModule, name: str, options: Options) -> Callable[..., Any]:
+def _device_of(examples: Sequence[Any]) -> torch.device | None:
+    """Return where the first tensor is; None if there is none."""
+    return next((item.device for item in examples if isinstance(item, torch.Tensor)), None)
+
+
+def _compiled(
+    module: GraphModule, name: str, options: Options, device: torch.device | None
+) -> Callable[..., Any]:
     """Return what runs a functional FX graph."""
     try:
         with without_modes():
             graph = convert_graph_module(module, name=name)
             executor = IRExecutor(
-                graph, passes=options.passes, backend=options.backend, threads=options.threads
+                graph,
+                passes=options.passes,
+                backend=options.backend,
+                device=device,
+                threads=options.threads,
             )
     except ConversionError as error:
         if not options.fallback:

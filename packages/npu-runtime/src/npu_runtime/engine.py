@@ -16,7 +16,7 @@ from npu_ir.isolation import no_outside_influence
 from npu_ir.node import outside_names
 from npu_ir.running import Observer, require_in_range
 from npu_ir.symbol_values import SymbolValues
-from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients, share_memory
+from npu_runtime._torch import below_autograd, is_undisturbed, kernel_settings, record_gradients, share_memory
 from npu_runtime.compiling import Compiled, state_of
 from npu_runtime.inputs import quick_take
 from npu_runtime.observing import run_observed
@@ -49,13 +49,15 @@ class Engine:
         self._quick_take = quick_take(graph, device)
         self._arguments = (*graph.inputs, *state_of(graph))
         self._lock = threading.RLock()
-        self._is_observed = False
+        self._is_running = False
+        self._settings = kernel_settings()
         self.hold(bound)
 
     def hold(self, bound: Bound) -> None:
         """Take other weights."""
         run = self._compiled.program.bound(bound.values)
         with self._lock:
+            self._require_idle()
             self._bound = bound
             self._state = tuple(tensor.clone() for tensor in bound.state)
             # One attribute, so that a call from another thread sees all of the old weights or all of the new ones.
@@ -64,6 +66,7 @@ class Engine:
     def reset(self) -> None:
         """Give the buffers that calls change the content they had when the weights were bound."""
         with self._lock:
+            self._require_idle()
             self._state = tuple(tensor.clone() for tensor in self._bound.state)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -101,12 +104,8 @@ class Engine:
         """Return what the program returns on these arguments, checked."""
         if self._is_shared:
             return self._once(args, kwargs)
-        with self._lock:
-            self._require_idle()
-            if self._threads is None:
-                return self._once(args, kwargs)
-            with _threads(self._threads):
-                return self._once(args, kwargs)
+        with self._alone():
+            return self._once(args, kwargs)
 
     def observed(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
@@ -119,24 +118,30 @@ class Engine:
             see: Called behind each node.
             check_nan: Fail at the first node that makes a NaN of inputs that have none.
         """
-        with self._observing():
-            symbols = SymbolValues(self._graph.symbols)
-            inputs = [*self._inputs(args, kwargs, symbols), *self._state]
-            values = {**self._bound.values, **dict(zip(self._arguments, inputs, strict=True))}
-            with no_outside_influence(self._device), below_autograd():
-                returned = run_observed(
-                    self._compiled.plain,
-                    [*self._graph.results[1], *self._graph.updates.values()],
-                    values,
-                    symbols,
-                    self._device,
-                    see,
-                    check_nan=check_nan,
-                )
+        with contextlib.nullcontext() if self._is_shared else self._alone():
+            return self._node_by_node(args, kwargs, see, check_nan=check_nan)
+
+    def _node_by_node(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer | None, *, check_nan: bool = False
+    ) -> Sequence[Any]:
+        bound = self._bound
+        symbols = SymbolValues(self._graph.symbols)
+        inputs = [*self._inputs(args, kwargs, symbols), *self._state]
+        values = {**bound.values, **dict(zip(self._arguments, inputs, strict=True))}
+        with no_outside_influence(self._device), below_autograd():
+            returned = run_observed(
+                self._compiled.plain,
+                [*self._graph.results[1], *self._graph.updates.values()],
+                values,
+                symbols,
+                self._device,
+                see,
+                check_nan=check_nan,
+            )
             require_in_range(self._graph, symbols)
             if self._plan.state:
-                self._state = self._plan.new_state(returned)
-            return self._bound.prologue.apart(returned)
+                self._state = tuple(tensor.clone() for tensor in self._plan.new_state(returned))
+        return bound.prologue.apart(returned)
 
     def apart(self, items: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a run has computed, with copies of what later calls read."""
@@ -162,13 +167,17 @@ class Engine:
         }
 
     def _once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        if kernel_settings() != self._settings:
+            # Other kernels may lay out their results otherwise than was seen when the graph was compiled.
+            return self._node_by_node(args, kwargs, None)
         prologue, run = self._running
         take = self._quick_take
         inputs = take(args, kwargs) if take is not None and is_undisturbed() else None
         returned = self._slowly(run, args, kwargs) if inputs is None else self._quickly(run, inputs)
         plan = self._plan
         if plan.state:
-            self._state = plan.new_state(returned)
+            with torch.no_grad():
+                self._state = plan.new_state(returned)
         return prologue.apart(returned) if plan.may_be_own else returned
 
     def _quickly(self, run: BoundProgram, inputs: tuple[Any, ...]) -> Sequence[Any]:
@@ -206,37 +215,39 @@ class Engine:
         return [bound[value] for value in self._graph.inputs]
 
     @contextlib.contextmanager
-    def _observing(self) -> Iterator[None]:
-        """Let one run at a time change buffers; whoever observes it cannot."""
-        if self._is_shared:
-            yield
-            return
+    def _alone(self) -> Iterator[None]:
+        """Let one call at a time change buffers, with as many threads as was asked for."""
         with self._lock, _threads(self._threads):
             self._require_idle()
-            self._is_observed = True
+            self._is_running = True
             try:
                 yield
             finally:
-                self._is_observed = False
+                self._is_running = False
 
     def _require_idle(self) -> None:
-        if self._is_observed:
+        if self._is_running:
             raise ExecutionError(
-                "the executor is called by what observes its run, and both would change its buffers",
+                "the executor is used by what one of its own calls has called, and both would change its buffers",
                 where=f"graph {self._graph.name!r}",
                 fix="make an executor of its own for that",
             )
 
 
+# The number of threads is the process's: one call at a time may change it.
+_CHANGING_THREADS = threading.RLock()
+
+
 @contextlib.contextmanager
 def _threads(count: int | None) -> Iterator[None]:
     """Let ops use so many threads; as many as before where it is None."""
-    before = torch.get_num_threads()
-    if count is None or count == before:
+    if count is None:
         yield
         return
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    with _CHANGING_THREADS:
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

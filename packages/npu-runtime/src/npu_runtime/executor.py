@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir import ExecutionError, Graph, OpNode, Value
+from npu_ir.collection import no_collection
 from npu_ir.running import Observer
 from npu_ir.structure import LEAF, Structure, unflatten
 from npu_runtime.backend import Backend
@@ -39,7 +40,8 @@ class IRExecutor:
     Args:
         graph: The program; a copy is taken.
         weights: Parameters and buffers by ``state_dict`` key; or the path of a file of them, of the index of a
-            sharded checkpoint, or of a folder. Not needed for a graph without any.
+            sharded checkpoint, or of a folder. Not needed for a graph without any. They are read, not copied: do not
+            change them in place, for what the prologue made of them would stay as it is.
         constants: Tensors by name in place of the graph's constants or of buffers that are not persistent.
         backend: Who runs what it can: a name, a `Backend`, or several in order of preference. What none of them
             can run, ATen runs.
@@ -47,7 +49,8 @@ class IRExecutor:
             own where it does not run there.
         passes: What to run over the graph first: the name of a pipeline (``"default"``, ``"cpu"``), or passes as
             `npu_passes.PassManager` takes them; None for none.
-        threads: The number of threads that an op may use, during calls; the process's own setting if not given.
+        threads: The number of threads that an op may use, during calls; the process's own setting if not given. It is
+            set for the whole process: calls of such executors run one at a time.
 
     Attributes:
         graph: What is run: the graph after the passes.
@@ -76,17 +79,18 @@ class IRExecutor:
     ) -> None:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
-        graph.check()
-        self.graph = optimized(graph, passes)
-        self.threads = threads
-        self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
-        given = loaded(weights, self.graph)
-        self.device = device_of(device, given, self.backends)
-        self._constants = constants
-        self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
-        bound = bind(self.graph, given, constants, self.device)
-        self._compiled = compile_graph(self.graph, self.choices, self.device, bound.values)
-        self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
+        with no_collection():  # nothing here is garbage, and collecting it would take longer than making it
+            graph.check()
+            self.graph = optimized(graph, passes)
+            self.threads = threads
+            self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
+            given = loaded(weights, self.graph)
+            self.device = device_of(device, given, self.backends)
+            self._constants = constants
+            self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
+            bound = bind(self.graph, given, constants, self.device)
+            self._compiled = compile_graph(self.graph, self.choices, self.device, bound.values)
+            self._engine = Engine(self.graph, self._compiled, bound, self.device, threads)
         self._structure: Structure = self.graph.results[0]
         self._count = len(self.graph.results[1])
 

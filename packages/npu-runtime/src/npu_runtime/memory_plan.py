@@ -39,8 +39,8 @@ class MemoryPlan:
         lifetimes: In the order in which the memory is made.
         steps: For each step the name of its node.
         live_bytes: What is needed during each step.
-        lower_bound_bytes: What the most demanding step needs by itself, its inputs and outputs: no order of steps, and
-            no way of placing values, needs less.
+        lower_bound_bytes: What the most demanding step needs by itself, its inputs and outputs: however the values of
+            these steps are placed, they need no less.
     """
 
     lifetimes: tuple[Lifetime, ...]

@@ -76,7 +76,7 @@ def run_observed(
     values: dict[Value, Any],
     symbols: Any,
     device: torch.device,
-    see: Observer,
+    see: Observer | None,
     *,
     check_nan: bool = False,
 ) -> list[Any]:
@@ -88,7 +88,7 @@ def run_observed(
         values: Inputs and weights; extended, and freed of what nothing reads any more.
         symbols: The values of the symbols.
         device: Where it runs.
-        see: Called behind each node whose outputs are there.
+        see: Called behind each node whose outputs are there, if given.
         check_nan: Fail at the first node that makes a NaN of inputs that have none.
 
     Raises:
@@ -104,7 +104,7 @@ def run_observed(
         values.update(zip(step.outputs, outputs, strict=True))
         if check_nan:
             _require_no_nan(step, values)
-        for node in step.nodes:
+        for node in step.nodes if see is not None else ():
             if all(value in values for value in node.outputs):
                 see(node, [values[value] for value in node.outputs])
         for value in {*step.inputs, *step.outputs} - kept:
@@ -135,5 +135,7 @@ def _require_no_nan(step: Step, values: Mapping[Value, Any]) -> None:
 def _has_nan(item: Any) -> bool:
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return False
+    if item.dtype.itemsize == 1 and item.dtype.is_floating_point:
+        item = item.float()  # torch.isnan takes no float8 (torch 2.13)
     is_inexact = item.dtype.is_floating_point or item.dtype.is_complex
     return is_inexact and bool(torch.isnan(item).any())

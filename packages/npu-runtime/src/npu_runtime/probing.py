@@ -6,7 +6,8 @@ memory with an input, and whether it is laid out as the graph states, are all ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +31,8 @@ from npu_runtime._torch import (
 )
 
 _SEED = 0
+_NOISE = 65_537  # a prime number: rows of a matrix differ
+_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "none": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,23 @@ class Prober:
     Args:
         device: Where the data is made.
         known: The weights, and what the prologue made of them: they are read, not made up.
+        given: What each call gives: it may require gradients.
         sizes: What to take for symbols.
     """
 
-    def __init__(self, device: torch.device, known: Mapping[Value, Any], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        known: Mapping[Value, Any],
+        given: Collection[Value],
+        sizes: Mapping[str, int],
+    ) -> None:
         self._device = device
-        self._known = known
+        self._known = {value: item for value, item in known.items() if is_laid_out(item, value.type)}
+        self._given = given
         self._sizes = sizes
+        self._generator = torch.Generator(device).manual_seed(_SEED)
+        self._noise = torch.randn(_NOISE, generator=self._generator, device=device)
         self._seen: dict[Any, Seen | None] = {}
 
     def seen(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
@@ -87,6 +100,7 @@ class Prober:
             tuple(value.type for value in node.outputs),
             node.operands,
             repr(node.attrs),
+            tuple(value in self._given for value in node.inputs),
         )
         if key not in self._seen:
             self._seen[key] = self._probe(node, op, binding)
@@ -96,7 +110,10 @@ class Prober:
         types = [value.type for value in (*node.inputs, *node.outputs)]
         if any(type.substitute(self._sizes).symbols for type in types):
             return None
-        with no_outside_influence(self._device), torch.random.fork_rng(devices=[]), below_autograd():
+        same_random_numbers = (
+            _random_numbers_kept(self._device) if is_random(node) else contextlib.nullcontext()
+        )
+        with no_outside_influence(self._device), same_random_numbers, below_autograd():
             try:
                 seen = self._observed(node, op, binding)
             except Exception:  # made-up data may be none that the op takes: the node runs as the graph says
@@ -125,11 +142,36 @@ class Prober:
         )
         if is_random(node) or not isinstance(op, OpOverload):
             return seen
+        if not self._is_laid_out_alike(node, binding, function, data, outputs):
+            seen = seen.elsewhere(len(data))
         for kernel, function in quick_callables(op):
             if self._does_the_same(function, binding, data, outputs):
                 seen = replace(seen, kernel=kernel, function=function)
                 break
+        if not any(seen.is_laid_out):
+            return seen
         return replace(seen, in_place=self._in_place(node, op, binding, data, outputs))
+
+    def _is_laid_out_alike(
+        self,
+        node: OpNode,
+        binding: Binding,
+        function: Callable[..., Any],
+        data: list[Any],
+        outputs: Sequence[Any],
+    ) -> bool:
+        """Whether the strides stay the same where arguments require gradients: attention takes another kernel then."""
+        pairs = list(zip(data, node.inputs, strict=True))
+        given = [item if value in self._given and _is_inexact(item) else None for item, value in pairs]
+        if all(item is None for item in given):
+            return True
+        requiring = [
+            old if new is None else new.detach().requires_grad_()
+            for new, old in zip(given, data, strict=True)
+        ]
+        again = _outputs(function, binding, requiring, self._device)
+        tensors = [pair for pair in zip(again, outputs, strict=True) if isinstance(pair[0], torch.Tensor)]
+        return all(new.layout is not torch.strided or new.stride() == old.stride() for new, old in tensors)
 
     def _does_the_same(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], wanted: Sequence[Any]
@@ -162,28 +204,37 @@ class Prober:
         return None
 
     def _data(self, node: OpNode) -> list[Any]:
-        generator = torch.Generator(self._device).manual_seed(_SEED)
         made: dict[Value, Any] = {}
         for value in node.inputs:
             if value not in made:
                 known = self._known.get(value)
                 type = value.type.substitute(self._sizes)
-                made[value] = _made_up(value, type, generator, self._device) if known is None else known
+                made[value] = self._made_up(value, type) if known is None else known
         return [made[value] for value in node.inputs]
 
+    def _made_up(self, value: Value, type: Type) -> Any:
+        if not isinstance(type, TensorType):
+            return _NUMBERS[type.kind] if type.value is None else type.value
+        tensor = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self._device)
+        if not _is_inexact(tensor):
+            # Whatever is indexed has an element 0, and mostly an element 1.
+            return tensor.random_(0, 2 if _may_be_one(value) else 1, generator=self._generator)
+        # Drawing numbers takes longer than most ops do: some are drawn once, and repeated.
+        flat = tensor.as_strided((_extent(tensor),), (1,))
+        for start in range(0, len(flat), len(self._noise)):
+            part = flat[start : start + len(self._noise)]
+            part.copy_(self._noise[: len(part)])
+        return tensor
 
-def _made_up(value: Value, type: Type, generator: torch.Generator, device: torch.device) -> Any:
-    if not isinstance(type, TensorType):
-        return (
-            {"bool": True, "int": 1, "float": 1.0, "none": None}[type.kind]
-            if type.value is None
-            else type.value
-        )
-    tensor = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
-    if type.dtype.is_floating_point or type.dtype.is_complex:
-        return tensor.normal_(generator=generator)
-    # Whatever is indexed has an element 0, and mostly an element 1.
-    return tensor.random_(0, 2 if _may_be_one(value) else 1, generator=generator)
+
+def _is_inexact(item: Any) -> bool:
+    is_tensor = isinstance(item, torch.Tensor)
+    return is_tensor and (item.dtype.is_floating_point or item.dtype.is_complex)
+
+
+def _random_numbers_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Return a context behind which the next random numbers are those that would have come next before it."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def _may_be_one(value: Value) -> bool:

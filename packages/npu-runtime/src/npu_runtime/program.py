@@ -57,7 +57,7 @@ class Program:
         """
         found = _line_in(self._code.co_filename, error.__traceback__)
         step = self.source.lines.get(found[0]) if found else None
-        if step is None or found is None or isinstance(error, NpuError):
+        if step is None or found is None or (isinstance(error, NpuError) and error.where):
             return
         inputs = [found[1].get(self.source.names[value]) for value in step.inputs]
         raise failure_of(step, error, inputs) from error

@@ -68,8 +68,13 @@ def bind(
             where=f"graph {graph.name!r}",
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )
-    placed = {value: tensor.detach().to(device) for value, tensor in given.items()}
+    placed = {value: _plain(tensor).to(device) for value, tensor in given.items()}
     prologue = Prologue(graph, placed, device)
     values = prologue.values_on(device)
     state = tuple(placed[target].clone() for target in state_of(graph))
     return Bound(given, prologue, values, state)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that records no gradients, and whose memory holds what it says: no lazy conjugation."""
+    return tensor.detach().resolve_conj().resolve_neg()

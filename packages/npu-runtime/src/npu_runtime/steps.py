@@ -37,6 +37,7 @@ class Step:
         returns: How they come out.
         overwrites: The value whose memory the output takes over; None mostly.
         needs_symbols: The callable takes the values of the symbols first.
+        is_segment: Its nodes are run by a backend, all at once.
     """
 
     nodes: tuple[OpNode, ...]
@@ -49,6 +50,7 @@ class Step:
     returns: Returns = Returns.ONE
     overwrites: Value | None = None
     needs_symbols: bool = False
+    is_segment: bool = False
 
     @property
     def node(self) -> OpNode:
@@ -67,8 +69,16 @@ def run_step(step: Step, values: Mapping[Value, Any], symbols: Any, device: torc
 
 def failure_of(step: Step, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
     """Return what to tell the user of an error that a step raised on these inputs."""
+    given = ", ".join(map(described, inputs))
+    if step.is_segment:
+        first, last = step.nodes[0].name, step.nodes[-1].name
+        return ExecutionError(
+            f"the backend {step.backend!r} failed: {type(error).__name__}: {error}",
+            where=f"nodes {first!r} to {last!r}",
+            fix=f"it was called on {given}; leave backend= out to run on ATen",
+        )
     return ExecutionError(
         f"{step.node.op_type} failed: {type(error).__name__}: {error}",
         where=place_of(step.node),
-        fix=f"{step.kernel} was called on {', '.join(map(described, inputs))}",
+        fix=f"{step.kernel} was called on {given}",
     )

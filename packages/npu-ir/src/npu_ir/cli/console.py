@@ -38,13 +38,21 @@ def print_facts(facts: Mapping[str, str]) -> None:
     console.print(grid)
 
 
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows below the names of their columns, as plain text."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    lines = [
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (columns, *rows)
+    ]
+    return "\n".join(lines)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows below the names of their columns."""
     console = terminal()
     if console is None:
-        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-        for row in (columns, *rows):
-            print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(table_text(columns, rows))
         return
     from rich.box import SIMPLE_HEAD
     from rich.table import Table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +61,19 @@ def add_random_data(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")
     parser.add_argument(
         "--int-high",
-        type=_positive,
+        type=number_from(1),
         default=INT_HIGH,
         metavar="N",
         help=f"random integers are below this (default: {INT_HIGH}, valid as any index)",
     )
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
+def number_from(low: int) -> Callable[[str], int]:
+    """Return what reads a whole number that is not below ``low``."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < low:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {low} on")
+        return int(text)
+
+    return read

@@ -13,6 +13,14 @@ def size_text(count: int) -> str:
     return f"{count} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
 
 
+def time_text(seconds: float) -> str:
+    """Return a time in the unit that fits: ``12.3 us``."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if abs(seconds) * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 def counted(count: int, noun: str) -> str:
     """Return ``1 node`` or ``1,234 nodes``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

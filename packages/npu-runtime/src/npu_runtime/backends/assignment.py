@@ -40,7 +40,14 @@ def assign(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Choice]:
 def _choice(node: OpNode, backends: Sequence[Backend]) -> Choice:
     refusals: dict[str, str] = {}
     for backend in backends[:-1]:
-        reason = backend.supports(node)
+        try:
+            reason = backend.supports(node)
+        except Exception as error:
+            raise BackendError(
+                f"the backend {backend.name!r} raised an error where it was asked about a node: {error}",
+                where=f"node {node.name!r} ({node.op_type})",
+                fix="supports() returns None or a reason in words, for any node",
+            ) from error
         if reason is None:
             return Choice(backend, refusals)
         if not isinstance(reason, str) or not reason:

@@ -29,11 +29,11 @@ def find_backend(name: str) -> Backend:
     return backends[name]
 
 
-def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
-    """Return the backends that are meant, in order of preference; ``aten`` is always the last one.
+def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
+    """Return the backends that are meant, able to run here or not, in order of preference; ``aten`` is the last one.
 
     Raises:
-        BackendError: There is no such backend, it cannot run here, or it is none.
+        BackendError: There is no such backend, or it is none.
     """
     named = [given] if isinstance(given, (str, Backend)) or not isinstance(given, Iterable) else list(given)
     backends = [find_backend(item) if isinstance(item, str) else item for item in named]
@@ -42,7 +42,18 @@ def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]
             raise BackendError(
                 f"{item!r} is no backend", fix="give a name or an instance of npu_runtime.Backend"
             )
-        if not item.devices():
-            raise BackendError(f"the backend {item.name!r} cannot run here: {item.absence()}")
     aten = find_backend("aten")
     return [*(item for item in backends if item.name != aten.name), aten]
+
+
+def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
+    """Return the backends that are meant, in order of preference; ``aten`` is always the last one.
+
+    Raises:
+        BackendError: There is no such backend, it cannot run here, or it is none.
+    """
+    backends = named_backends(given)
+    for item in backends:
+        if not item.devices():
+            raise BackendError(f"the backend {item.name!r} cannot run here: {item.absence()}")
+    return backends

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import Graph, Interpreter, WeightError
+from npu_ir import Graph, WeightError
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_table
+from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file
-from npu_ir.verify.reference import model_tensors
+from npu_ir.cli.quantities import time_text
 from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.timed_graph import (
-    HELP,
-    add_timed_graph,
-    chosen_threads,
-    load_timed_graph,
-    make_executor,
-    timed_weights,
-)
-from npu_runtime.executor import IRExecutor
-from npu_runtime.profiling.tables import time_text
-from npu_runtime.profiling.turns import Timing, take_turns
+from npu_runtime.cli.result_difference import result_difference
+from npu_runtime.cli.saved_graph import SavedGraph, load_call, weights_or_random
+from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
+
+if TYPE_CHECKING:
+    from npu_runtime.profiling import Timing
 
 _EPILOG = f"""\
 All take turns, a burst of calls each, and the medians are compared; with the model, PyTorch in inference mode is
-among them. The difference is that from the interpreter, relative to its largest value.
+among them. The difference is that from the interpreter, relative to its largest value. Where it is no number, for
+one of the two gives NaN or another shape, the exit code is 1.
 
 {HELP}
 {factory.HELP}
@@ -62,44 +60,59 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
-    """Time calls, print and save what they take."""
-    timed = load_timed_graph(options)
-    args, kwargs = timed.call.args, timed.call.kwargs
+def run(options: argparse.Namespace) -> int:
+    """Time calls, print and save what they take, and return whether the results can be compared."""
+    import npu_runtime.executor  # noqa: F401 - before the clock starts
+    from npu_ir import Interpreter
+    from npu_runtime.profiling import take_turns
+
+    saved = load_call(options)
+    args, kwargs = saved.call.args, saved.call.kwargs
     torch.manual_seed(options.seed)
-    model, weights, origin = _model_and_weights(timed.graph, options)
+    model, weights, origin = _model_and_weights(saved.graph, options)
     start = time.perf_counter()
-    executor = make_executor(timed.graph, weights, options)
+    executor = make_executor(saved.graph, weights, options)
     compile_seconds = time.perf_counter() - start
-    interpreter = Interpreter(timed.graph, weights)
+    interpreter = Interpreter(saved.graph, weights)
     calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": _eager(model, args, kwargs)}
     calls["interpreter"] = lambda: interpreter.run(*args, **kwargs)
     calls["executor"] = lambda: executor(*args, **kwargs)
     with chosen_threads(options):
-        difference = _difference(interpreter, executor, args, kwargs)
+        difference = _difference((interpreter, executor), saved, options.seed)
         timings = take_turns(calls, repeat=options.repeat)
         threads = torch.get_num_threads()
-    data = {
-        "graph": timed.graph.name,
-        "threads": threads,
-        "passes": options.passes,
-        "backend": options.backend or ["aten"],
-        "compile_seconds": compile_seconds,
-        "difference": difference,
-        "timings": {name: dataclasses.asdict(timing) for name, timing in timings.items()},
-    }
+    is_number = math.isfinite(difference)
     _print(timings)
     print_facts(
         {
-            "executor": f"ready in {time_text(compile_seconds)}, {len(executor.steps):,} steps for {len(timed.graph):,} nodes",
-            "difference": f"{difference:.1e}" if difference else "none",
+            "executor": f"ready in {time_text(compile_seconds)}, {len(executor.steps):,} steps for {len(saved.graph):,} nodes",
+            "difference": _difference_text(difference),
             "threads": str(threads),
             "weights": origin,
-            **timed.facts,
+            **saved.facts,
         }
     )
     if options.json is not None:
+        data = {
+            "graph": saved.graph.name,
+            "threads": threads,
+            "passes": options.passes,
+            "backend": options.backend or ["aten"],
+            "compile_seconds": compile_seconds,
+            "difference": difference if is_number else None,
+            "timings": {name: dataclasses.asdict(timing) for name, timing in timings.items()},
+        }
         write_json(data, options.json, "the numbers")
+    return OK if is_number else FAILED
+
+
+def _difference(runners: Sequence[Any], saved: SavedGraph, seed: int) -> float:
+    """Return how far the results of two runners are apart, with the same random numbers."""
+    results = []
+    for runner in runners:
+        torch.manual_seed(seed)
+        results.append(runner.run_flat(saved.call.args, saved.call.kwargs))
+    return result_difference(*results)
 
 
 def _model_and_weights(
@@ -107,7 +120,9 @@ def _model_and_weights(
 ) -> tuple[torch.nn.Module | None, dict[str, torch.Tensor], str]:
     """Return the model, if one is named, the weights for all, and where they are from."""
     if options.model is None:
-        return None, *timed_weights(graph, options)
+        return None, *weights_or_random(graph, options)
+    from npu_ir.verify.reference import model_tensors
+
     model = factory.make_model(options.model, train=options.train)
     if options.weights is None and options.random_weights is None:
         known = (*graph.parameters, *graph.buffers)
@@ -116,10 +131,14 @@ def _model_and_weights(
             {name: item for name, item in model_tensors(model).items() if name in known},
             options.model,
         )
-    weights, origin = timed_weights(graph, options)
+    weights, origin = weights_or_random(graph, options)
     unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
     if unexpected:
-        raise WeightError(f"{options.model} has no {unexpected[0]!r}, which the graph has", where=origin)
+        raise WeightError(
+            f"{options.model} has no {unexpected[0]!r}, which the graph has",
+            where=origin,
+            fix="name the model that the graph was captured from",
+        )
     return model, weights, origin
 
 
@@ -131,26 +150,13 @@ def _eager(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     return call
 
 
-def _difference(
-    interpreter: Interpreter, executor: IRExecutor, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> float:
-    """Return by how much results of the two differ at most, relative to the largest value of a result."""
-    wanted, found = interpreter.run_flat(args, kwargs)[0], executor.run_flat(args, kwargs)[0]
-    pairs = zip(wanted, found, strict=True)
-    return max((_relative(*pair) for pair in pairs if isinstance(pair[0], torch.Tensor)), default=0.0)
+def _difference_text(difference: float) -> str:
+    if not math.isfinite(difference):
+        return "the executor gives NaN, infinities or shapes that the interpreter does not: npu compare tells where"
+    return f"{difference:.1e}" if difference else "none"
 
 
-def _relative(wanted: torch.Tensor, found: torch.Tensor) -> float:
-    if not wanted.numel() or wanted.layout is not torch.strided:
-        return 0.0
-    wide = torch.complex128 if wanted.is_complex() else torch.float64
-    left, right = wanted.to(wide), found.to(wide)
-    difference = torch.where(left == right, 0.0, (left - right).abs()).nan_to_num()
-    largest = float(left.abs().nan_to_num().max())
-    return float(difference.max()) / (largest or 1.0)
-
-
-def _print(timings: dict[str, Timing]) -> None:
+def _print(timings: Mapping[str, Timing]) -> None:
     base = next(iter(timings))
     rows = [
         (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,24 +10,22 @@ import torch
 
 from npu_ir import Graph, load_ir
 from npu_ir.cli import factory, input_text
+from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
-from npu_ir.cli.size_text import parse_sizes, sizes_text
+from npu_ir.cli.options import add_file
 from npu_ir.cli.weight_choice import choose_weights
-from npu_ir.errors import SerializationError
-from npu_ir.random_data import random_tensor
-from npu_ir.verify.reference import model_tensors
+from npu_runtime.cli.json_file import write_json
+from npu_runtime.cli.saved_graph import add_data, add_graph, load_call
 
 if TYPE_CHECKING:
-    from npu_runtime.comparing import Comparison
-    from npu_runtime.comparing.side_text import SideText
+    from npu_runtime.cli.side_text import SideText
 
 _SIDES = """\
 sides:
   interpreter                 the graph, node by node
   executor                    the graph, by the executor; executor:passes=NAME with this pipeline or these passes
-                              (default: default), executor:passes=none as it is
+                              (default: default), executor:passes=none as it is, executor:after=PASS,PASS@K as it is
+                              after the first K runs of passes
   backend:NAME                the graph, by the executor on this backend
   after:PASS,PASS@K           the graph as it is after the first K runs of passes (all without @K), by the interpreter
   float64                     the graph in float64: weights, inputs and constants
@@ -38,7 +35,8 @@ _EPILOG = f"""\
 Both sides run on the same weights and inputs. What they compute inside is aligned, also where passes have changed
 the graph, and compared; so are results and in-place changes. Beyond the tolerance, a difference that rounding
 explains, as a run in float64 tells, is not blamed. The exit code is 1 where the sides differ, and the first value
-that differs is named. An input that is not given gets random data.
+that differs is named. Weights are those of --weights, of the model, or those that were saved with FILE. An input
+that is not given gets random data.
 
 {_SIDES}
 {factory.HELP}
@@ -58,7 +56,7 @@ def add_to(commands: Any) -> None:
         description="Run two sides on the same inputs, and say in which value they begin to differ.",
         epilog=_EPILOG,
     )
-    add_file(parser, "file", help="a graph saved by npu extract or save_ir")
+    add_graph(parser)
     add_file(parser, "file_b", nargs="?", help="the graph of side b, where it is another one")
     parser.add_argument(
         "--a", default="interpreter", metavar="SIDE", help="what is trusted (default: interpreter)"
@@ -67,16 +65,7 @@ def add_to(commands: Any) -> None:
         "--b", default="executor", metavar="SIDE", help="what is examined (default: executor)"
     )
     parser.add_argument("--train", action="store_true", help="take models in train mode (default: eval mode)")
-    weights = parser.add_mutually_exclusive_group()
-    add_file(
-        weights,
-        "--weights",
-        help="weights for both: any file that npu run takes (default: those of the model, or saved with the graph)",
-    )
-    weights.add_argument("--random-weights", type=int, metavar="SEED", help="make up weights")
-    add_inputs(parser, "an argument of both")
-    add_sizes(parser)
-    add_random_data(parser)
+    add_data(parser, "for both: ")
     parser.add_argument("--rtol", type=float, help="relative tolerance (default: by dtype, float32 1.3e-6)")
     parser.add_argument("--atol", type=float, help="absolute tolerance (default: by dtype, float32 1e-5)")
     add_file(parser, "--json", help="write all that was compared as JSON")
@@ -91,49 +80,39 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print the report, and return whether the sides differ."""
+    from npu_runtime.cli.side_text import parse_side
     from npu_runtime.comparing import compare
-    from npu_runtime.comparing.side_text import parse_side
 
     texts = parse_side(options.a), parse_side(options.b)
-    inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
-    graphs = _graphs(options)
-    generator = torch.Generator().manual_seed(options.seed)
-    call = graph_arguments(
-        graphs[0], inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
-    )
+    saved = load_call(options)
+    other = saved.graph if options.file_b is None else load_ir(options.file_b)
     torch.manual_seed(options.seed)
-    (a, b), weights, origin = _sides(texts, graphs, options)
+    (a, b), weights, origin = _sides(texts, (saved.graph, other), options)
     torch.manual_seed(options.seed)
     found = compare(
         a,
         b,
-        call.args,
-        call.kwargs,
+        saved.call.args,
+        saved.call.kwargs,
         weights=weights,
         rtol=options.rtol,
         atol=options.atol,
         repro_dir=options.repro,
     )
     print(found)
-    print(f"weights: {origin}")
-    if call.sizes:
-        print(f"sizes: {sizes_text(call.sizes, sizes)}")
-    if call.invented:
-        print(f"random inputs, seed {options.seed}: {', '.join(map(repr, call.invented))}")
+    print()
+    print_facts({"weights": origin, **saved.facts})
     if options.json is not None:
-        _write(found, options.json)
+        write_json(found.to_dict(), options.json, "the comparison")
     return OK if found.ok else FAILED
-
-
-def _graphs(options: argparse.Namespace) -> tuple[Graph, Graph]:
-    first = load_ir(options.file)
-    return first, first if options.file_b is None else load_ir(options.file_b)
 
 
 def _sides(
     texts: tuple[SideText, SideText], graphs: tuple[Graph, Graph], options: argparse.Namespace
 ) -> tuple[list[Any], dict[str, torch.Tensor] | None, str]:
     """Return the sides, the weights for those that have none of their own, and where these are from."""
+    from npu_ir.verify.reference import model_tensors
+
     models = {text: text.make_model(train=options.train) for text in texts if text.is_eager}
     is_given = options.weights is not None or options.random_weights is not None
     weights, origin = None, "those of the model"
@@ -145,14 +124,3 @@ def _sides(
         for text, graph in zip(texts, graphs, strict=True)
     ]
     return sides, weights, origin
-
-
-def _write(found: Comparison, path: Path) -> None:
-    try:
-        path.write_text(json.dumps(found.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise SerializationError(
-            f"the comparison cannot be written: {error.strerror or error}",
-            where=str(path),
-            fix="check that the folder exists and may be written to",
-        ) from error

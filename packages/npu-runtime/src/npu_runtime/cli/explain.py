@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
+from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import INT_HIGH, add_file, add_inputs, add_random_data, add_sizes
-from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.weight_choice import choose_weights
-from npu_ir.errors import SerializationError, UsageError
-from npu_ir.random_data import needed_weights, random_tensor, random_weights
-from npu_ir.serial.load import read_document
-from npu_passes import PassError, PassManager, all_pipelines, optimize
+from npu_ir.cli.options import INT_HIGH, add_file
+from npu_ir.errors import UsageError
+from npu_runtime.cli.json_file import write_json
+from npu_runtime.cli.saved_graph import (
+    add_data,
+    add_graph,
+    add_passes,
+    chosen_backends,
+    chosen_passes,
+    load_call,
+    weights_or_random,
+)
+from npu_runtime.cli.timed_graph import make_executor
 
 if TYPE_CHECKING:
     from npu_runtime.explaining import Explanation
 
-_NONE = "none"
-_QUANTITIES = ("flops", "count", "time")
+_QUANTITIES = {"flops": "FLOPs", "count": "nodes", "time": "time"}
 
 _EPILOG = f"""\
 Backends are asked in the order in which they are given; what all of them refuse, ATen runs. Nothing is run, and
@@ -48,7 +49,7 @@ def add_to(commands: Any) -> None:
         description="Say for every node of a saved graph which backend runs it, and why the others do not.",
         epilog=_EPILOG,
     )
-    add_file(parser, "file", help="a graph saved by npu extract or save_ir")
+    add_graph(parser)
     parser.add_argument(
         "--backend",
         action="append",
@@ -56,12 +57,7 @@ def add_to(commands: Any) -> None:
         metavar="NAME",
         help="a backend to ask; several in order of preference (npu plugins lists them)",
     )
-    parser.add_argument(
-        "--passes",
-        default="default",
-        metavar="NAME,NAME{OPTION=VALUE}",
-        help=f"the pipeline or passes that an executor would run first; {_NONE}: the graph as it is (default: default)",
-    )
+    add_passes(parser)
     add_file(parser, "--json", help="write all of it as JSON")
     parser.add_argument(
         "--fail-under",
@@ -69,22 +65,14 @@ def add_to(commands: Any) -> None:
         metavar="PCT",
         help="exit with 1 where the backends run less of the graph than this",
     )
-    parser.add_argument("--by", choices=_QUANTITIES, help="what --fail-under counts (default: flops)")
-    _add_call(parser)
-    parser.set_defaults(run=run)
-
-
-def _add_call(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--by", choices=tuple(_QUANTITIES), help="what --fail-under counts (default: flops)"
+    )
     parser.add_argument(
         "--time", action="store_true", help="run the graph, and say how long each backend takes"
     )
-    weights = parser.add_mutually_exclusive_group()
-    add_file(weights, "--weights", help="for --time; any file that npu run takes")
-    weights.add_argument("--random-weights", type=int, metavar="SEED", help="for --time: make up weights")
-    add_inputs(parser, "an argument of the graph, for --time")
-    add_sizes(parser)
-    add_random_data(parser)
-    parser.set_defaults(seed=None, int_high=None)  # to see whether they are given
+    add_data(parser, "for --time: ")
+    parser.set_defaults(run=run, seed=None, int_high=None)  # to see whether they are given
 
 
 def _percent(text: str) -> float:
@@ -100,11 +88,13 @@ def _percent(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Explain, print and save it, and return whether the backends run enough."""
     _require_sense(options)
-    graph = load_ir(options.file)
-    found, notes = _timed(graph, options) if options.time else (_untimed(graph, options), [])
-    print("\n".join([str(found), *notes]))
+    found, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
+    print(found)
+    if facts:
+        print()
+        print_facts(facts)
     if options.json is not None:
-        _write(found, options.json)
+        write_json(found.to_dict(), options.json, "the explanation")
     return OK if options.fail_under is None else _judged(found, options)
 
 
@@ -123,47 +113,23 @@ def _require_sense(options: argparse.Namespace) -> None:
 
 
 def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
+    from npu_runtime.choosing import optimized
     from npu_runtime.explaining import explain_graph
 
-    try:
-        if options.passes == _NONE:
-            optimized = graph
-        elif options.passes in all_pipelines():
-            optimized = optimize(graph, options.passes)
-        else:
-            optimized = PassManager(options.passes).run(graph).graph
-    except PassError as error:
-        raise UsageError(error.message, where=error.where, fix=error.fix) from error
-    return explain_graph(optimized, options.backend)
+    backends = chosen_backends(options.backend)
+    return explain_graph(optimized(graph, chosen_passes(options.passes)), backends)
 
 
-def _timed(graph: Graph, options: argparse.Namespace) -> tuple[Explanation, list[str]]:
+def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     """Return the explanation with times, and what it was run on."""
-    from npu_runtime.executor import IRExecutor
     from npu_runtime.explaining import explain
 
-    inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
-    seed, int_high = options.seed or 0, options.int_high or INT_HIGH
-    weights, origin = _weights(graph, options, seed)
-    generator = torch.Generator().manual_seed(seed)
-    call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
-    passes = None if options.passes == _NONE else options.passes
-    executor = IRExecutor(graph, weights, backend=options.backend, passes=passes)
-    notes = ["", f"weights: {origin}"]
-    if call.sizes:
-        notes.append(f"sizes: {sizes_text(call.sizes, sizes)}")
-    if call.invented:
-        notes.append(f"random inputs, seed {seed}: {', '.join(map(repr, call.invented))}")
-    return explain(executor, call.args, call.kwargs), notes
-
-
-def _weights(graph: Graph, options: argparse.Namespace, seed: int) -> tuple[dict[str, torch.Tensor], str]:
-    """Return weights as `npu run` chooses them, but random ones where there are none."""
-    is_given = options.weights is not None or options.random_weights is not None
-    saved: Any = read_document(options.file)["weights"]
-    if not is_given and saved is None and any(needed_weights(graph)):
-        return random_weights(graph, seed), f"random, seed {seed}"
-    return choose_weights(graph, options)
+    options.seed = 0 if options.seed is None else options.seed
+    options.int_high = INT_HIGH if options.int_high is None else options.int_high
+    saved = load_call(options)
+    weights, origin = weights_or_random(saved.graph, options)
+    executor = make_executor(saved.graph, weights, options)
+    return explain(executor, saved.call.args, saved.call.kwargs), {"weights": origin, **saved.facts}
 
 
 def _judged(found: Explanation, options: argparse.Namespace) -> int:
@@ -172,18 +138,6 @@ def _judged(found: Explanation, options: argparse.Namespace) -> int:
     named = list(dict.fromkeys(options.backend))
     share = 100 * sum(found.share(name, by) for name in named)
     is_enough = share >= options.fail_under
-    what = {"flops": "FLOPs", "count": "nodes", "time": "time"}[by]
     verdict = "at least" if is_enough else "less than"
-    print(f"\n{' and '.join(named)}: {share:.1f}% of the {what}, {verdict} {options.fail_under:g}%")
+    print(f"\n{' and '.join(named)}: {share:.1f}% of the {_QUANTITIES[by]}, {verdict} {options.fail_under:g}%")
     return OK if is_enough else FAILED
-
-
-def _write(found: Explanation, path: Path) -> None:
-    try:
-        path.write_text(json.dumps(found.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise SerializationError(
-            f"the explanation cannot be written: {error.strerror or error}",
-            where=str(path),
-            fix="check that the folder exists and may be written to",
-        ) from error

@@ -9,17 +9,11 @@ import torch
 
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.options import add_file
+from npu_ir.cli.options import add_file, number_from
 from npu_ir.cli.quantities import counted
 from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.timed_graph import (
-    HELP,
-    add_timed_graph,
-    chosen_threads,
-    load_timed_graph,
-    make_executor,
-    timed_weights,
-)
+from npu_runtime.cli.saved_graph import load_call, weights_or_random
+from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
 
 _LIMIT = 20
 _EPILOG = f"""\
@@ -48,7 +42,11 @@ def add_to(commands: Any) -> None:
         "--by", choices=("node", "op", "module"), default="node", help="what a row is (default: node)"
     )
     parser.add_argument(
-        "--limit", type=int, default=_LIMIT, metavar="N", help=f"the most rows; 0 for all (default: {_LIMIT})"
+        "--limit",
+        type=number_from(0),
+        default=_LIMIT,
+        metavar="N",
+        help=f"the most rows; 0 for all (default: {_LIMIT})",
     )
     add_file(parser, "--json", help="write all of it as JSON")
     add_file(parser, "--trace", help="write a run as a Chrome trace")
@@ -60,19 +58,19 @@ def run(options: argparse.Namespace) -> None:
     from npu_runtime.profiling import profile
     from npu_runtime.profiling.tables import call_facts, table_rows
 
-    timed = load_timed_graph(options)
-    weights, origin = timed_weights(timed.graph, options)
-    executor = make_executor(timed.graph, weights, options)
+    saved = load_call(options)
+    weights, origin = weights_or_random(saved.graph, options)
+    executor = make_executor(saved.graph, weights, options)
     torch.manual_seed(options.seed)
     with chosen_threads(options):
-        found = profile(executor, timed.call.args, timed.call.kwargs, repeat=options.repeat)
+        found = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
     columns, rows = table_rows(found, options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):
         print(f"... {counted(len(rows) - len(shown), 'row')} more (--limit 0)")
     print()
-    print_facts({**call_facts(found), "weights": origin, **timed.facts})
+    print_facts({**call_facts(found), "weights": origin, **saved.facts})
     if options.json is not None:
         write_json(found.to_dict(), options.json, "the profile")
     if options.trace is not None:

@@ -4,7 +4,7 @@ from npu_runtime.comparing.comparison import Comparison
 from npu_runtime.comparing.float64_side import Float64, float64
 from npu_runtime.comparing.making import after_pass
 from npu_runtime.comparing.metrics import Difference, Error
-from npu_runtime.comparing.reproduction import replay
+from npu_runtime.comparing.replaying import replay
 from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 from npu_runtime.comparing.running import compare
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,25 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import (
-    Graph,
-    InputKind,
-    NpuError,
-    OpNode,
-    Value,
-    VerificationError,
-    load_ir,
-    load_weights,
-    save_ir,
-)
+from npu_ir import Graph, NpuError, OpNode, Value, VerificationError, save_ir
 from npu_ir.binding import bind_inputs
 from npu_ir.cli.result_files import save_results
 from npu_ir.symbol_values import SymbolValues
 from npu_ir.verify.reference import copied
-from npu_runtime.comparing.float64_run import Float64Run, Missing
-from npu_runtime.comparing.metrics import measure
 from npu_runtime.comparing.row import Row
-from npu_runtime.comparing.sides import GraphSide, Side, device_of
+from npu_runtime.comparing.sides import GraphSide, Side
 
 if TYPE_CHECKING:
     from npu_runtime.comparing.comparison import Comparison
@@ -48,7 +35,8 @@ from npu_runtime.comparing import replay
 
 print(replay(Path(__file__).parent))
 '''
-_GRAPH, _TENSORS, _FACTS = "node.json", "tensors.safetensors", "facts.json"
+# The files of a reproduction beside its script.
+GRAPH, TENSORS, FACTS = "node.json", "tensors.safetensors", "facts.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +78,7 @@ def write_reproduction(
         "b": comparison.b,
         "problem": finding.row.problem,
         "output": finding.value.index,
+        "backends": side.backends,
         "numbers": {name: item for name, item in items.items() if name not in tensors},
     }
     title = (
@@ -97,9 +86,9 @@ def write_reproduction(
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_ir(graph, folder / _GRAPH)
-        save_results(tensors, folder / _TENSORS)
-        (folder / _FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        save_ir(graph, folder / GRAPH)
+        save_results(tensors, folder / TENSORS)
+        (folder / FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         script = _SCRIPT.format(title=title.replace("\\", "\\\\").replace('"""', "'''"))
         (folder / "repro.py").write_text(script, encoding="utf-8")
     except (OSError, NpuError) as error:
@@ -147,45 +136,3 @@ def _inputs(node: OpNode, side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
         args, kwargs = copied(call)
         GraphSide(side.graph, weights).run(args, kwargs, observe)
     return found
-
-
-def replay(folder: str | os.PathLike[str]) -> str:
-    """Run the node of a reproduction with the interpreter, and return as text how it compares with both sides.
-
-    Raises:
-        NpuError: A file is missing or damaged, or the node fails.
-    """
-    folder = Path(folder)
-    graph = load_ir(folder / _GRAPH)
-    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-    items = {**load_weights(folder / _TENSORS), **facts["numbers"]}
-    args = [items[f"in.{leaf.name}"] if isinstance(leaf, Value) else leaf for leaf in graph.call[1]]
-    weights = {
-        value.argument.target: items[f"in.{value.name}"]
-        for value in graph.arguments
-        if value.argument is not None and value.argument.kind is not InputKind.INPUT
-    }
-    side = GraphSide(graph, weights)
-    now = side.run(args, {}, None).results[facts["output"]]
-    exact = _exact(side, args, facts["output"])
-    lines = [str(graph), f"a: {facts['a']}", f"b: {facts['b']}", f"in the whole run: {facts['problem']}"]
-    given = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
-    for name, item in given.items():
-        lines.append(f"{name}: {_apart(item, exact)}")
-    return "\n".join(lines)
-
-
-def _exact(side: Side, args: list[Any], output: int) -> Any:
-    bound = side.bound(args, {})
-    value = side.graph.nodes[0].outputs[output]
-    return Float64Run(side.graph, bound, [value.name], device_of(bound)).take(value)
-
-
-def _apart(item: Any, exact: Any) -> str:
-    """Return how far a value is from that in float64."""
-    if isinstance(exact, Missing):
-        return f"float64 does not know: {exact.reason}"
-    if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
-        return f"of shape {list(item.shape)}, and {list(exact.shape)} in float64"
-    found = measure(item, exact)
-    return f"{found.max_abs:.3g} from float64 on these inputs, {found.max_rel:.3g} of it, SNR {found.snr_db:.1f} dB"

@@ -42,7 +42,7 @@ def compare(
     Args:
         a: What is trusted: relative differences are relative to it.
         b: What is examined.
-        inputs: Positional arguments for both; a tensor alone is one of them.
+        inputs: Positional arguments for both, in a tuple or list.
         kwargs: Keyword arguments for both.
         weights: For modules and graphs: by ``state_dict`` key, or a file of them. By default a module has its own,
             and a graph those of the other side. Executors have their own.
@@ -55,13 +55,12 @@ def compare(
         ExecutionError: A node fails.
         WeightError: Weights do not fit a graph.
     """
-    args = (inputs,) if isinstance(inputs, torch.Tensor) else inputs
-    if not isinstance(args, (tuple, list)):
+    if not isinstance(inputs, (tuple, list)):
         raise VerificationError(
             f"inputs are positional arguments, in a tuple or list, not {type(inputs).__name__}",
-            fix="compare(a, b, (x, y), {'mask': mask})",
+            fix="compare(a, b, (x,), {'mask': mask})",
         )
-    call = tuple(args), dict(kwargs or {})
+    call = tuple(inputs), dict(kwargs or {})
     random_state = torch.get_rng_state()
     try:
         sides = make_sides(a, b, *call, weights)

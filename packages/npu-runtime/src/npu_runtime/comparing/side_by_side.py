@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -52,7 +53,7 @@ class SideBySide:
         self._references = self._float64_runs()
         self._rows: dict[int, Row] = {}
         self.finding: Finding | None = None
-        self._found_at = len(self._first.graph) + len(self._pairs) + 1
+        self._found_at: float = math.inf
 
     def compare(self) -> Comparison:
         """Run both, and return what came of it."""

@@ -49,12 +49,14 @@ class Side(abc.ABC):
         label: What it is, in a few words.
         is_exact: Whether it computes in float64 whatever the graph says.
         shows_strides: Whether values have the strides that the graph promises.
+        backends: The backends of an executor, in order of preference; None of what is none.
     """
 
     graph: Graph
     label: str
     is_exact = False
     shows_strides = True
+    backends: tuple[str, ...] | None = None
 
     @abc.abstractmethod
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
@@ -103,6 +105,9 @@ class ExecutorSide(Side):
         self.executor = executor
         self.graph = executor.graph
         self.label = f"executor of {executor.graph.name!r}"
+        self.backends = tuple(backend.name for backend in executor.backends)
+        native = self.backends[:-1]  # ATen is always the last one
+        self.label += f" on {', '.join(native)}" if native else ""
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
         random_state = torch.get_rng_state()

@@ -105,7 +105,7 @@ class Explanation:
         if not whole:
             raise BackendError(
                 f"no node of graph {self.graph!r} has {'FLOPs' if by == 'flops' else by}: there is nothing to share",
-                fix="by='count' counts nodes",
+                fix="count nodes: by='count', or --by count on the command line",
             )
         return amounts[backend] / whole
 

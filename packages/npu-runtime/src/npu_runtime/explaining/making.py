@@ -10,7 +10,7 @@ from npu_ir import Graph, NpuError, OpNode
 from npu_passes.flops import FlopCounter
 from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, assign, segment_of
-from npu_runtime.backends.registry import find_backend
+from npu_runtime.backends.registry import named_backends
 from npu_runtime.errors import BackendError
 from npu_runtime.explaining.explanation import Explanation, NodeExplanation
 
@@ -45,18 +45,17 @@ def explain(
     return _explained(executor.graph, executor.choices, executor.backends, kernels, seconds)
 
 
-def explain_graph(graph: Graph, backends: Sequence[str | Backend]) -> Explanation:
+def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend]) -> Explanation:
     """Return who would run each node of a graph as it is: without weights, and whatever its size.
 
     Args:
         graph: Any; an executor runs passes first.
-        backends: Names or instances, in order of preference. They need no device here to be asked.
+        backends: A name or instance, or several in order of preference. They need no device here to be asked.
 
     Raises:
         BackendError: There is no such backend, or it does not keep to its interface.
     """
-    named = [find_backend(item) if isinstance(item, str) else item for item in backends]
-    asked = [*(item for item in named if item.name != _ATEN), find_backend(_ATEN)]
+    asked = named_backends(backends)
     return _explained(graph, assign(graph, asked), asked, {}, None)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from npu_ir import OpNode
 from npu_passes.flops import FlopCounter
+from npu_runtime._torch import share_memory
 from npu_runtime.steps import Step
-
-# A product with a packed weight: PyTorch has no formulas for them.
-_PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +49,7 @@ class TrafficMeter:
 
 
 def _traffic(given: Sequence[torch.Tensor], made: Sequence[torch.Tensor], *, overwrites: bool) -> Traffic:
-    memory = {_memory(item) for item in given} - {None}
-    own = [item for item in made if overwrites or _memory(item) not in memory]
+    own = [item for item in made if overwrites or not any(_share_memory(item, other) for other in given)]
     if made and not own:
         return Traffic(0, 0)
     distinct = {id(item): item for item in given}.values()
@@ -69,8 +64,8 @@ def _tensors(item: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _memory(item: torch.Tensor) -> int | None:
-    return item.untyped_storage()._cdata if item.layout is torch.strided else None
+def _share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return left.layout is right.layout is torch.strided and share_memory(left, right)
 
 
 def _size(item: torch.Tensor) -> int:
@@ -79,15 +74,5 @@ def _size(item: torch.Tensor) -> int:
 
 def step_flops(step: Step, count: FlopCounter) -> int | None:
     """Return the floating-point operations of a step; None where those of a node are not known."""
-    known = [node_flops(node, count) for node in step.nodes]
+    known = [count(node) for node in step.nodes]
     return None if None in known else sum(item for item in known if item is not None)
-
-
-def node_flops(node: OpNode, count: FlopCounter) -> int | None:
-    """Return the floating-point operations of a node, as `FlopCounter` does, and of products with packed weights."""
-    if not node.op_type.startswith(_PACKED_PRODUCTS) or node.operands is None:
-        return count(node)
-    weight, output = node.inputs[node.operands.index("W")].tensor_type, node.outputs[0].tensor_type
-    if weight.symbols or output.symbols:
-        return None
-    return 2 * output.numel * math.prod(weight.sizes[1:])

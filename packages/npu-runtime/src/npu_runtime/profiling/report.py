@@ -152,10 +152,10 @@ class Profile:
 
         Args:
             by: ``"node"``, ``"op"`` or ``"module"``.
-            limit: The most rows; None for all.
+            limit: The most rows, at least one; None for all.
 
         Raises:
-            UsageError: ``by`` is something else.
+            UsageError: ``by`` is something else, or there are to be no rows.
         """
         from npu_runtime.profiling.tables import table
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from npu_ir.cli.quantities import counted, size_text
+from npu_ir.cli.console import table_text
+from npu_ir.cli.quantities import counted, size_text, time_text
 from npu_ir.errors import UsageError
+from npu_passes.cli.reports import flops_text
 
 if TYPE_CHECKING:
     from npu_runtime.profiling.report import Profile, StepTime, Total
@@ -16,14 +18,16 @@ _LONGEST = 40
 
 
 def table(profile: Profile, by: str, limit: int | None) -> str:
-    """Return what takes longest as a table, and below it how the steps compare with whole calls."""
+    """Return what takes longest as a table, and below it how the steps compare with whole calls.
+
+    Raises:
+        UsageError: There is no such table.
+    """
+    if limit is not None and limit < 1:
+        raise UsageError(f"a table has at least one row, not limit={limit}", fix="limit=None for all rows")
     columns, rows = table_rows(profile, by)
     shown = rows if limit is None else rows[:limit]
-    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
-    lines = [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (columns, *shown)
-    ]
+    lines = [table_text(columns, shown)]
     if len(shown) < len(rows):
         lines.append(f"... {counted(len(rows) - len(shown), 'row')} more")
     facts = call_facts(profile)
@@ -72,27 +76,16 @@ def _quantities(item: StepTime | Total) -> Sequence[str]:
     return (
         time_text(item.seconds),
         f"{item.share:.1%}",
-        "?" if item.flops is None else flops_text(item.flops),
+        known_flops_text(item.flops),
         "" if item.gflops is None else f"{item.gflops:.3g}",
         size_text(item.bytes_read) if item.bytes_read else "",
         size_text(item.bytes_written) if item.bytes_written else "",
     )
 
 
-def time_text(seconds: float) -> str:
-    """Return a time in the unit that fits: ``12.3 us``."""
-    for factor, unit in ((1e6, "us"), (1e3, "ms")):
-        if abs(seconds) * factor < 999.5:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def flops_text(count: int) -> str:
-    """Return a number of floating-point operations in the unit that fits: ``3.64 G``; "" for none."""
-    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " K")):
-        if count >= factor:
-            return f"{count / factor:.3g}{unit}"
-    return str(count) if count else ""
+def known_flops_text(count: int | None) -> str:
+    """Return a number of floating-point operations: "" for none, "?" where it is not known."""
+    return "?" if count is None else flops_text(count) if count else ""
 
 
 def _ending(text: str) -> str:

@@ -58,6 +58,7 @@ def write_arguments(
         for value in group.values():
             _write_weight(fx_graph, arguments, value, _own(graph, value, tensors[value]), metadata)
     for leaf in graph.call[1]:
+        _require_known(graph, leaf, metadata)
         _write_input(fx_graph, arguments, leaf, metadata)
     return arguments
 
@@ -89,17 +90,21 @@ def _write_weight(
         (arguments.state if is_state else arguments.constants)[target] = tensor
 
 
+def _require_known(graph: Graph, leaf: Any, metadata: Metadata) -> None:
+    if isinstance(leaf, Value) and not metadata.is_known(leaf.type):
+        raise ConversionError(
+            f"input %{leaf.name} is a {leaf.type}: a program of PyTorch takes tensors, sizes and fixed numbers",
+            where=f"graph {graph.name!r}",
+            fix="capture the model with a tensor in its place",
+        )
+
+
 def _write_input(fx_graph: FxGraph, arguments: Arguments, leaf: Any, metadata: Metadata) -> None:
     spec: ArgumentSpec
     if not isinstance(leaf, Value):
         node = _placeholder(fx_graph, "literal", leaf)
         spec = ConstantArgument(node.name, leaf)
     else:
-        if not metadata.is_known(leaf.type):
-            raise ConversionError(
-                f"input %{leaf.name} is a {leaf.type}: a program of PyTorch takes tensors, sizes and fixed numbers",
-                fix="capture the model with a tensor in its place",
-            )
         fake = arguments.nodes[leaf].meta["val"] if leaf in arguments.nodes else metadata.of(leaf.type)
         node = _placeholder(fx_graph, leaf.name, fake)
         arguments.nodes.setdefault(leaf, node)

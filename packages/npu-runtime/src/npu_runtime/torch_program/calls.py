@@ -29,6 +29,7 @@ def result_paths(node: OpNode, op: Op) -> list[Path]:
         raise ConversionError(
             f"{node.op_type} returns several lists, and the graph does not say which result is in which",
             where=place_of(node),
+            fix="give the operator one list of results, or run the graph with npu_runtime.IRExecutor",
         )
     length = count - is_list.count(False)
     return list(_paths([length if listed else None for listed in is_list]))

@@ -15,5 +15,5 @@ def origin(provenance: Provenance) -> dict[str, Any]:
     found: dict[str, Any] = {"nn_module_stack": stack}
     file, _, line = provenance.source.rpartition(":")
     if file:
-        found["stack_trace"] = f'  File "{file}", line {line}, in forward'
+        found["stack_trace"] = f'  File "{file}", line {line}, in <unknown>'
     return found

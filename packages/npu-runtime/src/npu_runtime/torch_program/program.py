@@ -123,8 +123,9 @@ def to_exported_program(
 def _refusal(graph: Graph, error: Exception) -> ConversionError:
     reason = str(error).strip().partition("\n")[0]
     return ConversionError(
-        f"PyTorch refuses the program of graph {graph.name!r}: {type(error).__name__}: {reason}",
-        fix="the exception above is PyTorch's own",
+        f"PyTorch refuses the program: {type(error).__name__}: {reason}",
+        where=f"graph {graph.name!r}",
+        fix="rename or leave out what PyTorch's own exception names, or run the graph with npu_runtime.IRExecutor",
     )
 
 

@@ -1,0 +1,64 @@
+"""A graph on the executor beside the model in eager PyTorch, in one process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from capturing import TOLERANCE, timed
+from claims import Claim
+from results import Execution, shown_difference, shown_seconds
+from torch import Tensor, nn
+
+from npu_ir import Graph
+from npu_ir.verify import compare
+from npu_runtime import IRExecutor
+
+_SECONDS = 0.5
+_TURNS = 3
+
+
+def execute(model: nn.Module, graph: Graph, example: Tensor) -> Execution:
+    """Compile the graph with the passes that every executor runs, and call it and the model in turns."""
+    executor, ready_seconds = timed(lambda: IRExecutor(graph, model.state_dict()))
+    result = executor.run_flat((example,))[0][0]
+
+    def eager() -> Any:
+        with torch.inference_mode():
+            return model(example)
+
+    eager()
+    eager_seconds, seconds = medians(eager, lambda: executor(example))
+    return Execution(result, ready_seconds, seconds, eager_seconds)
+
+
+def medians(*calls: Callable[[], Any]) -> list[float]:
+    """Return how many seconds each call takes; they take turns, for half a second or three turns."""
+    times: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + _SECONDS
+    while len(times[0]) < _TURNS or time.perf_counter() < end:
+        for found, call in zip(times, calls, strict=True):
+            found.append(timed(call)[1])
+    return [statistics.median(found) for found in times]
+
+
+def execution_claim(name: str, execution: Execution, eager: Tensor) -> Claim:
+    """Return the claim that the executor computes what eager PyTorch computes."""
+    largest = float(eager.abs().max())
+    comparison = compare("result", execution.result, eager, rtol=0.0, atol=TOLERANCE * largest)
+    measured = f"largest difference {shown_difference(comparison.max_abs)}, largest result {largest:.3g}"
+    text = "The executor computes what eager PyTorch computes"
+    return Claim(name, text, comparison.problem or measured, comparison.ok)
+
+
+def execution_rows(execution: Execution) -> list[tuple[str, str]]:
+    """Return how the executor compares, for the summary of a chapter."""
+    ratio = execution.seconds / execution.eager_seconds
+    times = f"{shown_seconds(execution.seconds)} and {shown_seconds(execution.eager_seconds)}"
+    return [
+        ("executor beside eager, one call", f"{times}: {ratio:.2f}x"),
+        ("compiling the executor", shown_seconds(execution.ready_seconds)),
+    ]

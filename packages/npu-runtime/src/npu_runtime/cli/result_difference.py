@@ -1,0 +1,41 @@
+"""How far results of one run are from those of another, as one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.equality import same_data
+from npu_ir.literals import same_literal
+
+# What `run_flat` returns: results, and what is updated by name.
+Results = tuple[Sequence[Any], Mapping[str, torch.Tensor]]
+
+
+def result_difference(wanted: Results, found: Results) -> float:
+    """Return the largest difference of a result or update, relative to the largest value of the wanted one.
+
+    It is infinite where it is no number: dtypes or shapes differ, or elements are NaN or infinite in one only.
+    """
+    pairs = [
+        *zip(wanted[0], found[0], strict=True),
+        *((item, found[1].get(name)) for name, item in wanted[1].items()),
+    ]
+    return max((_difference(*pair) for pair in pairs), default=0.0)
+
+
+def _difference(wanted: Any, found: Any) -> float:
+    from npu_runtime.comparing.metrics import measure, wide
+
+    if not isinstance(wanted, torch.Tensor) or not isinstance(found, torch.Tensor):
+        return 0.0 if same_literal(wanted, found) else math.inf
+    if same_data(wanted, found):
+        return 0.0
+    measured, exact = measure(found, wanted), wide(wanted)
+    if wanted.dtype != found.dtype or exact is None or math.isnan(measured.max_abs) or measured.unlike:
+        return math.inf
+    largest = float(torch.where(exact.isfinite(), exact.abs(), 0.0).max())
+    return measured.max_abs / (largest or 1.0)

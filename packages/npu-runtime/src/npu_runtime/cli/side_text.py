@@ -1,0 +1,158 @@
+"""Sides of a comparison as text: ``executor:passes=cpu``, ``after:cse,dead-code@1``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, NpuError, VerificationError
+from npu_ir.cli import factory
+from npu_ir.errors import UsageError
+from npu_passes import PassError, PassManager
+from npu_passes.registry import all_pipelines, passes_of
+from npu_runtime.backends.registry import find_backend
+from npu_runtime.comparing import after_pass, float64
+from npu_runtime.comparing.sides import known_to
+from npu_runtime.errors import BackendError
+from npu_runtime.executor import IRExecutor
+
+Weights = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class SideText:
+    """One side as the command line names it.
+
+    Attributes:
+        text: All of it.
+        kind: The word in front.
+        rest: What follows the colon.
+    """
+
+    text: str
+    kind: str
+    rest: str
+
+    @property
+    def is_eager(self) -> bool:
+        return self.kind == "eager"
+
+    def make_model(self, *, train: bool) -> torch.nn.Module:
+        """Return the model that an eager side names; errors as for `npu_ir.cli.factory.make_model`."""
+        return factory.make_model(self.rest, train=train)
+
+    def make(self, graph: Graph, weights: Weights | None) -> Any:
+        """Return the side that this text stands for, as `compare` takes it; an eager side is no matter of graphs.
+
+        Raises:
+            UsageError: There is no such backend, pass, or number of runs.
+            NpuError: The weights do not fit, or a pass fails.
+        """
+        return _MAKERS[self.kind](self, graph, known_to(graph, weights or {}))
+
+
+def parse_side(text: str) -> SideText:
+    """Return what a text says of a side.
+
+    Raises:
+        UsageError: It says nothing that is known.
+    """
+    kind, colon, rest = text.partition(":")
+    needs_rest = kind in ("backend", "after", "eager")
+    takes_rest = needs_rest or kind == "executor"
+    known = ("interpreter", "executor", "backend", "after", "float64", "eager")
+    if kind not in known or bool(colon) > takes_rest or (needs_rest and not rest):
+        raise UsageError(
+            f"{text!r} is no side", fix=f"see the list of sides in npu compare --help: {', '.join(known)}"
+        )
+    if kind == "executor" and colon:
+        name, _, value = rest.partition("=")
+        if name not in _EXECUTORS or not value:
+            raise UsageError(
+                f"{text!r}: an executor has no such option",
+                fix="write executor:passes=NAME, or executor:after=PASS,PASS@2",
+            )
+    return SideText(text, kind, rest)
+
+
+def _interpreter(_: SideText, graph: Graph, __: Weights) -> Any:
+    return graph
+
+
+def _float64(_: SideText, graph: Graph, __: Weights) -> Any:
+    return float64(graph)
+
+
+def _executor(side: SideText, graph: Graph, weights: Weights) -> Any:
+    name, _, value = side.rest.partition("=")
+    return _EXECUTORS[name](side, value, graph, weights) if name else IRExecutor(graph, weights)
+
+
+def _executor_of_passes(side: SideText, passes: str, graph: Graph, weights: Weights) -> Any:
+    if passes == "none":
+        return IRExecutor(graph, weights, passes=None)
+    _require_passes(side, passes)
+    return IRExecutor(graph, weights, passes=passes)
+
+
+def _executor_after(side: SideText, text: str, graph: Graph, weights: Weights) -> Any:
+    return IRExecutor(_state(side, text, graph), weights, passes=None)
+
+
+def _backend(side: SideText, graph: Graph, weights: Weights) -> Any:
+    try:
+        backend = find_backend(side.rest)
+    except BackendError as error:
+        raise _usage_error(side, error) from error
+    return IRExecutor(graph, weights, backend=backend)
+
+
+def _after(side: SideText, graph: Graph, _: Weights) -> Any:
+    return _state(side, side.rest, graph)
+
+
+def _state(side: SideText, text: str, graph: Graph) -> Graph:
+    """Return the graph as it is after so many runs of passes: ``PASS,PASS@K``."""
+    head, at, count = text.rpartition("@")
+    passes = head if at else text
+    if not passes or (at and not count.isdecimal()):
+        raise UsageError(
+            f"{side.text!r}: {count!r} is no number of runs" if passes else f"{side.text!r} names no passes",
+            fix="write after:PASS,PASS@2",
+        )
+    _require_passes(side, passes)
+    chosen = passes_of(passes) if passes in all_pipelines() else passes
+    try:
+        return after_pass(graph, chosen, int(count) if at else None)
+    except VerificationError as error:
+        raise _usage_error(side, error) from error
+
+
+def _require_passes(side: SideText, passes: str) -> None:
+    """Refuse the name of a pass that does not exist, before one runs."""
+    if passes in all_pipelines():
+        return
+    try:
+        PassManager(passes)
+    except PassError as error:
+        raise _usage_error(side, error) from error
+
+
+def _usage_error(side: SideText, error: NpuError) -> UsageError:
+    return UsageError(f"{side.text!r}: {error.message}", where=error.where, fix=error.fix)
+
+
+_EXECUTORS: Mapping[str, Callable[[SideText, str, Graph, Weights], Any]] = {
+    "passes": _executor_of_passes,
+    "after": _executor_after,
+}
+_MAKERS: Mapping[str, Callable[[SideText, Graph, Weights], Any]] = {
+    "interpreter": _interpreter,
+    "executor": _executor,
+    "backend": _backend,
+    "after": _after,
+    "float64": _float64,
+}
