@@ -107,7 +107,9 @@ def bench(session: nox.Session) -> None:
     """Measure capture, passes and running; nox -s bench -- runtime --quick runs one script, with its arguments."""
     scripts, arguments = session.posargs[:1] or BENCHMARKS, session.posargs[1:]
     if not set(scripts) <= set(BENCHMARKS):
-        session.error(f"{scripts[0]} is no benchmark: there are {', '.join(BENCHMARKS)}; options come behind it")
+        session.error(
+            f"{scripts[0]} is no benchmark: there are {', '.join(BENCHMARKS)}; options come behind it"
+        )
     install(session, *PACKAGES, *CONTENDERS)
     for name in scripts:
         session.run("python", f"benchmarks/{name}.py", *arguments)

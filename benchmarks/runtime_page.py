@@ -56,7 +56,7 @@ def page(results: dict[str, Any], plot: str) -> Iterator[str]:
         yield f"## {CONTENDERS[ours].title}\n"
         yield "| | measured | at most | |\n|---|---:|---:|---|"
         for bar in bars(results, ours):
-            value = "" if bar.value is None else f"{bar.value:.2f}"
+            value = "" if bar.value is None else f"{bar.value:.3g}"
             cases = f": {'; '.join(bar.missed)}" if bar.missed else ""
             yield f"| {bar.text} | {value} | {bar.limit:g} | {bar.verdict}{cases} |"
         yield ""

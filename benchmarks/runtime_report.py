@@ -15,6 +15,8 @@ import torch
 from runtime_contenders import BEST_OF, CONTENDERS, OURS
 from runtime_models import MODELS, OVERHEAD_BOUND
 
+from npu_ir.cli.quantities import size_text, time_text
+
 COLUMNS = ("", "time", "to eager", "compile", "peak memory", "difference")
 
 
@@ -33,21 +35,6 @@ def machine() -> dict[str, Any]:
     }
 
 
-def time_text(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for factor, unit in ((1e6, "us"), (1e3, "ms"), (1, "s")):
-        if seconds * factor < 999.5 or unit == "s":
-            return f"{seconds * factor:.3g} {unit}"
-    raise AssertionError
-
-
-def bytes_text(count: int | None) -> str:
-    if count is None:
-        return ""
-    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} KB"
-
-
 def rows(case: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     """Yield one row per contender, as `COLUMNS` has them."""
     eager = case["contenders"].get("eager", {}).get("seconds")
@@ -61,8 +48,8 @@ def rows(case: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             title,
             time_text(result["seconds"]),
             ratio,
-            time_text(result["compile_seconds"]),
-            bytes_text(result["peak_bytes"]),
+            "" if result["compile_seconds"] is None else time_text(result["compile_seconds"]),
+            "" if result["peak_bytes"] is None else size_text(result["peak_bytes"]),
             f"{result['difference']:.0e}" if result["difference"] else "0",
         )
 
@@ -121,7 +108,7 @@ class Bar:
         """The cases that stand in the way, and by how much."""
         if not self.values:
             return []
-        over = [f"{case} {value:.2f}" for case, value in self.values.items() if value > self.limit]
+        over = [f"{case} {value:.3g}" for case, value in self.values.items() if value > self.limit]
         return ([] if self.is_mean else over) + [f"{case} not measured" for case in self.lacking]
 
 
@@ -155,9 +142,7 @@ def _ratio_bar(
     return Bar(text, limit, values, lacking=tuple(name for name in map(title, cases) if name not in values))
 
 
-def ratios(
-    cases: Iterable[dict[str, Any]], ours: str, field: str, others: Iterable[str]
-) -> dict[str, float]:
+def ratios(cases: Iterable[dict[str, Any]], ours: str, field: str, others: Iterable[str]) -> dict[str, float]:
     """Return by case what ours takes to the least of the others; without the cases where any of them is missing."""
     found = {}
     for case in cases:
@@ -185,7 +170,7 @@ def print_summary(results: dict[str, Any]) -> None:
     for ours in OURS:
         print(f"\n{CONTENDERS[ours].title}")
         for bar in bars(results, ours):
-            value = "" if bar.value is None else f"{bar.value:.2f}, "
+            value = "" if bar.value is None else f"{bar.value:.3g}, "
             print(f"  {bar.verdict:<12}  {bar.text}: {value}at most {bar.limit:g}")
             for case in bar.missed:
                 print(f"                  {case}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import npu_ir
 import npu_passes
+import npu_runtime
 from npu_ir import errors
 from npu_ir.capture.special_calls import _REFUSED
 from npu_passes.page import passes_page
@@ -29,6 +30,13 @@ def test_every_exported_name_of_the_passes_is_documented_once() -> None:
     documented = entry.findall(PAGE.read_text(encoding="utf-8"))
 
     assert sorted(documented) == sorted(set(npu_passes.__all__) - {"__version__"})
+
+
+def test_every_exported_name_of_the_runtime_is_documented_once() -> None:
+    entry = re.compile(r"^\.\. auto\w+:: npu_runtime\.(\w+)$", re.MULTILINE)
+    documented = entry.findall(PAGE.read_text(encoding="utf-8"))
+
+    assert sorted(documented) == sorted(set(npu_runtime.__all__) - {"__version__"})
 
 
 def test_every_call_that_conversion_refuses_is_listed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import doctest
 import re
 import shlex
@@ -12,20 +11,39 @@ from pathlib import Path
 
 import pytest
 
+from npu_ir import plugins
 from npu_ir.cli import main
 from npu_ir.cli.failures import EXIT_CODES
-from npu_ir.cli.parser import COMMANDS, build_parser
+from npu_ir.cli.parser import Commands, build_parser
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "cli.md"
+OTHER_PAGES = [
+    path
+    for place in ("*.md", "docs/**/*.md", "packages/*/*.md", "examples/*/*.md")
+    for path in ROOT.glob(place)
+    if path != PAGE
+]
 TEXT = PAGE.read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 ALWAYS_THERE = {"--help", "--debug"}
-OURS = {*COMMANDS, "bench", "explain", "new-plugin", "opt", "passes", "profile"}
+ON_OTHER_PAGES = re.compile(r"^(?:\$ )?(npu [a-z].*)$", re.MULTILINE)
 
 
 def blocks(language: str) -> list[str]:
     return [text for kind, text in BLOCK.findall(TEXT) if kind == language]
+
+
+def commands() -> Commands:
+    (found,) = [item for item in build_parser()._actions if isinstance(item, Commands)]
+    return found
+
+
+def our_commands() -> set[str]:
+    """Return the commands of our own distributions."""
+    ours = re.compile(rf"npu-ir|.* \((?:{'|'.join(plugins._OWN)}) \S+\)")
+    return {name for name, origin in commands()._origins.items() if ours.fullmatch(origin)}
 
 
 def examples() -> Iterator[tuple[str, str]]:
@@ -64,16 +82,16 @@ def test_every_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[s
 
 
 def test_every_command_is_shown() -> None:
-    assert {shlex.split(command)[1] for command, _ in examples()} == OURS
+    assert {shlex.split(command)[1] for command, _ in examples()} == our_commands()
 
 
 def test_every_option_is_named() -> None:
-    (commands,) = [item for item in build_parser()._actions if isinstance(item, argparse._SubParsersAction)]
+    parsers = commands().choices
 
     options = {
         option
-        for name in OURS
-        for action in commands.choices[name]._actions
+        for name in our_commands()
+        for action in parsers[name]._actions
         for option in action.option_strings
         if option.startswith("--")
     }
@@ -85,3 +103,13 @@ def test_every_exit_code_is_named() -> None:
     assert re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE) == re.findall(
         r"^  (\d+) ", EXIT_CODES, re.MULTILINE
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted({text for page in OTHER_PAGES for text in ON_OTHER_PAGES.findall(page.read_text("utf-8"))}),
+)
+def test_commands_on_other_pages_are_understood(command: str) -> None:
+    options = build_parser().parse_args(shlex.split(command, comments=True)[1:])
+
+    assert callable(options.run)

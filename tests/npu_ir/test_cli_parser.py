@@ -20,7 +20,7 @@ from npu_ir import plugins
 from npu_ir.cli import main
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.parser import COMMANDS
-from npu_ir.cli.quantities import counted, size_text
+from npu_ir.cli.quantities import counted, size_text, time_text
 
 Capture = pytest.CaptureFixture[str]
 Install = Callable[..., None]
@@ -354,6 +354,21 @@ def test_a_terminal_gets_rich_output_where_rich_is_installed(
 )
 def test_sizes_have_three_digits(count: int, text: str) -> None:
     assert size_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 us"),
+        (1.234e-6, "1.23 us"),
+        (999.6e-6, "1 ms"),
+        (-2e-6, "-2 us"),
+        (0.0123, "12.3 ms"),
+        (12.0, "12 s"),
+    ],
+)
+def test_times_are_in_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert time_text(seconds) == text
 
 
 def test_one_of_a_kind_is_singular() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as fn
 
-from npu_ir import Graph, Value, extract_ir, parse_ir
+from npu_ir import Graph, Range, TensorType, Value, extract_ir, parse_ir
 from npu_passes import PassError, is_weight
 from npu_passes.arguments import arguments_of
 from npu_passes.flops import FlopCounter
@@ -160,3 +160,75 @@ def test_operations_of_attention_count_both_products() -> None:
     (found,) = [FlopCounter()(node) for node in graph.nodes]
 
     assert found == 2 * (2 * 2 * 5 * 5 * 8)
+
+
+_CONVOLUTION = {"B": None, "padding": [0, 0], "stride": [1, 1], "dilation": [1, 1], "groups": 2}
+_NO_ACTIVATION = {"attr": "none", "scalars": [], "algorithm": ""}
+_ADD = {"binary_attr": "add", "alpha": 1.0, "unary_attr": None, "unary_scalars": [], "unary_algorithm": None}
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attrs", "operations"),
+    [
+        pytest.param(
+            "_convolution_pointwise.default",
+            {"X": (2, 8, 6, 6), "W": (16, 4, 3, 3)},
+            {**_CONVOLUTION, **_NO_ACTIVATION},
+            2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
+            id="conv",
+        ),
+        pytest.param(
+            "_convolution_pointwise.binary",
+            {"X": (2, 8, 6, 6), "other": (2, 16, 4, 4), "W": (16, 4, 3, 3)},
+            {**_CONVOLUTION, **_ADD},
+            2 * (2 * 16 * 4 * 4) * (4 * 3 * 3),
+            id="conv and add",
+        ),
+        pytest.param(
+            "_linear_pointwise.default",
+            {"X": (3, 5, 8), "W": (16, 8)},
+            {"B": None, **_NO_ACTIVATION},
+            2 * (3 * 5 * 16) * 8,
+            id="linear",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_recorded", [True, False], ids=["by name", "in order"])
+def test_operations_of_packed_products_count_as_those_of_others(
+    op: str,
+    operands: dict[str, tuple[int, ...]],
+    attrs: dict[str, Any],
+    operations: int,
+    *,
+    is_recorded: bool,
+) -> None:
+    graph = Graph("packed")
+    inputs = [graph.add_input(name, TensorType(shape, torch.float32)) for name, shape in operands.items()]
+    shape = (2, 16, 4, 4) if op.startswith("_conv") else (3, 5, 16)
+
+    node = graph.insert(
+        f"mkldnn.{op}",
+        inputs,
+        attrs,
+        types=TensorType(shape, torch.float32),
+        operands=tuple(operands) if is_recorded else None,
+    )
+
+    assert FlopCounter()(node) == operations
+
+
+def test_operations_of_packed_products_with_open_sizes_are_not_known() -> None:
+    graph = Graph("open")
+    rows = graph.add_symbol("rows", Range(2))
+    x = graph.add_input("x", TensorType((rows, 8), torch.float32))
+    weight = graph.add_input("w", TensorType((16, 8), torch.float32))
+
+    node = graph.insert(
+        "mkldnn._linear_pointwise.default",
+        [x, weight],
+        {"B": None, **_NO_ACTIVATION},
+        types=TensorType((rows, 16), torch.float32),
+        operands=("X", "W"),
+    )
+
+    assert FlopCounter()(node) is None

@@ -89,8 +89,10 @@ def test_a_burst_is_the_time_of_one_call() -> None:
 def test_the_peak_is_intermediates_and_results() -> None:
     x = torch.zeros(1 << 18)
 
-    assert imported("runtime_worker").peak_bytes(lambda x: (x + 1).mul_(2), (x,)) == x.nbytes
-    assert imported("runtime_worker").peak_bytes(lambda x: (x + 1) * 2, (x,)) == 2 * x.nbytes
+    # Numbers become tensors of a few bytes on the way.
+    peak_bytes = imported("runtime_worker").peak_bytes
+    assert peak_bytes(lambda x: (x + 1).mul_(2), (x,)) == pytest.approx(x.nbytes, rel=1e-3)
+    assert peak_bytes(lambda x: (x + 1) * 2, (x,)) == pytest.approx(2 * x.nbytes, rel=1e-3)
 
 
 def test_the_kernel_calls_of_an_executor_are_those_of_its_steps() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import extract_ir, load_ir, parse_ir, save_ir
-from npu_ir.cli.failures import run_safely
-from npu_ir.cli.parser import Commands, Parser
+from npu_ir.cli import main
 from npu_passes import optimize
-from npu_runtime.cli import compare
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "compare-two-runs.md"
 FACTORY = f"{__file__}:make"
 
 
@@ -35,13 +36,7 @@ def make() -> nn.Module:
 
 
 def npu(*words: str) -> int:
-    def parser() -> argparse.ArgumentParser:
-        made = Parser(prog="npu")
-        made.add_argument("--debug", action="store_true")
-        compare.add_to(made.add_subparsers(action=Commands, dest="command"))
-        return made
-
-    return run_safely(parser, ["compare", *words])
+    return main(["compare", *words])
 
 
 @pytest.fixture
@@ -69,6 +64,15 @@ def wrong(net: str, tmp_path: Path) -> str:
         pytest.param("interpreter", "executor:passes=fuse", "b: executor of 'Net'", id="pipeline"),
         pytest.param("interpreter", "executor:passes=cse,dead-code", "b: executor of 'Net'", id="passes"),
         pytest.param("interpreter", "executor:passes=none", "b: executor of 'Net'", id="no_passes"),
+        pytest.param(
+            "interpreter",
+            "executor:after=cse,dead-code@1",
+            "b: executor of 'Net after cse, run 1'",
+            id="executor_after",
+        ),
+        pytest.param(
+            "interpreter", "executor:after=default", "b: executor of 'Net after ", id="executor_after_all"
+        ),
         pytest.param("executor", "interpreter", "b: interpreter of 'Net'", id="executor_first"),
         pytest.param("interpreter", "backend:aten", "b: executor of 'Net'", id="backend"),
         pytest.param("interpreter", "after:default", "b: interpreter of 'Net after ", id="after_pipeline"),
@@ -85,7 +89,7 @@ def test_sides_that_agree_end_with_0(
     out = capsys.readouterr().out
     assert label in out
     assert "a and b agree: " in out
-    assert "random inputs, seed 0: %x: f32[2, 8]" in out
+    assert "random data  %x: f32[2, 8], seed 0" in out
 
 
 def test_sides_that_differ_end_with_1_and_are_written(
@@ -119,13 +123,15 @@ def test_weights_are_those_of_the_model_where_none_are_given(
     net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert npu(net, "--a", f"eager:{FACTORY}", "--b", "executor") == 0
-    assert "weights: those of the model" in capsys.readouterr().out
+    assert "weights      those of the model" in capsys.readouterr().out
     assert npu(net, "--a", f"eager:{FACTORY}", "--b", "executor", "--weights", net) == 0
-    assert f"weights: {net}" in capsys.readouterr().out
+    assert f"weights      {net}" in capsys.readouterr().out
 
 
-def test_a_model_in_train_mode_draws_random_numbers(net: str, tmp_path: Path) -> None:
+def test_a_model_in_train_mode_draws_random_numbers(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert npu(net, "--a", f"eager:{FACTORY}", "--b", "interpreter", "--train") == 1
+
+    assert "a and b differ: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -136,6 +142,14 @@ def test_a_model_in_train_mode_draws_random_numbers(net: str, tmp_path: Path) ->
         pytest.param(["--b", "backend"], "'backend' is no side", id="no_name"),
         pytest.param(["--b", "after:"], "'after:' is no side", id="no_passes"),
         pytest.param(["--b", "executor:fast"], "an executor has no such option", id="option"),
+        pytest.param(["--b", "executor:passes="], "an executor has no such option", id="empty_passes"),
+        pytest.param(["--b", "executor:after="], "an executor has no such option", id="empty_after"),
+        pytest.param(["--b", "executor:passes=nope"], "nope", id="no_such_pass"),
+        pytest.param(["--b", "executor:after=cse@x"], "'x' is no number of runs", id="executor_no_number"),
+        pytest.param(["--b", "executor:after=@2"], "names no passes", id="executor_no_passes"),
+        pytest.param(["--b", "after:nope"], "nope", id="no_such_pass_after"),
+        pytest.param(["--b", "after:cse@9"], "there is no state after 9 runs", id="too_many_runs"),
+        pytest.param(["--b", "backend:nope"], "there is no backend 'nope'", id="no_such_backend"),
         pytest.param(["--b", "after:cse@x"], "'x' is no number of runs", id="no_number"),
         pytest.param(["--a", "eager:nothing"], "'nothing' does not name a model", id="factory"),
     ],
@@ -152,6 +166,22 @@ def test_a_report_that_cannot_be_written_is_an_error(net: str, capsys: pytest.Ca
     assert npu(net, "--b", "interpreter", "--json", "/nowhere/at/all.json") == 1
 
     assert "the comparison cannot be written" in capsys.readouterr().err
+
+
+def test_every_command_of_the_page_runs(
+    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_ir(optimize(load_ir(net), "fuse"), tmp_path / "fast.json")
+    shutil.copy(tmp_path / "net.weights.safetensors", tmp_path / "net.safetensors")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "net.py").write_text(Path(__file__).read_text())
+    monkeypatch.chdir(tmp_path)
+
+    commands = re.findall(r"^npu (.*)$", PAGE.read_text(), re.MULTILINE)
+    codes = {command: main(shlex.split(command.replace("my-backend", "aten"))) for command in commands}
+
+    assert len(commands) > 3
+    assert set(codes.values()) == {0}, (codes, capsys.readouterr().err)
 
 
 def test_the_help_lists_the_sides(capsys: pytest.CaptureFixture[str]) -> None:

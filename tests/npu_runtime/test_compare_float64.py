@@ -17,17 +17,9 @@ from npu_passes import Pass
 from npu_runtime.comparing import compare, float64
 from npu_runtime.comparing.float64_run import Float64Run, Missing, is_decided
 from npu_runtime.executor import IRExecutor
+from tests.npu_ir.corpus.case import Function
 
 CPU = torch.device("cpu")
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
 
 
 @torch.library.custom_op("npu_compare_tests::single_only", mutates_args=())

@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from npu_ir import Graph, VerificationError, extract_ir, parse_ir
 from npu_ir.ops import register_executor, unregister_executor
 from npu_runtime.comparing import compare, float64, replay
+from npu_runtime.cpu import onednn
+from npu_runtime.cpu.pack_linear import PackLinear
 from npu_runtime.executor import IRExecutor
+from tests.npu_runtime.broken_backends import Sound, outputs_as
 
 
 class Function(nn.Module):
@@ -40,6 +43,11 @@ def changed(graph: Graph, old: str, new: str) -> Graph:
     """Return a graph with another attribute; provenance is lost with the text."""
     assert str(graph).count(old) == 1
     return parse_ir(str(graph).replace(old, new))
+
+
+def changed_op(graph: Graph, old: str, new: str) -> Graph:
+    """Return a graph with another op, of the same name."""
+    return changed(graph, f"aten.{old}.default", f"aten.{new}.default")
 
 
 def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path) -> None:
@@ -67,10 +75,79 @@ def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path
         for line in done.stdout.splitlines()
         if "from float64 on these inputs" in line
     }
-    assert lines.keys() == {"a", "b", "this node, run by the interpreter"}
+    by = "this node, run by the "
+    assert lines.keys() == {"a", "b", f"{by}interpreter", f"{by}executor on aten"}
     assert float(lines["a"].split()[1]) < 1e-6 < float(lines["b"].split()[1])
-    assert float(lines["this node, run by the interpreter"].split(": ")[1].split()[0]) < 1e-6
+    assert float(lines[f"{by}interpreter"].split(": ")[1].split()[0]) < 1e-6
+    assert float(lines[f"{by}executor on aten"].split(": ")[1].split()[0]) < 1e-6
     assert "aten.gelu.default(self=%linear)" in done.stdout
+
+
+def test_a_node_that_only_a_backend_gets_wrong_is_run_by_it(tmp_path: Path) -> None:
+    model = Layer(lambda self, x: self.linear(x).sin())
+    x = torch.randn(2, 4)
+    graph = extract_ir(model, (x,))
+    backend = outputs_as(lambda item: item + 1)()
+
+    found = compare(model, IRExecutor(graph, model.state_dict(), backend=backend), (x,), repro_dir=tmp_path)
+
+    assert found.b == "executor of 'Layer' on sound"
+    unknown = replay(tmp_path).splitlines()
+    assert any("run by the executor: there is no backend 'sound'" in line for line in unknown)
+    *_, a, b, interpreter, executor = replay(tmp_path, backend=backend).splitlines()
+    assert a.startswith("a: 0 from") or float(a.split()[1]) < 1e-6
+    assert b.startswith("b: 1 from float64")
+    assert float(interpreter.split(": ")[1].split()[0]) < 1e-6
+    assert executor.startswith("this node, run by the executor on sound: 1 from float64")
+
+
+@pytest.mark.skipif(onednn.problem() is not None, reason="PyTorch's oneDNN ops are not there")
+def test_weights_that_no_file_holds_are_packed_again(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.randn(16, 8)
+    graph = extract_ir(model, (x,))
+    wrong = {**model.state_dict(), "0.bias": model[0].bias.detach() + 1}
+    executor = IRExecutor(graph, wrong, passes=[PackLinear(min_products=0)])
+    assert [node.op_type for node in executor.graph.prologue] == [onednn.PACK_LINEAR]
+
+    found = compare(graph, executor, (x,), weights=model.state_dict(), repro_dir=tmp_path)
+
+    assert found.first_divergence is not None
+    assert found.first_divergence.counterpart_op == onednn.LINEAR
+    text = replay(tmp_path)
+    assert "float64 does not know the value, so side a stands for it: " in text
+    assert "b: 1 from side a" in text
+    assert "this node, run by the executor on aten: 1 from side a" in text
+
+
+def test_a_node_that_an_executor_fails_in_is_shown_with_its_error(tmp_path: Path) -> None:
+    class Fails(Sound):
+        def run(self, program: Any, inputs: Any) -> Any:
+            raise ValueError("not today")
+
+    x = torch.randn(4)
+    graph = extract_ir(Function(lambda self, x: x.sin()), (x,))
+    compare(graph, IRExecutor(changed_op(graph, "sin", "cos")), (x,), repro_dir=tmp_path)
+
+    text = replay(tmp_path, backend=Fails())
+
+    assert "this node, run by the interpreter: " in text
+    assert "this node, run by the executor: " in text
+    assert "not today" in text
+
+
+def test_the_last_of_many_outputs_is_found(tmp_path: Path) -> None:
+    x = torch.randn(100)
+    model = Function(lambda self, x: x.split(1)[-1] * 2)
+    graph = extract_ir(model, (x,))
+    register_executor("aten.split.Tensor")(lambda given, attrs: [item + 1 for item in given[0].split(1)])
+    try:
+        found = compare(model, graph, (x,), repro_dir=tmp_path)
+    finally:
+        unregister_executor("aten.split.Tensor")
+
+    assert found.first_divergence is not None
+    assert found.first_divergence.op == "aten.split.Tensor"
+    assert "= aten.split.Tensor(" in replay(tmp_path)
 
 
 def test_weights_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:

@@ -157,3 +157,13 @@ def test_weights_may_begin_with_what_is_no_tensor() -> None:
     executor = IRExecutor(graph, {"_extra_state": {"version": 1}, **model.state_dict()})
 
     assert torch.equal(executor(torch.ones(1, 2)), model(torch.ones(1, 2)))
+
+
+def test_a_size_that_depends_on_data_is_checked_in_every_call() -> None:
+    graph = extract_ir(Function(lambda x: torch.nonzero(x)), (torch.ones(4),))
+    fixed = graph.specialize({name: 4 for name in graph.symbols})
+    executor = IRExecutor(fixed, {}, passes=None)
+
+    assert torch.equal(executor(torch.ones(4)), torch.nonzero(torch.ones(4)))
+    with pytest.raises(ExecutionError, match=r"aten.nonzero.default returned i64\[2, 1\]"):
+        executor(torch.tensor([1.0, 0.0, 1.0, 0.0]))

@@ -11,10 +11,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from npu_ir import Graph, OpNode, extract_ir, parse_ir, plugins
+from npu_passes import optimize
+from npu_passes.statistics import graph_statistics
 from npu_runtime import Backend, BackendError, BackendOp
 from npu_runtime.executor import IRExecutor
 from npu_runtime.explaining import Explanation, Total, explain, explain_graph
-from npu_runtime.explaining.table import seconds_text
 from tests.npu_runtime.broken_backends import Sound
 
 
@@ -174,6 +175,19 @@ def test_timing_changes_nothing_that_the_executor_holds() -> None:
     assert executor.state_dict()["calls"] == 1.0
 
 
+def test_operations_of_packed_products_count_as_before_the_passes() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(64, 128, 3, stride=2), torch.nn.ReLU()).eval()
+    graph = extract_ir(model, (torch.randn(1, 64, 28, 28),))
+    packed = optimize(graph, "cpu")
+
+    before, after = explain_graph(graph, "aten"), explain_graph(packed, "aten")
+
+    assert any("mkldnn._convolution_pointwise" in node.op_type for node in after.nodes)
+    assert after.totals["aten"].flops == before.totals["aten"].flops > 0
+    assert after.unknown_flops == 0
+    assert graph_statistics(packed).flops == before.totals["aten"].flops
+
+
 def test_a_graph_of_any_size_is_explained_without_a_device() -> None:
     graph = parse_ir("""
     graph large {
@@ -258,13 +272,6 @@ def test_times_stand_in_the_tables(graph: Graph) -> None:
     assert all(line.split()[-1] in ("us", "ms") for line in lines if line.startswith("linear"))
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 us"), (1.234e-6, "1.23 us"), (0.0123, "12.3 ms"), (12.0, "12 s")]
-)
-def test_times_are_in_the_unit_that_fits(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
-
-
 def test_an_explanation_becomes_json(graph: Graph) -> None:
     found = explain(executor_of(graph, Picky()), (X,))
 
@@ -285,7 +292,10 @@ def test_an_explanation_becomes_json(graph: Graph) -> None:
         pytest.param("aten", "bytes", "a share is by flops, count, time, not 'bytes'", id="quantity"),
         pytest.param("aten", "time", "nothing was timed\n  fix: give the arguments of a call", id="time"),
         pytest.param(
-            "aten", "flops", "no node of graph 'g' has FLOPs: .*\n  fix: by='count'", id="no operations"
+            "aten",
+            "flops",
+            "no node of graph 'g' has FLOPs: .*\n  fix: count nodes: by='count', or --by count",
+            id="no operations",
         ),
     ],
 )
@@ -299,9 +309,21 @@ def test_a_share_that_there_is_not_is_refused(backend: str, by: str, message: st
         found.share(backend, by)
 
 
-def test_a_backend_that_there_is_not_is_refused(graph: Graph) -> None:
-    with pytest.raises(BackendError, match="there is no backend 'nowhere'"):
-        explain_graph(graph, ["nowhere"])
+@pytest.mark.parametrize(
+    ("backends", "message"),
+    [
+        pytest.param("nowhere", "there is no backend 'nowhere'", id="name"),
+        pytest.param(["nowhere"], "there is no backend 'nowhere'", id="list"),
+        pytest.param([5], "5 is no backend\n  fix: give a name or an instance", id="object"),
+    ],
+)
+def test_a_backend_that_there_is_not_is_refused(backends: Any, message: str, graph: Graph) -> None:
+    with pytest.raises(BackendError, match=message):
+        explain_graph(graph, backends)
+
+
+def test_one_backend_needs_no_list(graph: Graph) -> None:
+    assert table_of(explain_graph(graph, Picky())) == table_of(explain_graph(graph, [Picky()]))
 
 
 def test_a_backend_that_fails_to_lower_is_named(graph: Graph) -> None:

@@ -100,12 +100,12 @@ def test_the_exit_code_says_whether_the_backends_run_enough(
 @pytest.mark.parametrize(
     ("words", "origin"),
     [
-        pytest.param(["bare.json"], "weights: random, seed 0", id="none"),
-        pytest.param(["net.json"], "weights: net.weights.safetensors, saved with the graph", id="saved"),
+        pytest.param(["bare.json"], "weights      random, seed 0", id="none"),
+        pytest.param(["net.json"], "weights      net.weights.safetensors, saved with the graph", id="saved"),
         pytest.param(
-            ["bare.json", "--weights", "net.weights.safetensors"], "weights: net.weights", id="given"
+            ["bare.json", "--weights", "net.weights.safetensors"], "weights      net.weights", id="given"
         ),
-        pytest.param(["bare.json", "--random-weights", "7"], "weights: random, seed 7", id="made up"),
+        pytest.param(["bare.json", "--random-weights", "7"], "weights      random, seed 7", id="made up"),
     ],
 )
 def test_a_timed_run_says_what_it_ran_on(words: list[str], origin: str, capsys: Capture) -> None:
@@ -113,7 +113,7 @@ def test_a_timed_run_says_what_it_ran_on(words: list[str], origin: str, capsys: 
 
     printed = capsys.readouterr().out
     assert origin in printed
-    assert "random inputs, seed 0: %x: f32[5, 3]" in printed
+    assert "random data  %x: f32[5, 3], seed 0" in printed
     assert " us " in printed
 
 
@@ -129,7 +129,14 @@ def test_a_timed_run_says_what_it_ran_on(words: list[str], origin: str, capsys: 
         pytest.param(["--input", "x=f32[2]"], "nothing is run without --time", id="input"),
         pytest.param(["--fail-under", "many"], "'many' is no number", id="no number"),
         pytest.param(["--fail-under", "120"], "'120' is no percentage from 0 to 100", id="too much"),
-        pytest.param(["--passes", "no-such-pass"], "no-such-pass", id="pass"),
+        pytest.param(["--passes", "no-such-pass"], "there is no pass 'no-such-pass'", id="pass"),
+        pytest.param(
+            ["--passes", "no-such-pass", "--time"], "there is no pass 'no-such-pass'", id="pass, timed"
+        ),
+        pytest.param(["--backend", "nowhere"], "there is no backend 'nowhere'", id="backend"),
+        pytest.param(
+            ["--backend", "nowhere", "--time"], "there is no backend 'nowhere'", id="backend, timed"
+        ),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(words: list[str], message: str, capsys: Capture) -> None:
@@ -140,7 +147,6 @@ def test_what_makes_no_sense_is_wrong_usage(words: list[str], message: str, caps
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        pytest.param(["--backend", "nowhere"], "there is no backend 'nowhere'", id="backend"),
         pytest.param(["--backend", "smooth", "--time"], "'smooth' cannot run here", id="device"),
         pytest.param(["--json", "no/folder.json"], "the explanation cannot be written", id="file"),
     ],

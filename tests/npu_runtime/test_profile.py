@@ -13,13 +13,11 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from npu_ir import ExecutionError, Graph, OpNode, TensorType, extract_ir
+from npu_ir import ExecutionError, OpNode, extract_ir
 from npu_ir.errors import UsageError
-from npu_passes.flops import FlopCounter
 from npu_runtime import IRExecutor
 from npu_runtime.aten import AtenBackend
 from npu_runtime.profiling import Profile, profile, take_turns
-from npu_runtime.profiling.costs import node_flops
 from npu_runtime.profiling.measuring import ClockCost
 from npu_runtime.profiling.report import module_paths
 
@@ -133,13 +131,12 @@ def test_operations_are_counted_as_pytorch_counts_them() -> None:
 
 
 def test_operations_of_packed_products_are_counted() -> None:
-    graph = Graph("packed")
-    types = [TensorType(shape, torch.float32) for shape in ((1, 8, 6, 6), (16, 8, 3, 3), (1, 16, 4, 4))]
-    x, weight = graph.add_input("x", types[0]), graph.add_input("w", types[1])
-    op_type = "mkldnn._convolution_pointwise.default"
-    node = graph.insert(op_type, [x, weight], types=types[2], operands=["X", "W"])
+    rows = torch.randn(128, 256)
 
-    assert node_flops(node, FlopCounter()) == 2 * (16 * 4 * 4) * (8 * 3 * 3)
+    steps = executor_of(nn.Linear(256, 256), rows, passes="cpu").profile([rows], repeat=1).steps
+
+    (product,) = [step for step in steps if step.op_type.startswith("mkldnn._linear_pointwise")]
+    assert product.flops == 2 * (128 * 256) * 256
 
 
 def test_bytes_are_those_of_the_tensors_and_none_of_views(net: Profile) -> None:
@@ -260,6 +257,12 @@ def test_a_table_begins_with_what_takes_longest(net: Profile) -> None:
 def test_a_table_says_how_many_rows_it_leaves_out(net: Profile) -> None:
     assert "... 3 rows more" in net.table(limit=2)
     assert "more" not in net.table(limit=None)
+
+
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_table_without_rows_is_refused(net: Profile, limit: int) -> None:
+    with pytest.raises(UsageError, match=f"at least one row, not limit={limit}\n  fix: limit=None for all"):
+        net.table(limit=limit)
 
 
 def test_a_table_by_something_else_is_refused(net: Profile) -> None:

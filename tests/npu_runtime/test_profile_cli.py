@@ -6,11 +6,15 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from npu_ir import extract_ir, save_ir
 from npu_ir.cli import main
+from npu_runtime import IRExecutor
+from npu_runtime.cli.result_difference import result_difference
 
 Capture = pytest.CaptureFixture[str]
 
@@ -152,6 +156,66 @@ def test_bench_compares_the_interpreter_and_the_executor(capsys: Capture) -> Non
     assert data["backend"] == ["aten"]
 
 
+def test_bench_draws_the_same_random_numbers_for_both(capsys: Capture) -> None:
+    model = torch.nn.Dropout(0.5).train()
+    save_ir(extract_ir(model, (torch.ones(64),)), "dropout.json")
+
+    assert main(["bench", "dropout.json", "--repeat", "1"]) == 0
+
+    assert "difference   none" in capsys.readouterr().out
+
+
+def test_bench_fails_where_only_the_executor_gives_nan(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def with_nan(executor: IRExecutor, *args: Any) -> Any:
+        results, updates = run_flat(executor, *args)
+        return [torch.full_like(item, torch.nan) for item in results], updates
+
+    run_flat = IRExecutor.run_flat
+    monkeypatch.setattr(IRExecutor, "run_flat", with_nan)
+
+    assert main(["bench", "net.json", "--repeat", "1", "--json", "nan.json"]) == 1
+
+    assert (
+        "the executor gives NaN, infinities or shapes that the interpreter does not"
+        in capsys.readouterr().out
+    )
+    assert json.loads(Path("nan.json").read_text())["difference"] is None
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "difference"),
+    [
+        pytest.param([4.0, 1.0], [4.0, 1.0], 0.0, id="equal"),
+        pytest.param([4.0, 1.0], [4.0, 2.0], 0.25, id="relative to the largest"),
+        pytest.param([0.0], [0.5], 0.5, id="zero"),
+        pytest.param([NAN, INF, 2.0], [NAN, INF, 1.0], 0.5, id="NaN and infinities in both"),
+        pytest.param([1.0, 1.0], [NAN, 1.0], INF, id="NaN in the second"),
+        pytest.param([NAN, 1.0], [1.0, 1.0], INF, id="NaN in the first"),
+        pytest.param([INF], [-INF], INF, id="another infinity"),
+        pytest.param([1.0], [1.0, 1.0], INF, id="another shape"),
+    ],
+)
+def test_the_difference_of_results_is_no_number_where_nothing_can_be_compared(
+    wanted: list[float], found: list[float], difference: float
+) -> None:
+    left, right = torch.tensor(wanted), torch.tensor(found)
+
+    assert result_difference(([left], {}), ([right], {})) == difference
+    assert result_difference(([], {"state": left}), ([], {"state": right})) == difference
+
+
+def test_results_of_other_types_differ_or_are_equal() -> None:
+    assert result_difference(([2, None], {}), ([2, None], {})) == 0
+    assert result_difference(([2], {}), ([2.0], {})) == INF
+    assert result_difference(([torch.ones(2)], {}), ([torch.ones(2).double()], {})) == INF
+    assert result_difference(([], {"state": torch.ones(2)}), ([], {})) == INF
+
+
 def test_bench_times_the_model_with_its_own_weights(capsys: Capture) -> None:
     assert main(["bench", "bare.json", "--model", "timed_net.py:Net", "--repeat", "2"]) == 0
 
@@ -169,12 +233,19 @@ def test_bench_gives_the_model_the_weights_that_are_given(capsys: Capture) -> No
     assert "weights      net.weights.safetensors" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("limit", ["-3", "some"])
+def test_profile_refuses_a_limit_that_is_none(limit: str, capsys: Capture) -> None:
+    assert main(["profile", "net.json", "--limit", limit]) == 2
+
+    assert f"'{limit}' is no number from 0 on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["profile", "bench"])
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         pytest.param(["--passes", "nope"], 2, "there is no pass 'nope'", id="pass"),
-        pytest.param(["--backend", "nowhere"], 1, "there is no backend 'nowhere'", id="backend"),
+        pytest.param(["--backend", "nowhere"], 2, "there is no backend 'nowhere'", id="backend"),
         pytest.param(["--input", "y=f32[1]"], 2, "the graph has no input 'y'", id="input"),
         pytest.param(["--repeat", "0"], 2, "'0' is no number from 1 on", id="repeat"),
         pytest.param(["--threads", "many"], 2, "'many' is no number from 1 on", id="threads"),

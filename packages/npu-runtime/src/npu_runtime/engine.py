@@ -139,9 +139,10 @@ class Engine:
                 check_nan=check_nan,
             )
             require_in_range(self._graph, symbols)
+            given = bound.prologue.apart(returned)
             if self._plan.state:
                 self._state = tuple(tensor.clone() for tensor in self._plan.new_state(returned))
-        return bound.prologue.apart(returned)
+        return given
 
     def apart(self, items: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a run has computed, with copies of what later calls read."""
@@ -171,38 +172,37 @@ class Engine:
             # Other kernels may lay out their results otherwise than was seen when the graph was compiled.
             return self._node_by_node(args, kwargs, None)
         prologue, run = self._running
-        take = self._quick_take
-        inputs = take(args, kwargs) if take is not None and is_undisturbed() else None
-        returned = self._slowly(run, args, kwargs) if inputs is None else self._quickly(run, inputs)
+        is_plain = is_undisturbed()
+        inputs = self._quick_take(args, kwargs) if is_plain and self._quick_take is not None else None
+        symbols = None
+        if inputs is None:
+            symbols = SymbolValues(self._graph.symbols)
+            inputs = self._inputs(args, kwargs, symbols)
+        if is_plain:
+            returned = self._run(run, symbols, inputs)
+        else:
+            with no_outside_influence(self._device):
+                returned = self._run(run, symbols, inputs)
+        if symbols is not None:
+            require_in_range(self._graph, symbols)
         plan = self._plan
+        given = prologue.apart(returned) if plan.may_be_own else returned
         if plan.state:
             with torch.no_grad():
                 self._state = plan.new_state(returned)
-        return prologue.apart(returned) if plan.may_be_own else returned
+        return given
 
-    def _quickly(self, run: BoundProgram, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def _run(self, run: BoundProgram, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:
             with below_autograd():
-                return run(None, *inputs, *self._state)
+                return run(symbols, *inputs, *self._state)
         except Exception as error:
             self._compiled.program.explain(error)
             raise
         finally:
             record_gradients(before)
-
-    def _slowly(self, run: BoundProgram, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        symbols = SymbolValues(self._graph.symbols)
-        inputs = self._inputs(args, kwargs, symbols)
-        try:
-            with no_outside_influence(self._device), below_autograd():
-                returned = run(symbols, *inputs, *self._state)
-        except Exception as error:
-            self._compiled.program.explain(error)
-            raise
-        require_in_range(self._graph, symbols)
-        return returned
 
     def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues) -> list[Any]:
         bound = bind_inputs(self._graph, args, kwargs, symbols)

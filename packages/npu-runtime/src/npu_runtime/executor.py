@@ -151,7 +151,7 @@ class IRExecutor:
         Raises:
             ExecutionError: As for a call; or a NaN is found, or the graph has no value of a name.
         """
-        watching = watch(self.graph, return_intermediates, on_node)
+        watching = watch(self._compiled.plain, self.graph, return_intermediates, on_node)
         returned = self._engine.observed(positional(args), kwargs or {}, watching.see, check_nan=check_nan)
         results = unflatten(self._structure, list(returned[: self._count]))
         intermediates = self._engine.apart(watching.intermediates)

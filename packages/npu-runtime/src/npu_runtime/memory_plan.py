@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -62,10 +61,6 @@ class MemoryPlan:
         """Return the plan as plain data."""
         totals = {"peak_bytes": self.peak_bytes, "peak_step": self.peak_step}
         return {**totals, **asdict(self)}
-
-    def to_json(self) -> str:
-        """Return the plan as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
         rows = [f"peak {self.peak_bytes:,} bytes at {self.peak_step or 'no step'}"]

@@ -105,8 +105,6 @@ def _execute(
 
 def _may_be_tried(node: OpNode, op: Op) -> bool:
     """Whether running a node once more has no consequences: nobody knows what the ops of others do."""
-    if isinstance(op, OpOverload) and torch.Tag.dynamic_output_shape in op.tags:
-        return False  # the sizes of what it returns depend on data: one call shows nothing of the next
     is_torch = not isinstance(op, OpOverload) or op.namespace in _TRIED
     return is_torch and (is_pure(node) or is_random(node))
 

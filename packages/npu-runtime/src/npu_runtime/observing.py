@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,19 +51,21 @@ class Watch:
             self.on_node(node, outputs)
 
 
-def watch(graph: Graph, wanted: bool | str | Collection[str], on_node: Observer | None) -> Watch:
+def watch(
+    steps: Iterable[NodeStep], graph: Graph, wanted: bool | str | Collection[str], on_node: Observer | None
+) -> Watch:
     """Return what keeps the values that are wanted.
 
     Raises:
-        ExecutionError: A name is that of no value that a node computes.
+        ExecutionError: A name is that of no value that comes out of a step.
     """
     wanted = frozenset([wanted]) if isinstance(wanted, str) else wanted
     if not isinstance(wanted, bool):
-        known = {value.name for node in graph.body for value in node.outputs}
+        known = {value.name for item in steps for value in item.step.outputs}
         unknown = sorted(set(wanted) - known)
         if unknown:
             raise ExecutionError(
-                f"no node of the graph computes %{unknown[0]}",
+                f"no node of the graph computes %{unknown[0]}, or it stays inside of what a backend runs at once",
                 where=f"graph {graph.name!r}",
                 fix="take names from executor.graph: passes may have replaced values",
             )

@@ -126,8 +126,13 @@ class Prober:
         function = op._op if isinstance(op, OpOverload) else op
         outputs = _outputs(function, binding, data, self._device)
         types = [value.type.substitute(self._sizes) for value in node.outputs]
-        if len(outputs) != len(types) or not all(map(is_of_type, outputs, types)):
+        if not _are_of_types(outputs, types):
             return None
+        if isinstance(op, OpOverload) and torch.Tag.dynamic_output_shape in op.tags:
+            # Sizes may depend on data (masks do, indices do not): then other data gives other ones.
+            zeros = [torch.zeros_like(item) if isinstance(item, torch.Tensor) else item for item in data]
+            if not _are_of_types(_outputs(function, binding, zeros, self._device), types):
+                return None
         shares = tuple(
             frozenset(index for index, item in enumerate(data) if _shares_memory(item, output))
             for output in outputs
@@ -225,6 +230,10 @@ class Prober:
             part = flat[start : start + len(self._noise)]
             part.copy_(self._noise[: len(part)])
         return tensor
+
+
+def _are_of_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
+    return len(outputs) == len(types) and all(map(is_of_type, outputs, types))
 
 
 def _is_inexact(item: Any) -> bool:

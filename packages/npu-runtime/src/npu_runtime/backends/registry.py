@@ -30,7 +30,7 @@ def find_backend(name: str) -> Backend:
 
 
 def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
-    """Return the backends that are meant, able to run here or not, in order of preference; ``aten`` is the last one.
+    """Return the backends that are meant, able to run here or not, in order of preference; ``aten`` is the last.
 
     Raises:
         BackendError: There is no such backend, or it is none.

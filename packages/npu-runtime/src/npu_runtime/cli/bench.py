@@ -7,6 +7,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,9 @@ from npu_runtime.cli.saved_graph import SavedGraph, load_call, weights_or_random
 from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
 
 if TYPE_CHECKING:
+    from npu_ir import Interpreter
+    from npu_ir.cli.graph_call import GraphCall
+    from npu_runtime.executor import IRExecutor
     from npu_runtime.profiling import Timing
 
 _EPILOG = f"""\
@@ -67,16 +71,13 @@ def run(options: argparse.Namespace) -> int:
     from npu_runtime.profiling import take_turns
 
     saved = load_call(options)
-    args, kwargs = saved.call.args, saved.call.kwargs
     torch.manual_seed(options.seed)
     model, weights, origin = _model_and_weights(saved.graph, options)
     start = time.perf_counter()
     executor = make_executor(saved.graph, weights, options)
     compile_seconds = time.perf_counter() - start
     interpreter = Interpreter(saved.graph, weights)
-    calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": _eager(model, args, kwargs)}
-    calls["interpreter"] = lambda: interpreter.run(*args, **kwargs)
-    calls["executor"] = lambda: executor(*args, **kwargs)
+    calls = _calls(model, interpreter, executor, saved.call)
     with chosen_threads(options):
         difference = _difference((interpreter, executor), saved, options.seed)
         timings = take_turns(calls, repeat=options.repeat)
@@ -142,12 +143,19 @@ def _model_and_weights(
     return model, weights, origin
 
 
-def _eager(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-    def call() -> None:
-        with torch.inference_mode():
-            model(*args, **kwargs)
+def _calls(
+    model: torch.nn.Module | None, interpreter: Interpreter, executor: IRExecutor, given: GraphCall
+) -> dict[str, Callable[[], Any]]:
+    """Return what is timed, by name."""
+    calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": partial(_eager, model, given)}
+    calls["interpreter"] = lambda: interpreter.run(*given.args, **given.kwargs)
+    calls["executor"] = lambda: executor(*given.args, **given.kwargs)
+    return calls
 
-    return call
+
+def _eager(model: torch.nn.Module, given: GraphCall) -> None:
+    with torch.inference_mode():
+        model(*given.args, **given.kwargs)
 
 
 def _difference_text(difference: float) -> str:

@@ -65,9 +65,7 @@ def add_to(commands: Any) -> None:
         metavar="PCT",
         help="exit with 1 where the backends run less of the graph than this",
     )
-    parser.add_argument(
-        "--by", choices=tuple(_QUANTITIES), help="what --fail-under counts (default: flops)"
-    )
+    parser.add_argument("--by", choices=tuple(_QUANTITIES), help="what --fail-under counts (default: flops)")
     parser.add_argument(
         "--time", action="store_true", help="run the graph, and say how long each backend takes"
     )
@@ -139,5 +137,7 @@ def _judged(found: Explanation, options: argparse.Namespace) -> int:
     share = 100 * sum(found.share(name, by) for name in named)
     is_enough = share >= options.fail_under
     verdict = "at least" if is_enough else "less than"
-    print(f"\n{' and '.join(named)}: {share:.1f}% of the {_QUANTITIES[by]}, {verdict} {options.fail_under:g}%")
+    print(
+        f"\n{' and '.join(named)}: {share:.1f}% of the {_QUANTITIES[by]}, {verdict} {options.fail_under:g}%"
+    )
     return OK if is_enough else FAILED

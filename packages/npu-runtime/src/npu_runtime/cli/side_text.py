@@ -8,15 +8,12 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, NpuError, VerificationError
+from npu_ir import Graph, VerificationError
 from npu_ir.cli import factory
 from npu_ir.errors import UsageError
-from npu_passes import PassError, PassManager
-from npu_passes.registry import all_pipelines, passes_of
-from npu_runtime.backends.registry import find_backend
+from npu_runtime.cli.saved_graph import chosen_backends, chosen_passes
 from npu_runtime.comparing import after_pass, float64
 from npu_runtime.comparing.sides import known_to
-from npu_runtime.errors import BackendError
 from npu_runtime.executor import IRExecutor
 
 Weights = Mapping[str, torch.Tensor]
@@ -91,11 +88,8 @@ def _executor(side: SideText, graph: Graph, weights: Weights) -> Any:
     return _EXECUTORS[name](side, value, graph, weights) if name else IRExecutor(graph, weights)
 
 
-def _executor_of_passes(side: SideText, passes: str, graph: Graph, weights: Weights) -> Any:
-    if passes == "none":
-        return IRExecutor(graph, weights, passes=None)
-    _require_passes(side, passes)
-    return IRExecutor(graph, weights, passes=passes)
+def _executor_of_passes(_: SideText, passes: str, graph: Graph, weights: Weights) -> Any:
+    return IRExecutor(graph, weights, passes=chosen_passes(passes))
 
 
 def _executor_after(side: SideText, text: str, graph: Graph, weights: Weights) -> Any:
@@ -103,11 +97,7 @@ def _executor_after(side: SideText, text: str, graph: Graph, weights: Weights) -
 
 
 def _backend(side: SideText, graph: Graph, weights: Weights) -> Any:
-    try:
-        backend = find_backend(side.rest)
-    except BackendError as error:
-        raise _usage_error(side, error) from error
-    return IRExecutor(graph, weights, backend=backend)
+    return IRExecutor(graph, weights, backend=chosen_backends([side.rest]))
 
 
 def _after(side: SideText, graph: Graph, _: Weights) -> Any:
@@ -123,26 +113,10 @@ def _state(side: SideText, text: str, graph: Graph) -> Graph:
             f"{side.text!r}: {count!r} is no number of runs" if passes else f"{side.text!r} names no passes",
             fix="write after:PASS,PASS@2",
         )
-    _require_passes(side, passes)
-    chosen = passes_of(passes) if passes in all_pipelines() else passes
     try:
-        return after_pass(graph, chosen, int(count) if at else None)
+        return after_pass(graph, chosen_passes(passes) or [], int(count) if at else None)
     except VerificationError as error:
-        raise _usage_error(side, error) from error
-
-
-def _require_passes(side: SideText, passes: str) -> None:
-    """Refuse the name of a pass that does not exist, before one runs."""
-    if passes in all_pipelines():
-        return
-    try:
-        PassManager(passes)
-    except PassError as error:
-        raise _usage_error(side, error) from error
-
-
-def _usage_error(side: SideText, error: NpuError) -> UsageError:
-    return UsageError(f"{side.text!r}: {error.message}", where=error.where, fix=error.fix)
+        raise UsageError(error.message, where=side.text, fix=error.fix) from error
 
 
 _EXECUTORS: Mapping[str, Callable[[SideText, str, Graph, Weights], Any]] = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_ir.cli.console import table_text
 from npu_ir.cli.quantities import counted
 from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
@@ -58,7 +59,10 @@ class Comparison:
         return tuple(row for row in self.rows if row.kind == "value")
 
     def __str__(self) -> str:
-        lines = [f"a: {self.a}", f"b: {self.b}", *self._verdict(), *_table(_worst(self.rows))]
+        lines = [f"a: {self.a}", f"b: {self.b}", *self._verdict()]
+        worst = _worst(self.rows)
+        if worst:
+            lines.append(table_text(_COLUMNS, [_cells(row) for row in worst]))
         lines.append(
             f"{counted(len(self.values), 'value')} aligned, of {self.values_a:,} of a and {self.values_b:,} of b"
         )
@@ -128,15 +132,6 @@ def _worst(rows: Sequence[Row]) -> list[Row]:
         return (not row.diverges, row.problem is None, -math.inf if math.isnan(signal) else signal)
 
     return sorted((row for row in rows if row.problem or row.difference.max_abs), key=rank)[:_WORST]
-
-
-def _table(rows: Sequence[Row]) -> list[str]:
-    cells = [_COLUMNS, *map(_cells, rows)] if rows else []
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,42 +45,61 @@ def replay(
         if value.argument is not None and value.argument.kind is not InputKind.INPUT
     }
     side = GraphSide(graph, weights)
-    now = side.run(args, {}, None).results[facts["output"]]
-    exact = _exact(side, args, facts["output"])
+    output = facts["output"]
+    exact = _exact(side, args, output)
     lines = [str(graph), f"a: {facts['a']}", f"b: {facts['b']}", f"in the whole run: {facts['problem']}"]
+    if isinstance(exact, Missing):
+        lines.append(f"float64 does not know the value, so side a stands for it: {exact.reason}")
+        reference = _Reference("side a", items["a"])
+    else:
+        reference = _Reference("float64 on these inputs", exact)
+    now = side.run(args, {}, None).results[output]
     given = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
-    lines += [f"{name}: {_apart(item, exact)}" for name, item in given.items()]
+    lines += [f"{name}: {reference.apart(item)}" for name, item in given.items()]
     backends = facts["backends"] if backend is None else backend
     if backends is not None:
-        lines.append(_by_executor(graph, weights, args, facts["output"], backends, exact))
+        runner, result = _executed(graph, weights, args, backends)
+        found = result if isinstance(result, str) else reference.apart(result[output])
+        lines.append(f"this node, run by the executor{runner}: {found}")
     return "\n".join(lines)
 
 
-def _by_executor(
-    graph: Graph, weights: Mapping[str, Any], args: list[Any], output: int, backends: Any, exact: Any
-) -> str:
-    """Return how what an executor makes of the node compares; or what it fails with, which is a finding as well."""
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What values are compared with.
+
+    Attributes:
+        name: What it is.
+        item: A tensor or number.
+    """
+
+    name: str
+    item: Any
+
+    def apart(self, item: Any) -> str:
+        """Return how far a value is from it."""
+        exact = self.item
+        if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
+            return f"of shape {list(item.shape)}, and {list(exact.shape)} in {self.name}"
+        found = measure(item, exact)
+        return f"{found.max_abs:.3g} from {self.name}, {found.max_rel:.3g} of it, SNR {found.snr_db:.1f} dB"
+
+
+def _executed(
+    graph: Graph, weights: Mapping[str, Any], args: list[Any], backends: Any
+) -> tuple[str, list[Any] | str]:
+    """Return on what an executor runs the last node, and the results; or what it fails with: a finding as well."""
     try:
         executor = IRExecutor(graph, weights, backend=backends, passes=None)
         moved = [item.to(executor.device) if isinstance(item, torch.Tensor) else item for item in args]
-        found = _apart(executor.run_flat(moved)[0][output], exact)
-        runner = next(iter(executor.choices.values())).backend.name
+        results = executor.run_flat(moved)[0]
     except NpuError as error:
-        return f"this node, run by the executor: {error}"
-    return f"this node, run by the executor on {runner}: {found}"
+        return "", str(error)
+    choices = list(executor.choices.values())
+    return f" on {choices[-1].backend.name}" if choices else " in its prologue", results
 
 
 def _exact(side: Side, args: list[Any], output: int) -> Any:
     bound = side.bound(args, {})
-    value = side.graph.nodes[0].outputs[output]
+    value = side.graph.nodes[-1].outputs[output]
     return Float64Run(side.graph, bound, [value.name], device_of(bound)).take(value)
-
-
-def _apart(item: Any, exact: Any) -> str:
-    """Return how far a value is from that in float64."""
-    if isinstance(exact, Missing):
-        return f"float64 does not know: {exact.reason}"
-    if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
-        return f"of shape {list(item.shape)}, and {list(exact.shape)} in float64"
-    found = measure(item, exact)
-    return f"{found.max_abs:.3g} from float64 on these inputs, {found.max_rel:.3g} of it, SNR {found.snr_db:.1f} dB"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from npu_ir import Graph, NpuError, OpNode, Value, VerificationError, save_ir
+from npu_ir import Graph, NpuError, OpNode, TensorType, Value, VerificationError, save_ir
 from npu_ir.binding import bind_inputs
 from npu_ir.cli.result_files import save_results
 from npu_ir.symbol_values import SymbolValues
@@ -62,14 +62,16 @@ def write_reproduction(
     """Write ``repro.py``, the node of side b as a graph, and the tensors into a folder, over what is there.
 
     Side b is run once more for the inputs of the node. What its observer does not show, the interpreter computes.
+    What no file holds, as packed weights, is computed from what it is made of: those nodes are part of the graph, too.
 
     Raises:
         VerificationError: They cannot be written.
     """
     node = finding.value.producer
     assert node is not None, "only values of nodes are found"
-    inputs = _inputs(node, side, call)
-    graph = _graph_of(node, _sizes(finding, inputs, side, call))
+    nodes = _storable([node])
+    inputs = _inputs(nodes, side, call)
+    graph = _graph_of(nodes, _sizes(finding, inputs, side, call))
     items = {f"in.{name}": item for name, item in inputs.items()}
     items |= {"a": finding.a, "b": finding.b}
     tensors = {name: item for name, item in items.items() if isinstance(item, torch.Tensor)}
@@ -100,11 +102,24 @@ def write_reproduction(
         ) from error
 
 
-def _graph_of(node: OpNode, sizes: Mapping[str, int]) -> Graph:
-    """Return a node as a graph of its own that returns all its outputs, with these values of symbols."""
+def _storable(nodes: list[OpNode]) -> list[OpNode]:
+    """Return nodes with those in front that make what they read and no file holds: tensors that are not strided."""
+    makers = {
+        value.producer: None
+        for node in nodes
+        for value in node.inputs
+        if value.producer is not None and isinstance(value.type, TensorType)
+        if value.type.layout is not torch.strided and value.producer not in nodes
+    }
+    return _storable([*makers, *nodes]) if makers else nodes
+
+
+def _graph_of(nodes: Sequence[OpNode], sizes: Mapping[str, int]) -> Graph:
+    """Return nodes as a graph of their own that returns all outputs of the last, with these values of symbols."""
+    *_, node = nodes
     assert node.graph is not None, "the node is in the graph of a side"
-    part = node.graph.subgraph([node], node.name)
-    part.set_outputs(part.nodes[0].outputs)
+    part = node.graph.subgraph(nodes, node.name)
+    part.set_outputs(part.node(node.name).outputs)
     return part.specialize({name: size for name, size in sizes.items() if name in part.symbols})
 
 
@@ -117,11 +132,13 @@ def _sizes(finding: Finding, inputs: Mapping[str, Any], side: Side, call: tuple[
     return symbols.values
 
 
-def _inputs(node: OpNode, side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
-    """Return what a node reads, by name."""
+def _inputs(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
+    """Return what nodes read and do not make, by name."""
     bound = side.bound(*call)
-    found = {value.name: bound[value] for value in node.inputs if value in bound}
-    wanted = {value.name for value in node.inputs} - found.keys()
+    made = {value for node in nodes for value in node.outputs}
+    inputs = {value for node in nodes for value in node.inputs} - made
+    found = {value.name: bound[value] for value in inputs if value in bound}
+    wanted = {value.name for value in inputs} - found.keys()
 
     def observe(seen: OpNode, outputs: list[Any]) -> None:
         for value, item in zip(seen.outputs, outputs, strict=True):

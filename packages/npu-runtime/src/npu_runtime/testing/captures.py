@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from npu_runtime.backend import Captured
+from npu_runtime.errors import BackendError
 from npu_runtime.testing.data import bits, overwrite, row_of, same_bits, shared
-from npu_runtime.testing.trials import Trial, Trials, broken, explained
+from npu_runtime.testing.trials import Trial, Trials, explained
 
 
 class CaptureContract(Trials):
@@ -21,8 +22,10 @@ class CaptureContract(Trials):
             before = bits(inputs)
             captured = _capture(trial, inputs)
             if not same_bits(before, bits(inputs)) or shared(inputs, captured.inputs):
-                raise broken(
-                    "capture ties the program to the memory of the caller", trial.name, "copy the inputs"
+                raise BackendError(
+                    "capture ties the program to the memory of the caller",
+                    where=trial.name,
+                    fix="copy the inputs",
                 )
             trial.require(captured.outputs, inputs, "the outputs of a capture")
 
@@ -36,7 +39,7 @@ class CaptureContract(Trials):
                 _replay(trial, captured)
                 trial.require(captured.outputs, inputs, "replay after new inputs were written")
                 if places != _addresses(captured):
-                    raise broken("replay moved an input or output to other memory", trial.name)
+                    raise BackendError("replay moved an input or output to other memory", where=trial.name)
 
     def test_replay_leaves_its_inputs_as_they_are(self) -> None:
         for trial in self.trials():
@@ -44,7 +47,7 @@ class CaptureContract(Trials):
             before = bits(captured.inputs)
             _replay(trial, captured)
             if not same_bits(before, bits(captured.inputs)):
-                raise broken("replay writes into the inputs", trial.name)
+                raise BackendError("replay writes into the inputs", where=trial.name)
 
     def test_captures_and_runs_have_nothing_in_common(self) -> None:
         for trial in self.trials():

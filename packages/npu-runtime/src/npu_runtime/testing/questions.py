@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, format_ir
+from npu_runtime.errors import BackendError
 from npu_runtime.testing.data import shared, type_problem
 from npu_runtime.testing.lowering_rules import lowering_problem
-from npu_runtime.testing.trials import Trials, broken, explained
+from npu_runtime.testing.trials import Trials, explained
 from npu_runtime.testing.zoo import odd_graphs
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -22,22 +23,30 @@ class QuestionContract(Trials):
     def test_the_name_is_in_kebab_case(self) -> None:
         name = self.backend.name
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise broken(f"the name is {name!r}", "name", "lower-case words with hyphens between: my-device")
+            raise BackendError(
+                f"the name is {name!r}", where="name", fix="lower-case words with hyphens between: my-device"
+            )
 
     def test_the_devices_are_the_same_each_time(self) -> None:
         first, second = self.backend.devices(), self.backend.devices()
         if not isinstance(first, Sequence) or not all(isinstance(item, torch.device) for item in first):
-            raise broken(f"devices() returns {first!r}", "devices", "a sequence of torch.device")
+            raise BackendError(
+                f"devices() returns {first!r}", where="devices", fix="a sequence of torch.device"
+            )
         if list(first) != list(second) or len(set(first)) != len(first):
-            raise broken(
-                f"devices() returns {list(first)}, then {list(second)}", "devices", "the same, each once"
+            raise BackendError(
+                f"devices() returns {list(first)}, then {list(second)}",
+                where="devices",
+                fix="the same, each once",
             )
 
     def test_an_absence_is_explained(self) -> None:
         reason = self.backend.absence()
         if not isinstance(reason, str) or not reason.strip():
-            raise broken(
-                f"absence() returns {reason!r}", "absence", "say in a few words why devices() is empty"
+            raise BackendError(
+                f"absence() returns {reason!r}",
+                where="absence",
+                fix="say in a few words why devices() is empty",
             )
 
     def test_supports_answers_for_any_node(self) -> None:
@@ -45,10 +54,10 @@ class QuestionContract(Trials):
             with explained(f"supports({node.op_type})", name):
                 reason = self.backend.supports(node)
             if reason is not None and not (isinstance(reason, str) and reason.strip()):
-                raise broken(
+                raise BackendError(
                     f"supports({node.op_type}) returns {reason!r}",
-                    name,
-                    "None if it can, else why not, in a few words",
+                    where=name,
+                    fix="None if it can, else why not, in a few words",
                 )
 
     def test_supports_depends_on_nothing_but_the_node(self) -> None:
@@ -57,10 +66,10 @@ class QuestionContract(Trials):
                 first, again = self.backend.supports(node), self.backend.supports(node)
                 elsewhere = self.backend.supports(_alone(node))
                 if not first == again == elsewhere:
-                    raise broken(
+                    raise BackendError(
                         f"supports({node.op_type}) returns {first!r}, {again!r}, and in another graph {elsewhere!r}",
-                        name,
-                        "look at its op, attributes and types only, and name no node or value in a reason",
+                        where=name,
+                        fix="look at its op, attributes and types only, and name no node or value in a reason",
                     )
 
     def test_lowering_and_preparing_leave_the_graph_as_it_is(self) -> None:
@@ -73,14 +82,16 @@ class QuestionContract(Trials):
             with explained("prepare", name):
                 self.backend.prepare(graph, ops, device)
             if format_ir(graph) != before or list(ops) != given:
-                raise broken("lower or prepare edited the graph or the ops", name, "work on graph.clone()")
+                raise BackendError(
+                    "lower or prepare edited the graph or the ops", where=name, fix="work on graph.clone()"
+                )
 
     def test_the_ops_cover_the_graph(self) -> None:
         for name, graph in self.parts():
             with explained("lower", name):
                 problem = lowering_problem(graph, self.backend.lower(graph))
             if problem is not None:
-                raise broken(problem, f"{name}\n{str(graph).rstrip()}")
+                raise BackendError(problem, where=f"{name}\n{str(graph).rstrip()}")
 
     def test_allocate_returns_memory_of_the_type(self) -> None:
         device = self.the_device()
@@ -90,9 +101,9 @@ class QuestionContract(Trials):
                 pair = [self.backend.allocate(type, device) for _ in range(2)]
                 problem = type_problem(pair[0], type, device)
                 if problem is not None:
-                    raise broken(f"allocate({type}): what it returns {problem}", name)
+                    raise BackendError(f"allocate({type}): what it returns {problem}", where=name)
                 if shared(pair[:1], pair[1:]):
-                    raise broken(f"allocate({type}) returns the same memory twice", name)
+                    raise BackendError(f"allocate({type}) returns the same memory twice", where=name)
 
     def _all_nodes(self) -> Iterator[tuple[OpNode, str]]:
         for graph in (*self.graphs().values(), *odd_graphs()):

@@ -11,8 +11,9 @@ import torch
 
 from npu_ir import Graph, Value
 from npu_ir.ops.effects import is_view
+from npu_runtime.errors import BackendError
 from npu_runtime.testing.data import Content, bits, overwrite, same_bits, shared
-from npu_runtime.testing.trials import Trial, Trials, broken
+from npu_runtime.testing.trials import Trial, Trials
 
 _THREADS = 4
 _RUNS_PER_THREAD = 3
@@ -56,7 +57,7 @@ class RunContract(Trials):
             before = bits(inputs)
             trial.run(inputs)
             if not same_bits(before, bits(inputs)):
-                raise broken("run writes into its inputs, or around them", trial.name)
+                raise BackendError("run writes into its inputs, or around them", where=trial.name)
 
     def test_a_later_call_does_not_write_into_results(self) -> None:
         for trial in self.trials():
@@ -64,7 +65,7 @@ class RunContract(Trials):
             before = bits(outputs)
             trial.run(trial.inputs(seed=1))
             if not same_bits(before, bits(outputs)):
-                raise broken("a later call changed the results of the one before", trial.name)
+                raise BackendError("a later call changed the results of the one before", where=trial.name)
 
     def test_what_is_written_into_results_has_no_influence(self) -> None:
         for trial in self.trials():
@@ -78,23 +79,23 @@ class RunContract(Trials):
             more = sorted(shared(inputs, trial.run(inputs)) - _may_share(trial.graph))
             if more:
                 index, kind, other = more[0]
-                raise broken(
+                raise BackendError(
                     f"output {index} shares memory with {kind} {other}, and an op between is no view",
-                    trial.name,
+                    where=trial.name,
                 )
 
     def test_the_same_inputs_give_the_same_bits(self) -> None:
         for trial in self.trials():
             first = _dense(trial.run(trial.inputs()))
             if not all(same_bits(first, _dense(trial.run(trial.inputs()))) for _ in range(2)):
-                raise broken("the same inputs give other bits in another run", trial.name)
+                raise BackendError("the same inputs give other bits in another run", where=trial.name)
 
     def test_programs_of_one_graph_compute_the_same(self) -> None:
         for trial in self.trials():
             further = trial.prepare()
             inputs = trial.inputs()
             if not same_bits(_dense(trial.run(inputs)), _dense(trial.run(inputs, further))):
-                raise broken("two programs of one graph give different bits", trial.name)
+                raise BackendError("two programs of one graph give different bits", where=trial.name)
 
     def test_programs_have_nothing_in_common(self) -> None:
         trials = self.trials()
@@ -170,8 +171,8 @@ def _require_failure(trial: Trial, wrong: Sequence[Any]) -> None:
     except Exception as error:  # noqa: BLE001 - that it fails is what is asked for; how is the backend's
         del error
         return
-    raise broken(
+    raise BackendError(
         f"run takes {len(wrong)} inputs, the graph has {len(trial.graph.inputs)}",
-        trial.name,
-        "refuse another number",
+        where=trial.name,
+        fix="refuse another number",
     )

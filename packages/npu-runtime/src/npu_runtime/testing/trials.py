@@ -63,7 +63,7 @@ class Trial:
         """
         problem = output_problem(self.graph, outputs, self.expected(inputs), self.device, self.tolerance)
         if problem is not None:
-            raise broken(f"{when}: {problem}", f"{self.name}\n{str(self.graph).rstrip()}")
+            raise BackendError(f"{when}: {problem}", where=f"{self.name}\n{str(self.graph).rstrip()}")
 
 
 class Trials:
@@ -99,10 +99,10 @@ class Trials:
         if "_trials" not in vars(kind) or kind._trials is None:
             kind._trials = list(self._prepared(self.the_device()))
         if not kind._trials:
-            raise broken(
+            raise BackendError(
                 "it supports no node of the graphs that it is tested on",
-                "supports",
-                "give some: override graphs()",
+                where="supports",
+                fix="give some: override graphs()",
             )
         return kind._trials
 
@@ -134,15 +134,10 @@ def _can_be_tested(node: OpNode) -> bool:
     return are_plain and is_pure(node) and not any(type.symbols for type in types)
 
 
-def broken(problem: str, where: str, fix: str | None = None) -> BackendError:
-    """Return the error that says which promise was broken, on which graph."""
-    return BackendError(problem, where=where, fix=fix)
-
-
 @contextlib.contextmanager
 def explained(what: str, where: str) -> Iterator[None]:
     """Say what was done to which graph when a backend fails."""
     try:
         yield
     except Exception as error:
-        raise broken(f"{what} failed: {type(error).__name__}: {error}", where) from error
+        raise BackendError(f"{what} failed: {type(error).__name__}: {error}", where=where) from error

@@ -37,6 +37,7 @@ class Metadata:
         self.examples = _examples(graph)
         self._ranges = graph.symbols
         self._device = device
+        self._where = f"graph {graph.name!r}"
         self._sizes: dict[str, Any] = {
             name: self.world.open_size(
                 name, graph.symbols[name].low, graph.symbols[name].high, example, place
@@ -67,6 +68,7 @@ class Metadata:
             if str(type.layout) in _PACKED:
                 raise ConversionError(
                     f"a program of PyTorch's holds no packed weights, such as {type}",
+                    where=self._where,
                     fix="leave out the passes that pack weights, those of the pipeline 'cpu': they are for the executor",
                 )
             if type.layout is not torch.strided:
@@ -101,6 +103,7 @@ def _examples(graph: Graph) -> dict[str, int]:
     except UsageError as error:
         raise ConversionError(
             f"a program needs an example of its sizes, and {error.message}",
+            where=f"graph {graph.name!r}",
             fix="fix some of the sizes first: graph.specialize({...})",
         ) from error
 

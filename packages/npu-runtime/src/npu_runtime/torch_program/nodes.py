@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir import ConversionError, Graph, OpNode, Value
 from npu_ir.ops.calls import bind_node
-from npu_ir.ops.execution import place_of, write_problem
+from npu_ir.ops.execution import FUNCTIONAL_FIX, place_of, write_problem
 from npu_ir.ops.schema import find_op, schema_of
 from npu_ir.structure import unflatten
 from npu_runtime.torch_program.calls import Path, functional_form, nested, result_paths
@@ -59,7 +59,7 @@ class NodeWriter:
         schema = schema_of(op)
         problem = write_problem(node.op_type, schema)
         if problem is not None:
-            raise ConversionError(problem, where=place_of(node))
+            raise ConversionError(problem, where=place_of(node), fix=FUNCTIONAL_FIX)
         inputs = [self.nodes[value] for value in node.inputs]
         regions = [self._region(region) for region in node.regions.values()]
         args, kwargs = bind_node(schema, node).arguments([*inputs, *regions], self._device)

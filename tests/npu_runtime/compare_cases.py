@@ -1,0 +1,58 @@
+"""What several tests of comparisons compare: models, and a pass that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npu_ir import Graph, extract_ir
+from npu_passes import Pass
+from tests.npu_ir.corpus.case import Function
+
+GELU, SIN, RELU = "aten.gelu.default", "aten.sin.default", "aten.relu.default"
+
+
+class Block(nn.Module):
+    """A linear layer, an activation whose result is small, and a factor that makes differences large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.nn.functional.gelu(self.linear(x))
+        return (hidden * 1000).sin() + hidden
+
+
+class Counting(nn.Module):
+    """Has a buffer that each call changes, and takes an argument that it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+        self.register_buffer("secret", torch.ones(2), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(x.relu())
+        self.secret.mul_(2.0)
+        return self.count + x + self.secret
+
+
+def graph_of(function: Callable[..., Any], *args: Any) -> Graph:
+    return extract_ir(Function(function), args)
+
+
+class ReluToNeg(Pass):
+    """Change what a graph computes."""
+
+    name = "relu-to-neg"
+
+    def run(self, graph: Graph) -> bool:
+        found = list(graph.nodes_of(RELU))
+        for node in found:
+            with self.rewrite(graph, "to-neg", node) as edit:
+                edit.replace(node.outputs[0], edit.call("aten.neg.default", node.inputs[0]))
+        return bool(found)

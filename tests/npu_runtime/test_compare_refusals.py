@@ -1,0 +1,71 @@
+"""What cannot be compared is refused, before anything runs where that can be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from npu_ir import VerificationError, WeightError, extract_ir
+from npu_runtime.comparing import compare
+from tests.npu_ir.corpus.case import Function
+from tests.npu_runtime.compare_cases import Block, graph_of
+
+
+def test_what_is_no_side_is_refused() -> None:
+    graph = graph_of(lambda x: x + 1, torch.randn(4))
+
+    with pytest.raises(
+        VerificationError, match=r"side b is str.*\n.*give an nn.Module, a Graph, an IRExecutor"
+    ):
+        compare(graph, "executor", (torch.randn(4),))
+
+
+def test_other_inputs_than_a_side_takes_are_refused_before_anything_runs() -> None:
+    graph = graph_of(lambda x: x + 1, torch.randn(4))
+    other = graph_of(lambda x: x + 1, torch.randn(5))
+
+    with pytest.raises(
+        VerificationError, match=r"interpreter of 'Function' does not take these inputs: .*f32\[5\]"
+    ):
+        compare(graph, other, (torch.randn(4),))
+
+
+def test_other_numbers_of_results_are_refused() -> None:
+    graph = graph_of(lambda x: x + 1, torch.randn(4))
+    other = graph_of(lambda x: (x + 1, x), torch.randn(4))
+
+    with pytest.raises(VerificationError, match=r"gives result, .* result\[0\], result\[1\]"):
+        compare(graph, other, (torch.randn(4),))
+
+
+def test_inputs_that_are_no_sequence_are_refused() -> None:
+    graph = graph_of(lambda x: x + 1, torch.randn(4))
+
+    for inputs, name in (({"x": torch.randn(4)}, "dict"), (torch.randn(4), "Tensor")):
+        with pytest.raises(
+            VerificationError, match=f"inputs are positional arguments, in a tuple or list, not {name}"
+        ):
+            compare(graph, graph, inputs)  # type: ignore[arg-type]
+
+
+def test_a_model_that_fails_is_named() -> None:
+    def failing(x: Tensor) -> Tensor:
+        if not torch.compiler.is_exporting():
+            raise ValueError("not today")
+        return x + 1
+
+    x = torch.randn(4)
+
+    with pytest.raises(VerificationError, match="the model fails on these inputs: ValueError: not today"):
+        compare(Function(failing), graph_of(failing, x), (x,))
+
+
+def test_weights_that_no_side_knows_are_refused() -> None:
+    model, x = Block(), torch.randn(4, 8)
+    graph = extract_ir(model, (x,))
+
+    with pytest.raises(WeightError, match="unexpected: other"):
+        compare(graph, graph, (x,), weights={**model.state_dict(), "other": x})
+    with pytest.raises(WeightError, match=r"missing: linear.weight"):
+        compare(graph, graph, (x,))
