@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npu_ir import Graph, extract_ir
+from npu_ir import Graph, extract_ir, parse_ir
 from npu_passes import Pass
 from tests.npu_ir.corpus.case import Function
 
@@ -56,3 +56,25 @@ class ReluToNeg(Pass):
             with self.rewrite(graph, "to-neg", node) as edit:
                 edit.replace(node.outputs[0], edit.call("aten.neg.default", node.inputs[0]))
         return bool(found)
+
+
+class Layer(Function):
+    """Calls a function with itself, which has weights, and the arguments."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
+def changed(graph: Graph, old: str, new: str) -> Graph:
+    """Return a graph with another attribute; provenance is lost with the text."""
+    assert str(graph).count(old) == 1
+    return parse_ir(str(graph).replace(old, new))
+
+
+def changed_op(graph: Graph, old: str, new: str) -> Graph:
+    """Return a graph with another op, of the same name."""
+    return changed(graph, f"aten.{old}.default", f"aten.{new}.default")

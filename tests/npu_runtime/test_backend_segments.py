@@ -147,9 +147,30 @@ def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_wa
     executor = IRExecutor(extract_ir(Turned(), (x,)), backend=Fails(ops=["aten.relu.default"]), passes=None)
 
     with pytest.raises(
-        ExecutionError, match="relu.*ValueError: out of luck\n  at: node 'relu'.*\n.*some.run.*f32"
+        ExecutionError,
+        match="backend 'some' failed: ValueError: out of luck\n  at: node 'relu'.*\n.*f32",
     ):
         executor(x)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        pytest.param(
+            [torch.zeros(7, dtype=torch.int64)], r"returned i64\[7\] in place of f32\[3\]", id="type"
+        ),
+        pytest.param([], r"returned nothing in place of f32\[3\]", id="count"),
+    ],
+)
+def test_what_a_backend_returns_is_checked(wrong: list[torch.Tensor], message: str) -> None:
+    class Wrong(Some):
+        def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:
+            return wrong
+
+    executor = IRExecutor(relu_graph(), backend=Wrong(ops=["aten.relu.default"]), passes=None)
+
+    with pytest.raises(ExecutionError, match=message):
+        executor(torch.randn(3))
 
 
 def relu_graph() -> Graph:

@@ -112,6 +112,21 @@ def test_a_tolerance_can_be_given(net: str, wrong: str) -> None:
     assert npu(net, wrong, "--b", "interpreter", "--rtol", "0.1") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rtol", "-1"], "'-1' is no tolerance"),
+        (["--atol", "nan"], "'nan' is no tolerance"),
+        (["--rtol", "a"], "'a' is no number"),
+    ],
+)
+def test_a_tolerance_that_is_none_is_wrong_usage(
+    net: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert npu(net, *words) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_the_graph_of_side_b_gets_the_same_weights(net: str, tmp_path: Path) -> None:
     save_ir(optimize(load_ir(net), "fuse"), tmp_path / "fast.json")
 
@@ -191,3 +206,11 @@ def test_the_help_lists_the_sides(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(
         f"  {side}" in out for side in ("interpreter", "executor", "backend:NAME", "float64", "eager:")
     )
+
+
+def test_weights_are_made_up_where_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_ir(extract_ir(make().eval(), (torch.randn(2, 8),)), tmp_path / "bare.json")
+
+    assert npu(str(tmp_path / "bare.json")) == 0
+
+    assert "weights      random, seed 0" in capsys.readouterr().out

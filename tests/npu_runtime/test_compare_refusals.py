@@ -49,6 +49,15 @@ def test_inputs_that_are_no_sequence_are_refused() -> None:
             compare(graph, graph, inputs)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["rtol", "atol"])
+@pytest.mark.parametrize("number", [-1.0, float("nan")])
+def test_a_tolerance_that_is_none_is_refused(name: str, number: float) -> None:
+    graph = graph_of(lambda x: x + 1, torch.randn(4))
+
+    with pytest.raises(VerificationError, match=f"{name} is a number from 0 on, not "):
+        compare(graph, graph, (torch.randn(4),), **{name: number})  # type: ignore[arg-type]
+
+
 def test_a_model_that_fails_is_named() -> None:
     def failing(x: Tensor) -> Tensor:
         if not torch.compiler.is_exporting():

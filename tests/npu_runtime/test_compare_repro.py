@@ -5,49 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from npu_ir import Graph, VerificationError, extract_ir, parse_ir
+from npu_ir import VerificationError, extract_ir
 from npu_ir.ops import register_executor, unregister_executor
 from npu_runtime.comparing import compare, float64, replay
-from npu_runtime.cpu import onednn
-from npu_runtime.cpu.pack_linear import PackLinear
 from npu_runtime.executor import IRExecutor
-from tests.npu_runtime.broken_backends import Sound, outputs_as
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(self, *args)
-
-
-class Layer(Function):
-    """With weights."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self.linear = nn.Linear(4, 4)
-
-
-def changed(graph: Graph, old: str, new: str) -> Graph:
-    """Return a graph with another attribute; provenance is lost with the text."""
-    assert str(graph).count(old) == 1
-    return parse_ir(str(graph).replace(old, new))
-
-
-def changed_op(graph: Graph, old: str, new: str) -> Graph:
-    """Return a graph with another op, of the same name."""
-    return changed(graph, f"aten.{old}.default", f"aten.{new}.default")
+from tests.npu_ir.corpus.case import Function
+from tests.npu_runtime.compare_cases import Layer, changed
 
 
 def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path) -> None:
@@ -83,61 +52,9 @@ def test_the_script_runs_on_its_own_and_tells_which_side_is_wrong(tmp_path: Path
     assert "aten.gelu.default(self=%linear)" in done.stdout
 
 
-def test_a_node_that_only_a_backend_gets_wrong_is_run_by_it(tmp_path: Path) -> None:
-    model = Layer(lambda self, x: self.linear(x).sin())
-    x = torch.randn(2, 4)
-    graph = extract_ir(model, (x,))
-    backend = outputs_as(lambda item: item + 1)()
-
-    found = compare(model, IRExecutor(graph, model.state_dict(), backend=backend), (x,), repro_dir=tmp_path)
-
-    assert found.b == "executor of 'Layer' on sound"
-    unknown = replay(tmp_path).splitlines()
-    assert any("run by the executor: there is no backend 'sound'" in line for line in unknown)
-    *_, a, b, interpreter, executor = replay(tmp_path, backend=backend).splitlines()
-    assert a.startswith("a: 0 from") or float(a.split()[1]) < 1e-6
-    assert b.startswith("b: 1 from float64")
-    assert float(interpreter.split(": ")[1].split()[0]) < 1e-6
-    assert executor.startswith("this node, run by the executor on sound: 1 from float64")
-
-
-@pytest.mark.skipif(onednn.problem() is not None, reason="PyTorch's oneDNN ops are not there")
-def test_weights_that_no_file_holds_are_packed_again(tmp_path: Path) -> None:
-    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.randn(16, 8)
-    graph = extract_ir(model, (x,))
-    wrong = {**model.state_dict(), "0.bias": model[0].bias.detach() + 1}
-    executor = IRExecutor(graph, wrong, passes=[PackLinear(min_products=0)])
-    assert [node.op_type for node in executor.graph.prologue] == [onednn.PACK_LINEAR]
-
-    found = compare(graph, executor, (x,), weights=model.state_dict(), repro_dir=tmp_path)
-
-    assert found.first_divergence is not None
-    assert found.first_divergence.counterpart_op == onednn.LINEAR
-    text = replay(tmp_path)
-    assert "float64 does not know the value, so side a stands for it: " in text
-    assert "b: 1 from side a" in text
-    assert "this node, run by the executor on aten: 1 from side a" in text
-
-
-def test_a_node_that_an_executor_fails_in_is_shown_with_its_error(tmp_path: Path) -> None:
-    class Fails(Sound):
-        def run(self, program: Any, inputs: Any) -> Any:
-            raise ValueError("not today")
-
-    x = torch.randn(4)
-    graph = extract_ir(Function(lambda self, x: x.sin()), (x,))
-    compare(graph, IRExecutor(changed_op(graph, "sin", "cos")), (x,), repro_dir=tmp_path)
-
-    text = replay(tmp_path, backend=Fails())
-
-    assert "this node, run by the interpreter: " in text
-    assert "this node, run by the executor: " in text
-    assert "not today" in text
-
-
 def test_the_last_of_many_outputs_is_found(tmp_path: Path) -> None:
     x = torch.randn(100)
-    model = Function(lambda self, x: x.split(1)[-1] * 2)
+    model = Function(lambda x: x.split(1)[-1] * 2)
     graph = extract_ir(model, (x,))
     register_executor("aten.split.Tensor")(lambda given, attrs: [item + 1 for item in given[0].split(1)])
     try:
@@ -150,25 +67,9 @@ def test_the_last_of_many_outputs_is_found(tmp_path: Path) -> None:
     assert "= aten.split.Tensor(" in replay(tmp_path)
 
 
-def test_weights_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
-    model = Layer(lambda self, x: self.linear(x))
-    x = torch.randn(2, 4)
-    graph = extract_ir(model, (x,))
-    register_executor("aten.linear.default")(lambda given, attrs: [torch.nn.functional.linear(*given) + 1])
-    try:
-        compare(model, graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.linear.default")
-
-    text = replay(tmp_path)
-
-    assert "param %linear.weight: f32[4, 4]" in text
-    assert "\nb: 1 from float64" in text
-
-
 def test_the_output_that_differs_is_the_one_that_is_shown(tmp_path: Path) -> None:
     x = torch.randn(4)
-    model = Function(lambda self, x: x.sort()[1] * 2 + x.sort()[0])
+    model = Function(lambda x: x.sort()[1] * 2 + x.sort()[0])
     graph = extract_ir(model, (x,))
 
     def reversed_order(given: Any, attrs: Any) -> Any:
@@ -188,59 +89,9 @@ def test_the_output_that_differs_is_the_one_that_is_shown(tmp_path: Path) -> Non
     assert "\nb: 0 from float64" not in text
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.complex64, torch.int32], ids=str)
-def test_every_dtype_can_be_shown(tmp_path: Path, dtype: torch.dtype) -> None:
-    x = torch.tensor([1, 2, 3]).to(dtype)
-    graph = extract_ir(Function(lambda self, x: x.neg() * 2 + x), (x,))
-
-    compare(graph, changed(graph, "{other=2}", "{other=7}"), (x,), repro_dir=tmp_path)
-
-    text = replay(tmp_path)
-    assert "a: 15 from float64" in text
-    assert "b: 0 from float64" in text
-
-
-def test_numbers_that_a_node_reads_are_part_of_it(tmp_path: Path) -> None:
-    x = torch.randn(4)
-    graph = extract_ir(Function(lambda self, x: x.sum().item() * x), (x,))
-    register_executor("aten.mul.Tensor")(lambda given, attrs: [given[0] * given[1] * 2])
-    try:
-        found = compare(Function(lambda self, x: x.sum().item() * x), graph, (x,), repro_dir=tmp_path)
-    finally:
-        unregister_executor("aten.mul.Tensor")
-
-    assert found.first_divergence is not None
-    assert "this node, run by the interpreter: " in replay(tmp_path)
-
-
-def test_sizes_that_the_graph_leaves_open_are_those_of_the_call(tmp_path: Path) -> None:
-    class Open(nn.Module):
-        def forward(self, x: Tensor, y: Tensor) -> Tensor:
-            both = torch.cat([x, y]).sin()
-            return both[both[:, 0] > 0] * x.shape[0]
-
-    batch, other = torch.export.Dim("batch", min=2), torch.export.Dim("other", min=2)
-    example = torch.randn(4, 2), torch.randn(3, 2)
-    graph = extract_ir(Open(), example, dynamic_shapes={"x": {0: batch}, "y": {0: other}})
-    call = torch.rand(6, 2), torch.rand(5, 2)
-    for op_type, shape in (("aten.sin.default", "f32[11, 2]"), ("aten.mul.Tensor", "f32[11, 2]")):
-        function = {"sin": lambda x: x.sin() + 1, "mul": lambda x, y: x * y + 1}[op_type.split(".")[1]]
-        register_executor(op_type)(lambda given, attrs, function=function: [function(*given)])
-        try:
-            found = compare(Open(), graph, call, repro_dir=tmp_path)
-        finally:
-            unregister_executor(op_type)
-
-        assert found.first_divergence is not None
-        assert found.first_divergence.op == op_type
-        text = replay(tmp_path)
-        assert f": {shape} = {op_type}(" in text
-        assert "b: 1 from float64" in text
-
-
 def test_a_float64_side_is_shown_on_the_inputs_of_the_graph(tmp_path: Path) -> None:
     x = torch.rand(64) * 1e4
-    graph = extract_ir(Function(lambda self, x: (x * 1000).sin()), (x,))
+    graph = extract_ir(Function(lambda x: (x * 1000).sin()), (x,))
 
     found = compare(graph, float64(graph), (x,), repro_dir=tmp_path)
 
@@ -251,7 +102,7 @@ def test_a_float64_side_is_shown_on_the_inputs_of_the_graph(tmp_path: Path) -> N
 
 def test_a_result_that_no_value_inside_explains_is_shown_too(tmp_path: Path) -> None:
     x = torch.randn(4)
-    model = Function(lambda self, x: x + 1 if torch.compiler.is_exporting() else x + 2)
+    model = Function(lambda x: x + 1 if torch.compiler.is_exporting() else x + 2)
 
     found = compare(model, extract_ir(model, (x,)), (x,), repro_dir=tmp_path)
 
@@ -261,7 +112,7 @@ def test_a_result_that_no_value_inside_explains_is_shown_too(tmp_path: Path) -> 
 
 def test_nothing_is_written_where_nothing_differs(tmp_path: Path) -> None:
     x = torch.randn(4)
-    graph = extract_ir(Function(lambda self, x: x + 1), (x,))
+    graph = extract_ir(Function(lambda x: x + 1), (x,))
 
     found = compare(graph, graph, (x,), repro_dir=tmp_path / "repro")
 
@@ -271,7 +122,7 @@ def test_nothing_is_written_where_nothing_differs(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_still_says_what_differs(tmp_path: Path) -> None:
     x = torch.ones(3)
-    graph = extract_ir(Function(lambda self, x: x * 2), (x,))
+    graph = extract_ir(Function(lambda x: x * 2), (x,))
     (tmp_path / "file").write_text("")
 
     with pytest.raises(
@@ -282,34 +133,9 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_still_says_what_differ
 
 def test_a_name_with_quotes_does_not_break_the_script(tmp_path: Path) -> None:
     x = torch.ones(3)
-    graph = extract_ir(Function(lambda self, x: {'"""\\': x * 2}), (x,))
-    other = extract_ir(Function(lambda self, x: {'"""\\': x * 3}), (x,))
+    graph = extract_ir(Function(lambda x: {'"""\\': x * 2}), (x,))
+    other = extract_ir(Function(lambda x: {'"""\\': x * 3}), (x,))
 
     compare(graph, other, (x,), repro_dir=tmp_path)
 
     compile((tmp_path / "repro.py").read_text(), "repro.py", "exec")
-
-
-def test_inputs_that_a_run_does_not_show_are_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fused(self: Any, x: Tensor) -> Tensor:
-        return (x.sin() + 1).cos()
-
-    x = torch.randn(4)
-    model = Function(fused)
-    graph = extract_ir(model, (x,))
-    executor = IRExecutor(changed(graph, "{other=1}", "{other=2}"))
-    whole = IRExecutor.run_flat
-
-    def without_sin(self: Any, args: Any = (), kwargs: Any = None, *, observe: Any = None) -> Any:
-        if observe is None:
-            return whole(self, args, kwargs)
-        return whole(self, args, kwargs, observe=lambda node, out: node.name != "sin" and observe(node, out))
-
-    monkeypatch.setattr(IRExecutor, "run_flat", without_sin)
-
-    found = compare(graph, executor, (x,), repro_dir=tmp_path)
-
-    assert [row.name for row in found.values] == ["add", "cos"]
-    assert "this node, run by the interpreter: " in replay(tmp_path)

@@ -161,9 +161,35 @@ def test_weights_may_begin_with_what_is_no_tensor() -> None:
 
 def test_a_size_that_depends_on_data_is_checked_in_every_call() -> None:
     graph = extract_ir(Function(lambda x: torch.nonzero(x)), (torch.ones(4),))
-    fixed = graph.specialize({name: 4 for name in graph.symbols})
+    fixed = graph.specialize(dict.fromkeys(graph.symbols, 4))
     executor = IRExecutor(fixed, {}, passes=None)
 
     assert torch.equal(executor(torch.ones(4)), torch.nonzero(torch.ones(4)))
     with pytest.raises(ExecutionError, match=r"aten.nonzero.default returned i64\[2, 1\]"):
         executor(torch.tensor([1.0, 0.0, 1.0, 0.0]))
+
+
+class Gray(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).flatten(2).transpose(1, 2)
+
+
+@pytest.mark.parametrize("passes", [None, "default", "cpu"])
+def test_strides_of_axes_of_size_1_permute_nothing(passes: str | None) -> None:
+    model, x = Gray().eval(), torch.randn(2, 1, 6, 6)
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), passes=passes)
+
+    torch.testing.assert_close(executor(x.to(memory_format=torch.channels_last)), model(x))
+
+
+def test_weights_in_channels_last_permute_nothing() -> None:
+    model, x = nn.Sequential(nn.Conv2d(4, 8, 1), nn.Flatten(2)), torch.randn(2, 4, 6, 6)
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict(), passes=None)
+
+    executor.load_state_dict(model.to(memory_format=torch.channels_last).state_dict())
+
+    torch.testing.assert_close(executor(x), model(x))

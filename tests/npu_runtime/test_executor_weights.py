@@ -157,16 +157,15 @@ def test_other_weights_of_another_layout_give_the_right_answer() -> None:
 
 
 def test_the_given_graph_is_neither_edited_nor_run() -> None:
-    graph = extract_ir(Function(lambda x: (x + 0) * 1), (randn(2),))
+    graph = extract_ir(Function(lambda x: (x + 0).exp()), (randn(2),))
     before = str(graph)
 
     executor = IRExecutor(graph)
+    assert str(graph) == before
     graph.set_outputs(graph.inputs[0])
 
     assert executor.graph is not graph
-    assert str(extract_ir(Function(lambda x: (x + 0) * 1), (randn(2),))) == before
-    assert executor(ones(2)) is not None
-    assert_same(executor(ones(2)), ones(2), "the result")
+    assert_same(executor(ones(2)), ones(2).exp(), "the result")
 
 
 def test_constants_can_be_given_in_place_of_those_of_the_graph() -> None:

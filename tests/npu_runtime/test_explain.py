@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from npu_ir import Graph, OpNode, extract_ir, parse_ir, plugins
+from npu_ir import ExecutionError, Graph, OpNode, extract_ir, parse_ir, plugins
 from npu_passes import optimize
 from npu_passes.statistics import graph_statistics
-from npu_runtime import Backend, BackendError, BackendOp
+from npu_runtime import Backend, BackendError, BackendOp, Profile, profile, profiling
 from npu_runtime.executor import IRExecutor
 from npu_runtime.explaining import Explanation, Total, explain, explain_graph
 from tests.npu_runtime.broken_backends import Sound
@@ -161,9 +161,38 @@ def test_a_call_is_timed_where_arguments_are_given(graph: Graph) -> None:
 
     seconds = [node.seconds for node in found.nodes]
     assert found.is_timed
-    assert all(item is not None and item > 0 for item in seconds[:4])
-    assert seconds[4] == 0.0  # the call before it runs this node, too
+    assert all(item is not None and item > 0 for item in (*seconds[:3], seconds[4]))
+    assert seconds[3] == 0.0  # the call of the node behind it runs this node, too
     assert sum(found.share(name, "time") for name in found.backends) == pytest.approx(1.0)
+
+
+def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Split(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.exp().view(3, 5)
+            return rows[0] * rows[1] + rows[2]
+
+    found: list[Profile] = []
+
+    def kept(*args: Any, **options: Any) -> Profile:
+        found.append(profile(*args, **options))
+        return found[-1]
+
+    monkeypatch.setattr(profiling, "profile", kept)
+    executor = IRExecutor(extract_ir(Split(), (X,)))
+    assert [step.nodes[0].name for step in executor.steps].count("view#1") == 3
+
+    nodes = explain(executor, (X,)).nodes
+
+    assert sum(node.seconds or 0.0 for node in nodes) == pytest.approx(found[0].steps_seconds)
+
+
+@pytest.mark.parametrize("call", [IRExecutor.profile, IRExecutor.explain], ids=["profile", "explain"])
+def test_a_tensor_in_place_of_the_arguments_is_refused(call: Any, graph: Graph) -> None:
+    with pytest.raises(
+        ExecutionError, match=r"positional arguments are a tuple, not Tensor\n.*\n  fix: pass \(x,\)"
+    ):
+        call(executor_of(graph), X)
 
 
 def test_timing_changes_nothing_that_the_executor_holds() -> None:
@@ -269,7 +298,7 @@ def test_times_stand_in_the_tables(graph: Graph) -> None:
 
     assert lines[2].split() == ["backend", "nodes", "parts", "FLOPs", "time"]
     assert all(line.split()[-2] in ("us", "ms") and line.endswith("%") for line in lines[3:5])
-    assert all(line.split()[-1] in ("us", "ms") for line in lines if line.startswith("linear"))
+    assert all(line.split()[-1] in ("us", "ms") for line in lines if line.startswith(("linear ", "relu ")))
 
 
 def test_an_explanation_becomes_json(graph: Graph) -> None:

@@ -154,3 +154,11 @@ def test_what_makes_no_sense_is_wrong_usage(words: list[str], message: str, caps
 def test_what_fails_is_said(words: list[str], message: str, capsys: Capture) -> None:
     assert explain("bare.json", "--backend", "picky", *words) == 1
     assert message in capsys.readouterr().err
+
+
+def test_aten_is_asked_where_no_backend_is_named(capsys: Capture) -> None:
+    assert explain("bare.json", "--fail-under", "100") == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("graph Net: 5 nodes; asked: aten\n")
+    assert printed.endswith("aten: 100.0% of the FLOPs, at least 100%\n")

@@ -31,6 +31,11 @@ class Net(torch.nn.Module):
         self.calls += 1
         return torch.relu(self.second(torch.sigmoid(self.first(x))))
 
+class Wide(Net):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(5, 4)
+
 class Other(torch.nn.Module):
     def forward(self, x):
         return x
@@ -260,9 +265,20 @@ def test_what_cannot_be_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_bench_refuses_a_model_without_the_weights_of_the_graph(capsys: Capture) -> None:
-    words = ["--model", "timed_net.py:Other", "--weights", "net.weights.safetensors"]
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("Other", "timed_net.py:Other has no 'calls', which the graph has"),
+        ("Wide", "timed_net.py:Wide does not take the weights of the graph: "),
+    ],
+)
+def test_bench_refuses_a_model_without_the_weights_of_the_graph(
+    model: str, message: str, capsys: Capture
+) -> None:
+    words = ["--model", f"timed_net.py:{model}", "--weights", "net.weights.safetensors"]
 
     assert main(["bench", "bare.json", *words]) == 1
 
-    assert "timed_net.py:Other has no 'calls', which the graph has" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "fix: name the model that the graph was captured from" in printed

@@ -157,9 +157,7 @@ WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_text, _through_f
 Execute = Callable[..., Any]
 
 
-def check_execution(
-    case: Case, graphs: list[Graph], expected: Eager, execute: Execute = execute_ir
-) -> None:
+def check_execution(case: Case, graphs: list[Graph], expected: Eager, execute: Execute = execute_ir) -> None:
     """Run each graph on the weights of the real model, and compare with what eager did.
 
     So also for the further calls of ``case``, and for the graph that is specialized to their sizes.

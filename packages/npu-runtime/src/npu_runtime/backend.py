@@ -79,7 +79,8 @@ class Backend(abc.ABC):
     """Runs nodes of graphs. One instance serves many graphs, from many threads at once.
 
     A subclass states ``name`` and implements the abstract methods; the others have a meaning that fits
-    devices of PyTorch. ``npu_runtime.testing.BackendContract`` tests whether it keeps to what is said here.
+    devices of PyTorch. `IRExecutor` calls `supports`, `lower`, `prepare` and `run`; `allocate`, `capture` and `replay` are
+    for those who run over fixed memory. ``npu_runtime.testing.BackendContract`` tests whether it keeps to what is said here.
 
     Attributes:
         name: Unique among all plugins, in kebab-case.

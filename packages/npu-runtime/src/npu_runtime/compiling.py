@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from npu_ir import Graph, InputKind, OpNode, TensorType, Value
-from npu_ir.binding import bind_inputs, bind_weights, overlap, with_strides
+from npu_ir.binding import bind_inputs, bind_weights, overlap
 from npu_ir.errors import UsageError
-from npu_ir.ops.calls import Binding, Slot
-from npu_ir.ops.effects import is_view
 from npu_ir.running import require_in_range
 from npu_ir.size_choice import chosen_sizes
 from npu_ir.structure import unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_ir.types import Type
 from npu_runtime.backend import Backend
-from npu_runtime.backends.assignment import Choice, Segment, segment_of
-from npu_runtime.errors import BackendError
+from npu_runtime.backends.assignment import Choice, segment_of
 from npu_runtime.memory import Memory
 from npu_runtime.node_steps import ATEN, NodeStep, step_of
-from npu_runtime.probing import Prober, Seen, is_laid_out
+from npu_runtime.overwriting import overwriting
+from npu_runtime.probing import Prober
 from npu_runtime.program import Program
+from npu_runtime.segments import segment_step
 from npu_runtime.source import source_of
-from npu_runtime.steps import Returns, Step
+from npu_runtime.steps import Step
+from npu_runtime.tensor_facts import is_laid_out
 from npu_runtime.views import merge_views
 
 
@@ -77,7 +77,7 @@ def compile_graph(
     ends = [(item.step.inputs, item.step.outputs) for item in merged]
     memory = Memory(ends, [item.shares for item in merged], kept)
     seen_memory = Memory(ends, [item.seen_shares for item in merged], kept)
-    steps = _overwriting(merged, memory)
+    steps = overwriting(merged, memory)
     source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
     return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, seen_memory)
 
@@ -115,7 +115,7 @@ def _parts(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[_Part]:
 def _steps(part: _Part, prober: Prober, device: torch.device) -> Iterator[NodeStep]:
     backend, nodes = part
     if backend is not None:
-        yield _segment_step(backend, segment_of(nodes, f"{backend.name}-{nodes[0].name}"), device)
+        yield segment_step(backend, segment_of(nodes, f"{backend.name}-{nodes[0].name}"), device)
         return
     for node in nodes:
         regions = {argument: _runner(region, device) for argument, region in node.regions.items()}
@@ -149,59 +149,6 @@ def _trusted(steps: Iterable[NodeStep], as_stated: set[Value]) -> Iterator[NodeS
             yield item
 
 
-def _segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
-    """Return one call of a backend for consecutive nodes; it gets inputs in the strides that their types state."""
-    try:
-        prepared = backend.prepare(segment.graph, backend.lower(segment.graph), device)
-    except BackendError:
-        raise
-    except Exception as error:
-        raise BackendError(
-            f"the backend {backend.name!r} failed to prepare {len(segment.nodes)} nodes that it supports: {error}",
-            where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
-        ) from error
-    count = len(segment.inputs)
-    types = [value.type for value in segment.inputs]
-    step = Step(
-        nodes=segment.nodes,
-        backend=backend.name,
-        kernel=f"{backend.name}.run",
-        function=functools.partial(_run_segment, backend, prepared, types, len(segment.outputs)),
-        binding=Binding(([Slot(index) for index in range(count)],), {}),
-        inputs=segment.inputs,
-        outputs=segment.outputs,
-        returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
-        is_segment=True,
-    )
-    outputs = len(segment.outputs)
-    may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
-    seen = Seen(
-        kernel=step.kernel,
-        function=step.function,
-        in_place=None,
-        shares=(may_share,) * outputs,
-        is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
-        is_at_start=(False,) * outputs,
-    )
-    return NodeStep(step, seen)
-
-
-def _run_segment(
-    backend: Backend, prepared: Any, types: Sequence[Type], count: int, inputs: list[Any]
-) -> Sequence[Any]:
-    """Return the outputs of a segment; its inputs are plain tensors in the strides that are stated."""
-    for index, type in enumerate(types):
-        item = inputs[index]
-        if isinstance(item, torch.Tensor):
-            inputs[index] = with_strides(item.resolve_conj().resolve_neg(), type)
-    outputs = backend.run(prepared, inputs)
-    if len(outputs) != count:
-        raise BackendError(
-            f"the backend {backend.name!r} returned {len(outputs)} tensors in place of {count}"
-        )
-    return outputs
-
-
 def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
     """Return what runs a region, given the values of the symbols around it."""
     constants = bind_weights(region, None)
@@ -220,31 +167,3 @@ def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Cal
         return unflatten(region.results[0], list(leaves[: len(region.results[1])]))
 
     return lambda around: functools.partial(call, around)
-
-
-def _overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
-    """Return the steps; an input that is read for the last time is overwritten where the op can do so."""
-    own = {value for item in steps if _makes_own_memory(item) for value in item.step.outputs}
-    outside = {memory.group(value) for value in memory.last_use if value not in own}
-    whole: set[Value] = set()  # what fills its memory from the begin: no view of something larger
-    chosen = []
-    for index, item in enumerate(steps):
-        step, in_place = item.step, item.seen.in_place if item.seen is not None else None
-        if in_place is not None and step.inputs[0] in whole:
-            first, *others = step.inputs
-            group = memory.group(first)
-            is_free = group not in outside and memory.end(first) == index
-            if is_free and all(memory.group(value) is not group for value in others):
-                kernel, function = in_place
-                step = replace(step, kernel=kernel, function=function, overwrites=first)
-        if item.seen is not None and not any(item.seen.shares):
-            at_start = zip(step.outputs, item.seen.is_at_start, strict=True)
-            whole.update(value for value, is_so in at_start if is_so)
-        chosen.append(step)
-    return chosen
-
-
-def _makes_own_memory(item: NodeStep) -> bool:
-    """Whether nobody else can hold the memory of the outputs: PyTorch's own ops keep no tensors."""
-    is_known = item.seen is not None and item.step.backend == ATEN
-    return is_known and item.step.node.op_type.partition(".")[0] in ("aten", "mkl", "mkldnn")

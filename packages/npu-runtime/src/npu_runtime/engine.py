@@ -173,9 +173,12 @@ class Engine:
             return self._node_by_node(args, kwargs, None)
         prologue, run = self._running
         is_plain = is_undisturbed()
-        inputs = self._quick_take(args, kwargs) if is_plain and self._quick_take is not None else None
-        symbols = None
-        if inputs is None:
+        taken = self._quick_take(args, kwargs) if is_plain and self._quick_take is not None else None
+        symbols: SymbolValues | None = None
+        inputs: Sequence[Any]
+        if taken is not None:
+            inputs = taken
+        else:
             symbols = SymbolValues(self._graph.symbols)
             inputs = self._inputs(args, kwargs, symbols)
         if is_plain:
@@ -217,7 +220,7 @@ class Engine:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Let one call at a time change buffers, with as many threads as was asked for."""
-        with self._lock, _threads(self._threads):
+        with _threads(self._threads), self._lock:
             self._require_idle()
             self._is_running = True
             try:
@@ -246,6 +249,9 @@ def _threads(count: int | None) -> Iterator[None]:
         return
     with _CHANGING_THREADS:
         before = torch.get_num_threads()
+        if count == before:
+            yield
+            return
         torch.set_num_threads(count)
         try:
             yield

@@ -106,8 +106,8 @@ def run_observed(
         values.update(zip(step.outputs, outputs, strict=True))
         if check_nan:
             _require_no_nan(step, values)
-        for node in step.nodes if see is not None else ():
-            if all(value in values for value in node.outputs):
+        for node in step.nodes:
+            if see is not None and all(value in values for value in node.outputs):
                 see(node, [values[value] for value in node.outputs])
         for value in {*step.inputs, *step.outputs} - kept:
             if last[value] == index:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, starmap
 from typing import Any
 
 import torch
 
-from npu_ir import OpNode, TensorType, Value
-from npu_ir.equality import same_data
+from npu_ir import OpNode, Value
 from npu_ir.isolation import no_outside_influence
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_random
@@ -24,15 +24,18 @@ from npu_ir.types import Type
 from npu_runtime._torch import (
     OpOverload,
     below_autograd,
-    packed_layout,
     quick_callables,
     quick_callables_in_place,
-    share_memory,
 )
-
-_SEED = 0
-_NOISE = 65_537  # a prime number: rows of a matrix differ
-_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "none": None}
+from npu_runtime.probe_data import ProbeData
+from npu_runtime.tensor_facts import (
+    could_hold,
+    is_at_start,
+    is_inexact,
+    is_laid_out,
+    is_same,
+    shares_memory,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +83,9 @@ class Prober:
         sizes: Mapping[str, int],
     ) -> None:
         self._device = device
-        self._known = {value: item for value, item in known.items() if is_laid_out(item, value.type)}
         self._given = given
         self._sizes = sizes
-        self._generator = torch.Generator(device).manual_seed(_SEED)
-        self._noise = torch.randn(_NOISE, generator=self._generator, device=device)
+        self._data = ProbeData(device, known, sizes)
         self._seen: dict[Any, Seen | None] = {}
 
     def seen(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
@@ -122,7 +123,7 @@ class Prober:
         return seen.elsewhere(len(node.inputs)) if seen is not None and is_any_size else seen
 
     def _observed(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
-        data = self._data(node)
+        data = self._data.inputs_of(node)
         function = op._op if isinstance(op, OpOverload) else op
         outputs = _outputs(function, binding, data, self._device)
         types = [value.type.substitute(self._sizes) for value in node.outputs]
@@ -134,7 +135,7 @@ class Prober:
             if not _are_of_types(_outputs(function, binding, zeros, self._device), types):
                 return None
         shares = tuple(
-            frozenset(index for index, item in enumerate(data) if _shares_memory(item, output))
+            frozenset(index for index, item in enumerate(data) if shares_memory(item, output))
             for output in outputs
         )
         seen = Seen(
@@ -143,8 +144,10 @@ class Prober:
             in_place=None,
             shares=shares,
             is_laid_out=tuple(map(is_laid_out, outputs, types)),
-            is_at_start=tuple(_is_at_start(output) for output in outputs),
+            is_at_start=tuple(is_at_start(output) for output in outputs),
         )
+        if not any(shares) and any(starmap(shares_memory, combinations(outputs, 2))):
+            return None  # nothing tells who else holds memory that the op hands out twice
         if is_random(node) or not isinstance(op, OpOverload):
             return seen
         if not self._is_laid_out_alike(node, binding, function, data, outputs):
@@ -167,7 +170,7 @@ class Prober:
     ) -> bool:
         """Whether the strides stay the same where arguments require gradients: attention takes another kernel then."""
         pairs = list(zip(data, node.inputs, strict=True))
-        given = [item if value in self._given and _is_inexact(item) else None for item, value in pairs]
+        given = [item if value in self._given and is_inexact(item) else None for item, value in pairs]
         if all(item is None for item in given):
             return True
         requiring = [
@@ -186,7 +189,7 @@ class Prober:
             outputs = _outputs(function, binding, data, self._device)
         except Exception:  # it takes other arguments than the operator
             return False
-        return len(outputs) == len(wanted) and all(map(_is_same, outputs, wanted))
+        return len(outputs) == len(wanted) and all(map(is_same, outputs, wanted))
 
     def _in_place(
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
@@ -195,7 +198,7 @@ class Prober:
         if (
             len(outputs) != 1
             or binding.positional[:1] != (Slot(0),)
-            or not _could_hold(data, outputs[0], node)
+            or not could_hold(data, outputs[0], node)
         ):
             return None
         for kernel, function in quick_callables_in_place(op):
@@ -204,52 +207,18 @@ class Prober:
                 found = _outputs(function, binding, overwritten, self._device)
             except Exception:  # it takes other arguments than the operator
                 continue
-            if found[0] is overwritten[0] and _is_same(found[0], outputs[0]):
+            if found[0] is overwritten[0] and is_same(found[0], outputs[0]):
                 return kernel, function
         return None
-
-    def _data(self, node: OpNode) -> list[Any]:
-        made: dict[Value, Any] = {}
-        for value in node.inputs:
-            if value not in made:
-                known = self._known.get(value)
-                type = value.type.substitute(self._sizes)
-                made[value] = self._made_up(value, type) if known is None else known
-        return [made[value] for value in node.inputs]
-
-    def _made_up(self, value: Value, type: Type) -> Any:
-        if not isinstance(type, TensorType):
-            return _NUMBERS[type.kind] if type.value is None else type.value
-        tensor = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self._device)
-        if not _is_inexact(tensor):
-            # Whatever is indexed has an element 0, and mostly an element 1.
-            return tensor.random_(0, 2 if _may_be_one(value) else 1, generator=self._generator)
-        # Drawing numbers takes longer than most ops do: some are drawn once, and repeated.
-        flat = tensor.as_strided((_extent(tensor),), (1,))
-        for start in range(0, len(flat), len(self._noise)):
-            part = flat[start : start + len(self._noise)]
-            part.copy_(self._noise[: len(part)])
-        return tensor
 
 
 def _are_of_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
     return len(outputs) == len(types) and all(map(is_of_type, outputs, types))
 
 
-def _is_inexact(item: Any) -> bool:
-    is_tensor = isinstance(item, torch.Tensor)
-    return is_tensor and (item.dtype.is_floating_point or item.dtype.is_complex)
-
-
 def _random_numbers_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Return a context behind which the next random numbers are those that would have come next before it."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-
-
-def _may_be_one(value: Value) -> bool:
-    """Whether no index of 1 can be out of range: nothing that reads the value is smaller."""
-    types = [item.type for node in value.users for item in node.inputs]
-    return all(size != 1 for type in types if isinstance(type, TensorType) for size in type.shape)
 
 
 def _outputs(
@@ -265,58 +234,3 @@ def _flat(result: Any) -> Iterator[Any]:
             yield from _flat(part)
     else:
         yield result
-
-
-def _shares_memory(left: Any, right: Any) -> bool:
-    tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
-    if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
-        return tensors and left is right
-    return share_memory(left, right)
-
-
-def is_laid_out(output: Any, type: Type) -> bool:
-    """Return whether the strides of a tensor are those of a type; so are those of anything else."""
-    if not isinstance(output, torch.Tensor) or not isinstance(type, TensorType):
-        return True
-    if output.layout is not torch.strided:
-        return output.layout is type.layout is packed_layout()  # it has no strides
-    pairs = zip(output.shape, output.stride(), type.steps, strict=True)
-    return all(actual == wanted for size, actual, wanted in pairs if size > 1)
-
-
-def _is_at_start(output: Any) -> bool:
-    return (
-        isinstance(output, torch.Tensor)
-        and output.layout is torch.strided
-        and output.storage_offset() == 0
-        and not output.is_conj()
-        and not output.is_neg()
-    )
-
-
-def _is_same(left: Any, right: Any) -> bool:
-    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
-        return type(left) is type(right) and bool(left == right)
-    if left.layout is torch.strided and left.stride() != right.stride():
-        return False
-    return bool(left.layout is right.layout) and same_data(left, right)
-
-
-def _could_hold(data: Sequence[Any], output: Any, node: OpNode) -> bool:
-    """Whether the first input, read nowhere else in the call, has the layout of the output and no gaps."""
-    first = data[0] if data else None
-    return (
-        isinstance(first, torch.Tensor)
-        and isinstance(output, torch.Tensor)
-        and first.layout is output.layout is torch.strided
-        and (first.dtype, first.shape, first.stride()) == (output.dtype, output.shape, output.stride())
-        and not _shares_memory(first, output)
-        and sum(value is node.inputs[0] for value in node.inputs) == 1
-        and TensorType.of(first).numel == _extent(first)
-    )
-
-
-def _extent(tensor: torch.Tensor) -> int:
-    """Return how many elements lie between the first and the last of a tensor, both included."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0

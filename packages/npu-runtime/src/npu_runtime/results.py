@@ -58,9 +58,14 @@ def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
         index = count + list(graph.updates).index(target)
         is_shared = groups[index] in outside or groups.count(groups[index]) > 1
         type = target.type
-        is_plain = isinstance(type, TensorType) and type.layout is torch.strided and not type.symbols
-        state.append((index, type, type.steps if is_plain else None, is_shared))
+        state.append((index, type, _strides(type), is_shared))
     return ResultPlan(count, any(group in own for group in groups), tuple(state))
+
+
+def _strides(type: Type) -> tuple[int, ...] | None:
+    """Return the strides that a tensor always has; None where that depends on the call."""
+    is_plain = isinstance(type, TensorType) and type.layout is torch.strided and not type.symbols
+    return type.steps if isinstance(type, TensorType) and is_plain else None
 
 
 def _own_values(graph: Graph) -> Iterable[Value]:

@@ -13,7 +13,7 @@ from npu_ir.ops.calls import Slot
 from npu_runtime.steps import Returns, Step
 
 _INDENT = "        "
-_RESERVED = frozenset({"bind", "run", "ops", "weights", "literals", "symbols"})
+_RESERVED = frozenset({"bind", "run", "ops", "weights", "literals", "symbols", "__debug__"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,9 @@ def failure_of(step: Step, error: Exception, inputs: Sequence[Any]) -> Execution
     """Return what to tell the user of an error that a step raised on these inputs."""
     given = ", ".join(map(described, inputs))
     if step.is_segment:
-        first, last = step.nodes[0].name, step.nodes[-1].name
         return ExecutionError(
             f"the backend {step.backend!r} failed: {type(error).__name__}: {error}",
-            where=f"nodes {first!r} to {last!r}",
+            where=" to ".join(dict.fromkeys(map(place_of, (step.nodes[0], step.nodes[-1])))),
             fix=f"it was called on {given}; leave backend= out to run on ATen",
         )
     return ExecutionError(

@@ -68,6 +68,24 @@ def add_random_data(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_tolerances(parser: argparse.ArgumentParser) -> None:
+    """Add ``--rtol`` and ``--atol``, by how much numbers may differ."""
+    for name, kind, default in (("--rtol", "relative", "1.3e-6"), ("--atol", "absolute", "1e-5")):
+        parser.add_argument(
+            name, type=_tolerance, help=f"{kind} tolerance (default: by dtype, float32 {default})"
+        )
+
+
+def _tolerance(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no tolerance, which is 0 or more")
+    return number
+
+
 def number_from(low: int) -> Callable[[str], int]:
     """Return what reads a whole number that is not below ``low``."""
 

@@ -66,13 +66,13 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Time calls, print and save what they take, and return whether the results can be compared."""
-    import npu_runtime.executor  # noqa: F401 - before the clock starts
     from npu_ir import Interpreter
     from npu_runtime.profiling import take_turns
 
     saved = load_call(options)
     torch.manual_seed(options.seed)
     model, weights, origin = _model_and_weights(saved.graph, options)
+    make_executor(saved.graph, weights, options)  # the first one waits for imports and plugins
     start = time.perf_counter()
     executor = make_executor(saved.graph, weights, options)
     compile_seconds = time.perf_counter() - start
@@ -133,7 +133,14 @@ def _model_and_weights(
             options.model,
         )
     weights, origin = weights_or_random(graph, options)
-    unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
+    try:
+        unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
+    except RuntimeError as error:
+        raise WeightError(
+            f"{options.model} does not take the weights of the graph: {error}",
+            where=origin,
+            fix="name the model that the graph was captured from",
+        ) from error
     if unexpected:
         raise WeightError(
             f"{options.model} has no {unexpected[0]!r}, which the graph has",

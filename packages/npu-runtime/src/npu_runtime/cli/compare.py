@@ -12,10 +12,9 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file
-from npu_ir.cli.weight_choice import choose_weights
+from npu_ir.cli.options import add_file, add_tolerances
 from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import add_data, add_graph, load_call
+from npu_runtime.cli.saved_graph import add_data, add_graph, load_call, weights_or_random
 
 if TYPE_CHECKING:
     from npu_runtime.cli.side_text import SideText
@@ -35,8 +34,8 @@ _EPILOG = f"""\
 Both sides run on the same weights and inputs. What they compute inside is aligned, also where passes have changed
 the graph, and compared; so are results and in-place changes. Beyond the tolerance, a difference that rounding
 explains, as a run in float64 tells, is not blamed. The exit code is 1 where the sides differ, and the first value
-that differs is named. Weights are those of --weights, of the model, or those that were saved with FILE. An input
-that is not given gets random data.
+that differs is named. Weights are those of --weights, those of the model, those that were saved with
+FILE, or random ones. An input that is not given gets random data.
 
 {_SIDES}
 {factory.HELP}
@@ -66,8 +65,7 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--train", action="store_true", help="take models in train mode (default: eval mode)")
     add_data(parser, "for both: ")
-    parser.add_argument("--rtol", type=float, help="relative tolerance (default: by dtype, float32 1.3e-6)")
-    parser.add_argument("--atol", type=float, help="absolute tolerance (default: by dtype, float32 1e-5)")
+    add_tolerances(parser)
     add_file(parser, "--json", help="write all that was compared as JSON")
     parser.add_argument(
         "--repro",
@@ -117,7 +115,7 @@ def _sides(
     is_given = options.weights is not None or options.random_weights is not None
     weights, origin = None, "those of the model"
     if is_given or not models:
-        weights, origin = choose_weights(graphs[0], options)
+        weights, origin = weights_or_random(graphs[0], options)
     own = weights if weights is not None else model_tensors(next(iter(models.values())))
     sides = [
         models[text] if text in models else text.make(graph, own)

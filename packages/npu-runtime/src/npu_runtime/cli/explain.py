@@ -53,9 +53,8 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--backend",
         action="append",
-        required=True,
         metavar="NAME",
-        help="a backend to ask; several in order of preference (npu plugins lists them)",
+        help="a backend to ask; several in order of preference, as npu plugins lists them (default: aten)",
     )
     add_passes(parser)
     add_file(parser, "--json", help="write all of it as JSON")
@@ -114,7 +113,7 @@ def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
     from npu_runtime.choosing import optimized
     from npu_runtime.explaining import explain_graph
 
-    backends = chosen_backends(options.backend)
+    backends = chosen_backends(options.backend or ["aten"])
     return explain_graph(optimized(graph, chosen_passes(options.passes)), backends)
 
 
@@ -133,7 +132,7 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
 def _judged(found: Explanation, options: argparse.Namespace) -> int:
     """Print whether the backends that were named run enough, and return the exit code."""
     by = options.by or "flops"
-    named = list(dict.fromkeys(options.backend))
+    named = list(dict.fromkeys(options.backend or ["aten"]))
     share = 100 * sum(found.share(name, by) for name in named)
     is_enough = share >= options.fail_under
     verdict = "at least" if is_enough else "less than"

@@ -60,6 +60,9 @@ def compare(
             f"inputs are positional arguments, in a tuple or list, not {type(inputs).__name__}",
             fix="compare(a, b, (x,), {'mask': mask})",
         )
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance is not None and not tolerance >= 0:
+            raise VerificationError(f"{name} is a number from 0 on, not {tolerance}")
     call = tuple(inputs), dict(kwargs or {})
     random_state = torch.get_rng_state()
     try:

@@ -25,7 +25,7 @@ class NodeExplanation:
         part: Nodes of the same number are run by one call of a backend; ATen calls an op for each.
         reasons: Why each of the other backends does not run it, by name.
         flops: Floating-point operations; None where they are not known.
-        seconds: Of the call, if it was timed: at the first node of those that it runs, and 0.0 at the others.
+        seconds: Of the call, if it was timed: at the last node of those that it runs, and 0.0 at the others.
     """
 
     name: str

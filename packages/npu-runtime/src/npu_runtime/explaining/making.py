@@ -40,8 +40,8 @@ def explain(
     if args is not None or kwargs is not None:
         from npu_runtime.profiling import profile
 
-        steps = profile(executor, args or (), kwargs, repeat=repeat).steps
-        seconds = {executor.graph.node(step.nodes[0]): step.seconds for step in steps}
+        steps = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
+        seconds = {executor.graph.node(step.name): step.seconds for step in steps}
     return _explained(executor.graph, executor.choices, executor.backends, kernels, seconds)
 
 

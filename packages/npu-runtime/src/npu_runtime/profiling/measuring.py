@@ -12,6 +12,7 @@ import torch
 
 from npu_ir.errors import UsageError
 from npu_passes.flops import FlopCounter
+from npu_runtime.inputs import positional
 from npu_runtime.profiling.costs import Traffic, TrafficMeter, step_flops
 from npu_runtime.profiling.report import Profile, StepTime
 
@@ -51,7 +52,7 @@ def profile(
         raise UsageError(
             f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
         )
-    given = tuple(args), dict(kwargs or {})
+    given = positional(args), dict(kwargs or {})
     meter, clock = TrafficMeter(executor.steps), Clock()
     executor.instrumented(meter.wrap)(*given[0], **given[1])
     timed, untimed = executor.instrumented(clock.wrap), executor.instrumented(lambda function: function)

@@ -10,7 +10,15 @@ import torch
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import add_factory, add_file, add_inputs, add_random_data, add_runner, add_sizes
+from npu_ir.cli.options import (
+    add_factory,
+    add_file,
+    add_inputs,
+    add_random_data,
+    add_runner,
+    add_sizes,
+    add_tolerances,
+)
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.random_data import random_tensor
 from npu_ir.runners import default_runner, find_runner
@@ -45,8 +53,7 @@ def add_to(commands: Any) -> None:
     add_sizes(parser)
     add_random_data(parser)
     add_runner(parser)
-    parser.add_argument("--rtol", type=float, help="relative tolerance (default: by dtype, float32 1.3e-6)")
-    parser.add_argument("--atol", type=float, help="absolute tolerance (default: by dtype, float32 1e-5)")
+    add_tolerances(parser)
     parser.set_defaults(run=run)
 
 

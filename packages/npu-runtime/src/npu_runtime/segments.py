@@ -1,0 +1,79 @@
+"""A segment as one step: one call of a backend for consecutive nodes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.binding import with_strides
+from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.effects import is_view
+from npu_ir.ops.execution import described, is_of_type
+from npu_ir.types import Type
+from npu_runtime.backend import Backend
+from npu_runtime.backends.assignment import Segment
+from npu_runtime.errors import BackendError
+from npu_runtime.node_steps import NodeStep
+from npu_runtime.probing import Seen
+from npu_runtime.steps import Returns, Step
+
+
+def segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
+    """Return one call of a backend for consecutive nodes; it gets inputs in the strides that their types state.
+
+    Raises:
+        BackendError: The backend cannot prepare them.
+    """
+    try:
+        prepared = backend.prepare(segment.graph, backend.lower(segment.graph), device)
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(
+            f"the backend {backend.name!r} failed to prepare {len(segment.nodes)} nodes that it supports: {error}",
+            where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
+        ) from error
+    count = len(segment.inputs)
+    types = [value.type for value in segment.inputs], [value.type for value in segment.outputs]
+    step = Step(
+        nodes=segment.nodes,
+        backend=backend.name,
+        kernel=f"{backend.name}.run",
+        function=functools.partial(_run_segment, backend, prepared, *types),
+        binding=Binding(([Slot(index) for index in range(count)],), {}),
+        inputs=segment.inputs,
+        outputs=segment.outputs,
+        returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
+        is_segment=True,
+    )
+    outputs = len(segment.outputs)
+    may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
+    seen = Seen(
+        kernel=step.kernel,
+        function=step.function,
+        in_place=None,
+        shares=(may_share,) * outputs,
+        is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
+        is_at_start=(False,) * outputs,
+    )
+    return NodeStep(step, seen)
+
+
+def _run_segment(
+    backend: Backend, prepared: Any, given: Sequence[Type], made: Sequence[Type], inputs: list[Any]
+) -> Sequence[Any]:
+    """Return the outputs of a segment, checked; its inputs are plain tensors in the strides that are stated."""
+    for index, type in enumerate(given):
+        item = inputs[index]
+        if isinstance(item, torch.Tensor):
+            inputs[index] = with_strides(item.resolve_conj().resolve_neg(), type)
+    outputs = backend.run(prepared, inputs)
+    if len(outputs) != len(made) or not all(map(is_of_type, outputs, made)):
+        raise BackendError(
+            f"the backend {backend.name!r} returned {', '.join(map(described, outputs)) or 'nothing'}"
+            f" in place of {', '.join(map(str, made))}"
+        )
+    return outputs

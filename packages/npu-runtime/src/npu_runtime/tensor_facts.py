@@ -1,0 +1,77 @@
+"""What is to be seen of tensors: where they lie, and whether two are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import OpNode, TensorType
+from npu_ir.equality import same_data
+from npu_ir.types import Type
+from npu_runtime._torch import packed_layout, share_memory
+
+
+def shares_memory(left: Any, right: Any) -> bool:
+    """Return whether two tensors lie in the same memory; False for anything else."""
+    tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+    if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
+        return tensors and left is right
+    return share_memory(left, right)
+
+
+def is_laid_out(output: Any, type: Type) -> bool:
+    """Return whether the strides of a tensor are those of a type; so are those of anything else."""
+    if not isinstance(output, torch.Tensor) or not isinstance(type, TensorType):
+        return True
+    if output.layout is not torch.strided:
+        return output.layout is type.layout is packed_layout()  # it has no strides
+    # Those of axes of size 1, too: kernels choose by them how to lay out what they return.
+    return bool(output.stride() == type.steps)
+
+
+def is_at_start(output: Any) -> bool:
+    """Return whether a tensor begins where its memory begins, and shows what is there."""
+    return (
+        isinstance(output, torch.Tensor)
+        and output.layout is torch.strided
+        and output.storage_offset() == 0
+        and not output.is_conj()
+        and not output.is_neg()
+    )
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Return whether two outputs have the same type, strides and bits."""
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return type(left) is type(right) and bool(left == right)
+    if left.layout is torch.strided and left.stride() != right.stride():
+        return False
+    return bool(left.layout is right.layout) and same_data(left, right)
+
+
+def could_hold(data: Sequence[Any], output: Any, node: OpNode) -> bool:
+    """Return whether the first input, read nowhere else in the call, has the layout of the output and no gaps."""
+    first = data[0] if data else None
+    return (
+        isinstance(first, torch.Tensor)
+        and isinstance(output, torch.Tensor)
+        and first.layout is output.layout is torch.strided
+        and (first.dtype, first.shape, first.stride()) == (output.dtype, output.shape, output.stride())
+        and not shares_memory(first, output)
+        and sum(value is node.inputs[0] for value in node.inputs) == 1
+        and TensorType.of(first).numel == extent(first)
+    )
+
+
+def extent(tensor: torch.Tensor) -> int:
+    """Return how many elements lie between the first and the last of a tensor, both included."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
+
+
+def is_inexact(item: Any) -> bool:
+    """Return whether something is a tensor of floating-point or complex numbers."""
+    is_tensor = isinstance(item, torch.Tensor)
+    return is_tensor and (item.dtype.is_floating_point or item.dtype.is_complex)
