@@ -217,10 +217,7 @@ def _same_number(left: Any, right: Any) -> bool:
 
 
 def with_strides(tensor: Any, type: Any) -> Any:
-    """Return ``tensor`` with the strides that the graph states: a copy where it is laid out otherwise.
-
-    Where only axes of size 1 differ, it is a view: these strides mean nothing, but kernels choose by them how to lay
-    out what they return.
+    """Return ``tensor`` laid out as the graph states: a copy where it is laid out otherwise.
 
     Where the graph states that elements share memory, which others need not do, it stays as it is.
     """
@@ -228,11 +225,9 @@ def with_strides(tensor: Any, type: Any) -> Any:
     if not is_strided or not isinstance(type, TensorType) or type.symbols:
         return tensor
     strides = type.steps
-    if tensor.numel() == 0 or tensor.stride() == strides:
-        return tensor
     pairs = zip(type.sizes, tensor.stride(), strides, strict=True)
-    if all(actual == wanted for size, actual, wanted in pairs if size > 1):
-        return tensor.detach().as_strided(type.sizes, strides)
+    if tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1):
+        return tensor
     if overlap(type.sizes, strides):
         return tensor
     laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)

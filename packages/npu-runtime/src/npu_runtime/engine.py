@@ -23,6 +23,7 @@ from npu_runtime.observing import run_observed
 from npu_runtime.program import BoundProgram
 from npu_runtime.results import plan_results
 from npu_runtime.state import Bound
+from npu_runtime.tensor_facts import laid_out
 
 
 class Engine:
@@ -215,7 +216,7 @@ class Engine:
                     f"input %{value.name} is on {item.device}, the executor runs on {self._device}",
                     fix=f"move it (.to({str(self._device)!r})), or make the executor with device={str(item.device)!r}",
                 )
-        return [bound[value] for value in self._graph.inputs]
+        return [laid_out(bound[value], value.type) for value in self._graph.inputs]
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, TensorType, Value
-from npu_ir.binding import with_strides
 from npu_ir.node import InputKind
 from npu_ir.types import Type
 from npu_runtime.compiling import state_of
 from npu_runtime.memory import Memory
+from npu_runtime.tensor_facts import laid_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ResultPlan:
         for index, type, strides, is_copied in self.state:
             content = returned[index]
             if strides is None or content.stride() != strides:
-                content = with_strides(content, type)
+                content = laid_out(content, type)
             contents.append(content.clone() if is_copied else content)
         return tuple(contents)
 

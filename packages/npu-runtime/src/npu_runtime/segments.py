@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from npu_ir.binding import with_strides
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_view
 from npu_ir.ops.execution import described, is_of_type
@@ -19,6 +18,7 @@ from npu_runtime.errors import BackendError
 from npu_runtime.node_steps import NodeStep
 from npu_runtime.probing import Seen
 from npu_runtime.steps import Returns, Step
+from npu_runtime.tensor_facts import laid_out
 
 
 def segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
@@ -69,7 +69,7 @@ def _run_segment(
     for index, type in enumerate(given):
         item = inputs[index]
         if isinstance(item, torch.Tensor):
-            inputs[index] = with_strides(item.resolve_conj().resolve_neg(), type)
+            inputs[index] = laid_out(item.resolve_conj().resolve_neg(), type)
     outputs = backend.run(prepared, inputs)
     if len(outputs) != len(made) or not all(map(is_of_type, outputs, made)):
         raise BackendError(

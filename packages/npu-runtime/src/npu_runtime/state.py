@@ -13,6 +13,7 @@ from npu_ir.binding import bind_weights
 from npu_ir.node import InputKind, outside_names
 from npu_ir.prologue import Prologue
 from npu_runtime.compiling import state_of
+from npu_runtime.tensor_facts import laid_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def bind(
             where=f"graph {graph.name!r}",
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )
-    placed = {value: _plain(tensor).to(device) for value, tensor in given.items()}
+    placed = {value: laid_out(_plain(tensor).to(device), value.type) for value, tensor in given.items()}
     prologue = Prologue(graph, placed, device)
     values = prologue.values_on(device)
     state = tuple(placed[target].clone() for target in state_of(graph))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import OpNode, TensorType
+from npu_ir.binding import with_strides
 from npu_ir.equality import same_data
 from npu_ir.types import Type
 from npu_runtime._torch import packed_layout, share_memory
@@ -75,3 +76,18 @@ def is_inexact(item: Any) -> bool:
     """Return whether something is a tensor of floating-point or complex numbers."""
     is_tensor = isinstance(item, torch.Tensor)
     return is_tensor and (item.dtype.is_floating_point or item.dtype.is_complex)
+
+
+def laid_out(tensor: Any, type: Type) -> Any:
+    """Return a tensor with the very strides of its type: a copy where it is laid out otherwise.
+
+    Where only axes of size 1 differ, it is a view: these strides mean nothing, but kernels choose by them how to lay
+    out what they return.
+    """
+    tensor = with_strides(tensor, type)
+    is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    if not is_strided or not isinstance(type, TensorType) or type.symbols or tensor.stride() == type.steps:
+        return tensor
+    pairs = zip(type.sizes, tensor.stride(), type.steps, strict=True)
+    differs_in_ones = all(actual == wanted for size, actual, wanted in pairs if size > 1)
+    return tensor.detach().as_strided(type.sizes, type.steps) if differs_in_ones else tensor
