@@ -138,4 +138,5 @@ def test_a_name_with_quotes_does_not_break_the_script(tmp_path: Path) -> None:
 
     compare(graph, other, (x,), repro_dir=tmp_path)
 
-    compile((tmp_path / "repro.py").read_text(), "repro.py", "exec")
+    script = (tmp_path / "repro.py").read_text()
+    assert compile(script, "repro.py", "exec").co_filename == "repro.py"

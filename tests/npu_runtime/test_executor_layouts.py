@@ -67,6 +67,24 @@ def test_a_mask_that_requires_gradients_permutes_nothing(attention: Any) -> None
     torch.testing.assert_close(result, model(x, mask))
 
 
+def causal(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = (x * 1.5).view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return mixed.transpose(1, 2).reshape(2, 5, 8)
+
+
+def test_what_the_process_sets_after_compilation_permutes_nothing() -> None:
+    x = torch.randn(2, 5, 24)
+    executor = IRExecutor(extract_ir(Function(causal), (x,)), {})
+    attention = next(step for step in executor.steps if "attention" in step.kernel)
+    assert any(step.inputs == attention.outputs and "as_strided" in step.kernel for step in executor.steps)
+
+    with sdpa_kernel(SDPBackend.MATH):
+        result, expected = executor(x), causal(x)
+
+    torch.testing.assert_close(result, expected)
+
+
 class Overlapping(nn.Module):
     def __init__(self) -> None:
         super().__init__()
