@@ -1,0 +1,51 @@
+// What a kernel is called with, and how it looks at it: the structs of the C interface under the names of this code
+// base, the checks that `supported` and `launch` share, and attributes by type.
+#pragma once
+
+#include <cstring>
+#include <string>
+
+#include "core/status.h"
+
+namespace npu {
+
+using TensorDesc = npu_tensor;
+using AttrBlob = npu_attrs;
+using OpCall = npu_call;
+using Cost = npu_cost;
+using DType = npu_dtype;
+
+inline constexpr DType kFloat32{2, 32, 1};
+inline constexpr DType kFloat16{2, 16, 1};
+inline constexpr DType kBFloat16{4, 16, 1};
+
+inline bool operator==(DType a, DType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+inline int64_t item_bytes(DType dtype) { return (int64_t{dtype.bits} * dtype.lanes + 7) / 8; }
+inline bool is_contiguous(const TensorDesc& tensor) { return tensor.flags & NPU_TENSOR_CONTIGUOUS; }
+inline int64_t nbytes(const TensorDesc& tensor) { return tensor.numel * item_bytes(tensor.dtype); }
+
+bool same_shape(const TensorDesc& a, const TensorDesc& b);
+
+// "float32", "bfloat16", "int64", ...: the names that PyTorch and NumPy have.
+std::string name_of(DType dtype);
+// "float32[2, 3]", with strides where it is not contiguous: "float32[2, 3] strides [1, 2]".
+std::string text_of(const TensorDesc& tensor);
+
+// Each returns NotImplemented with the reason: what a kernel does not take is no mistake of the caller.
+Status expect_dtype(const TensorDesc& tensor, DType dtype, const char* which);
+Status expect_contiguous(const TensorDesc& tensor, const char* which);
+Status expect_alignment(const TensorDesc& tensor, uint32_t alignment, const char* which);
+Status expect_same_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b);
+
+// Bytes of all inputs and outputs, and these operations.
+Cost cost_of(const OpCall& call, double flops);
+
+// The attributes of a call; their defaults if it has none. Dispatch has checked schema and size.
+template <class Attrs>
+Attrs attrs_of(const OpCall& call) {
+  Attrs attrs;
+  if (call.attrs.bytes == sizeof(Attrs)) std::memcpy(&attrs, call.attrs.data, sizeof(Attrs));
+  return attrs;
+}
+
+}  // namespace npu

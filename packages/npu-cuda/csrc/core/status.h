@@ -1,0 +1,55 @@
+// Status: how every function of the core says that it failed. One pointer wide; null where all is well.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "npu_cuda/kernel.h"
+
+namespace npu {
+
+enum class StatusCode : int32_t {
+  Ok = NPU_OK,
+  InvalidArgument = NPU_INVALID_ARGUMENT,
+  NotImplemented = NPU_NOT_IMPLEMENTED,
+  Internal = NPU_INTERNAL,
+  DeviceError = NPU_DEVICE_ERROR,
+  Unavailable = NPU_UNAVAILABLE,
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(StatusCode code, std::string message);
+
+  static Status invalid(std::string message) { return {StatusCode::InvalidArgument, std::move(message)}; }
+  static Status not_implemented(std::string message) { return {StatusCode::NotImplemented, std::move(message)}; }
+  static Status internal(std::string message) { return {StatusCode::Internal, std::move(message)}; }
+  static Status device_error(std::string message) { return {StatusCode::DeviceError, std::move(message)}; }
+  static Status unavailable(std::string message) { return {StatusCode::Unavailable, std::move(message)}; }
+
+  bool ok() const { return failure_ == nullptr; }
+  StatusCode code() const { return ok() ? StatusCode::Ok : failure_->code; }
+  const std::string& message() const;
+
+  // The same failure, saying where it happened: "op 3 (EltwiseRelu): ...". Ok stays ok.
+  Status at(const std::string& place) &&;
+
+ private:
+  struct Failure {
+    StatusCode code;
+    std::string message;
+  };
+  std::unique_ptr<Failure> failure_;
+};
+
+// The name of a code, as Python shows it: "InvalidArgument".
+const char* name_of(StatusCode code);
+
+}  // namespace npu
+
+// Returns from the function that it is in, if the status is not ok.
+#define NPU_TRY(expression)                             \
+  do {                                                  \
+    if (::npu::Status status_ = (expression); !status_.ok()) return status_; \
+  } while (false)
