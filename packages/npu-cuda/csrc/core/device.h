@@ -1,0 +1,80 @@
+// Device: memory, streams and the recording of launches, without a word of CUDA. There is one object per device of the
+// machine, for the life of the process. `host` runs launches at once; a stream of it can be made to record them.
+#pragma once
+
+#include <vector>
+
+#include "core/kernel.h"
+
+namespace npu {
+
+enum class CaptureMode { ThreadLocal, Global, Relaxed };  // who may disturb a capture: as in CUDA
+enum class Direction { ToDevice, FromDevice, Within };
+
+// One launch of a graph. The call points to memory that whoever made the graph keeps alive.
+struct Launch {
+  KernelPtr kernel;
+  OpCall call;
+  std::vector<TensorDesc> tensors;  // inputs, then outputs: call points here
+  std::vector<char> attrs;          // call points here
+  std::vector<int> after;           // launches that must be done before, by index, each smaller than this one's
+};
+
+// A recorded graph, ready to run again and again.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+  // Runs the graph `count` times in a row, on a stream of its device.
+  virtual Status launch(void* stream, int64_t count) = 0;
+};
+
+// A recording in progress; aborts in the destructor, and the stream is usable again.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void* stream() const = 0;
+  // Launches recorded between begin_op and end_op depend on the ops `after`, by index; without them each launch
+  // follows the one before. end_op fails with the reason if what was called broke the capture.
+  virtual Status begin_op(const std::vector<int>& after) = 0;
+  virtual Status end_op() = 0;
+  virtual Status finish(std::unique_ptr<Executable>* out) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceType type() const = 0;
+  virtual int id() const = 0;
+  virtual std::string name() const = 0;          // "host", "cuda:0"
+  virtual std::string description() const = 0;   // "NVIDIA H200, sm_90", for people
+  virtual int compute_capability() const { return 0; }
+
+  virtual Status allocate(uint64_t bytes, void** out) = 0;  // 256-byte aligned; refused while this thread captures
+  virtual void free(void* memory) noexcept = 0;
+  virtual Status copy(void* to, const void* from, uint64_t bytes, Direction direction, void* stream) = 0;
+
+  virtual void* default_stream() const = 0;  // never null
+  virtual Status create_stream(void** out) = 0;
+  virtual void destroy_stream(void* stream) noexcept = 0;
+  virtual Status synchronize(void* stream) = 0;
+  virtual Status is_capturing(void* stream, bool* out) const = 0;
+
+  // Makes this the device of the calling thread, where there is such a thing.
+  virtual Status activate() { return {}; }
+  // Launches a kernel that was chosen for this call, or records it.
+  virtual Status launch(const KernelPtr& kernel, const OpCall& call) = 0;
+  // Starts to record on a stream of its own. `is_dag`: begin_op states dependencies.
+  virtual Status record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) = 0;
+  // Lets an executable run what another one of the same shape does, with other pointers.
+  virtual Status update(Executable* executable, std::unique_ptr<Executable> next, std::unique_ptr<Executable>* out) = 0;
+};
+
+// All devices that work here, `host` first.
+const std::vector<Device*>& devices();
+// InvalidArgument with what there is, or Unavailable with the reason, where there is none of this name.
+Status find_device(const std::string& name, Device** out);
+Status find_device(DeviceType type, int id, Device** out);
+// Why there is no cuda device here: not built for it, no driver, no device. Empty if there is one.
+std::string cuda_absence();
+
+}  // namespace npu

@@ -1,0 +1,44 @@
+// Dispatch: from an op and tensors to a launch. Each check fails with a Status of its own: what the caller got wrong is
+// InvalidArgument; what no kernel takes is NotImplemented and lists every kernel with the reason why it refused.
+#pragma once
+
+#include "core/device.h"
+#include "core/registry.h"
+
+namespace npu {
+
+struct SelectionRules {
+  bool deterministic = false;      // only kernels that give the same bits each time
+  uint64_t workspace_limit = UINT64_MAX;
+};
+
+struct Refusal {
+  std::string kernel_id;
+  std::string reason;
+};
+
+struct Selection {
+  KernelPtr kernel;  // null: none takes the call
+  uint64_t workspace_bytes = 0;
+  std::vector<Refusal> refusals;  // of the kernels that were asked before
+};
+
+// Counts, attributes, dtypes and ranks; with `pointers`, also memory: null, misaligned, overlapping.
+Status check_call(const OpInfo& op, const OpCall& call, bool pointers);
+
+// The first kernel that takes the call, which has been checked.
+Selection select(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules);
+// NotImplemented, with all refusals.
+Status refused(const OpInfo& op, const OpCall& call, const Selection& selection, DeviceType device);
+
+// Runs an op on the device of its tensors. call.stream must be set: null is InvalidArgument.
+Status dispatch(OpKind kind, OpCall call);
+// Runs this kernel, if it supports the call.
+Status launch_by_id(const std::string& kernel_id, OpCall call);
+
+// Bytes that eager calls may use as workspace, per device and stream; 32 MiB at first. Kernels that need more are not
+// chosen.
+void set_workspace_limit(uint64_t bytes);
+uint64_t workspace_limit();
+
+}  // namespace npu

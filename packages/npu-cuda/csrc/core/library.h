@@ -1,0 +1,24 @@
+// Kernels from shared libraries that export npu_kernel_library_v1 (npu_cuda/kernel.h). A library stays loaded.
+#pragma once
+
+#include "core/registry.h"
+
+namespace npu {
+
+struct LibraryInfo {
+  std::string path;
+  std::string name;
+  std::vector<std::string> ops;
+  std::vector<std::string> kernels;
+};
+
+// Loads a library and adds all it offers to the registry, or nothing: no such file or symbol, another version of the
+// interface, a struct that is too small, an id that is taken. Loading one again is refused, too.
+Status load_library(const std::string& path, LibraryInfo* out);
+std::vector<LibraryInfo> loaded_libraries();
+
+// The same from a library in memory, for tests.
+Status add_library(const npu_kernel_library& library, const std::string& path, KernelRegistry& registry,
+                   LibraryInfo* out);
+
+}  // namespace npu

@@ -1,0 +1,53 @@
+// KernelRegistry: which ops there are, and which kernels compute them, in descending priority. Readers take a snapshot,
+// which never changes and lives as long as the process: no lock is held while kernels are asked or launched. Writers
+// replace the snapshot, all of what they add or nothing.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/op_info.h"
+
+namespace npu {
+
+using KernelPtr = std::shared_ptr<const Kernel>;
+
+struct RegistrySnapshot {
+  std::vector<std::shared_ptr<const OpInfo>> ops;  // in the order of their kinds
+  std::unordered_map<int32_t, std::shared_ptr<const OpInfo>> op_by_kind;
+  std::unordered_map<std::string, std::shared_ptr<const OpInfo>> op_by_name;
+  std::map<std::pair<int32_t, DeviceType>, std::vector<KernelPtr>> kernels;  // descending priority, then id
+  std::unordered_map<std::string, KernelPtr> kernel_by_id;
+
+  const OpInfo* find_op(OpKind kind) const;
+  const OpInfo* find_op(const std::string& name) const;
+  const std::vector<KernelPtr>& kernels_of(OpKind kind, DeviceType device) const;  // empty where there are none
+  KernelPtr find_kernel(const std::string& id) const;                              // null where there is none
+};
+
+class KernelRegistry {
+ public:
+  // The registry of the process, with the ops and kernels of this build.
+  static KernelRegistry& instance();
+
+  KernelRegistry();
+  const RegistrySnapshot& snapshot() const { return *current_.load(std::memory_order_acquire); }
+
+  // Adds ops and kernels. InvalidArgument, and nothing is added, where a name, kind, schema id or kernel id is empty
+  // or taken, or a kernel is of an op that is not there. Ops with a negative kind get the next free number.
+  Status add(std::vector<OpInfo> ops, std::vector<KernelPtr> kernels);
+  // Takes a kernel away; programs that chose it keep it. InvalidArgument if there is none of this id.
+  Status remove(const std::string& kernel_id);
+
+ private:
+  void publish(RegistrySnapshot next);
+
+  std::mutex writing_;
+  std::vector<std::unique_ptr<const RegistrySnapshot>> snapshots_;  // all of them: readers hold plain references
+  std::atomic<const RegistrySnapshot*> current_{nullptr};
+};
+
+}  // namespace npu
