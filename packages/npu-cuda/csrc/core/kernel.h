@@ -55,6 +55,8 @@ class Kernel {
   KernelTraits traits_;
 };
 
+using KernelPtr = std::shared_ptr<const Kernel>;
+
 struct KernelFunctions {
   Status (*supported)(const OpCall& call);
   Status (*launch)(const OpCall& call);
@@ -63,6 +65,6 @@ struct KernelFunctions {
   Status (*prepare)(const OpCall& call, void** state) = nullptr;
 };
 
-std::shared_ptr<const Kernel> make_kernel(KernelTraits traits, KernelFunctions functions);
+KernelPtr make_kernel(KernelTraits traits, KernelFunctions functions);
 
 }  // namespace npu

@@ -13,7 +13,6 @@
 
 namespace npu {
 
-using KernelPtr = std::shared_ptr<const Kernel>;
 
 struct RegistrySnapshot {
   std::vector<std::shared_ptr<const OpInfo>> ops;  // in the order of their kinds
