@@ -24,6 +24,9 @@ inline int64_t item_bytes(DType dtype) { return (int64_t{dtype.bits} * dtype.lan
 inline bool is_contiguous(const TensorDesc& tensor) { return tensor.flags & NPU_TENSOR_CONTIGUOUS; }
 inline int64_t nbytes(const TensorDesc& tensor) { return tensor.numel * item_bytes(tensor.dtype); }
 
+// Bytes from the first element to the end of the last one; 0 for an empty tensor.
+int64_t span_bytes(const TensorDesc& tensor);
+
 bool same_shape(const TensorDesc& a, const TensorDesc& b);
 
 // "float32", "bfloat16", "int64", ...: the names that PyTorch and NumPy have.

@@ -23,9 +23,6 @@ struct Selection {
   std::vector<Refusal> refusals;  // of the kernels that were asked before
 };
 
-// Counts, attributes, dtypes and ranks; with `pointers`, also memory: null, misaligned, overlapping.
-Status check_call(const OpInfo& op, const OpCall& call, bool pointers);
-
 // The first kernel that takes the call, which has been checked.
 Selection select(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules);
 // NotImplemented, with all refusals.
@@ -35,10 +32,5 @@ Status refused(const OpInfo& op, const OpCall& call, const Selection& selection,
 Status dispatch(OpKind kind, OpCall call);
 // Runs this kernel, if it supports the call.
 Status launch_by_id(const std::string& kernel_id, OpCall call);
-
-// Bytes that eager calls may use as workspace, per device and stream; 32 MiB at first. Kernels that need more are not
-// chosen.
-void set_workspace_limit(uint64_t bytes);
-uint64_t workspace_limit();
 
 }  // namespace npu

@@ -9,6 +9,7 @@
 namespace npu {
 
 class Program;
+struct OpInfo;
 
 struct GraphNode {
   std::string op;         // the name of the op
@@ -43,5 +44,8 @@ class Graph {
 Status begin_capture(Device* device, CaptureMode mode, void** stream);
 Status end_capture(Device* device, std::unique_ptr<Graph>* out);
 void abort_capture(Device* device) noexcept;
+// Dispatch calls it after each launch: where the stream is that of a capture, the capture learns what was recorded. Fails
+// where the call broke the capture.
+Status after_launch(Device* device, void* stream, const OpInfo& op, const KernelPtr& kernel);
 
 }  // namespace npu

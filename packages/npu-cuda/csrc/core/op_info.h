@@ -22,7 +22,7 @@ struct OpInfo {
   // Per output the inputs that it may be, as bits: the same memory, shape, strides and dtype. In all else outputs and
   // inputs must not overlap, as ranges of bytes.
   std::array<uint64_t, kMaxOutputs> in_place{};
-  std::optional<AttrSchema> schema;
+  std::optional<AttrSchema> schema{};
   bool attrs_required = false;
   std::string origin = "npu-cuda";
 };

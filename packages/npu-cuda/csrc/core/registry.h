@@ -35,8 +35,11 @@ class KernelRegistry {
   KernelRegistry();
   const RegistrySnapshot& snapshot() const { return *current_.load(std::memory_order_acquire); }
 
+  // A number for an op of a library; each is given once.
+  static OpKind new_kind();
+
   // Adds ops and kernels. InvalidArgument, and nothing is added, where a name, kind, schema id or kernel id is empty
-  // or taken, or a kernel is of an op that is not there. Ops with a negative kind get the next free number.
+  // or taken, or a kernel is of an op that is not there.
   Status add(std::vector<OpInfo> ops, std::vector<KernelPtr> kernels);
   // Takes a kernel away; programs that chose it keep it. InvalidArgument if there is none of this id.
   Status remove(const std::string& kernel_id);

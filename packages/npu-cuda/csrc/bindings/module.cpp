@@ -1,0 +1,4 @@
+// The Python module npu_cuda._C.
+#include <nanobind/nanobind.h>
+
+NB_MODULE(_C, module) { module.doc() = "The native part of npu_cuda."; }

@@ -1,0 +1,69 @@
+#include "core/call.h"
+
+#include <algorithm>
+
+namespace npu {
+namespace {
+
+std::string text_of(const int64_t* numbers, int count) {
+  std::string text = "[";
+  for (int i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(numbers[i]);
+  return text + "]";
+}
+
+}  // namespace
+
+int64_t span_bytes(const TensorDesc& tensor) {
+  if (tensor.numel == 0) return 0;
+  int64_t last = 0;
+  for (int i = 0; i < tensor.rank; ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];
+  return (last + 1) * item_bytes(tensor.dtype);
+}
+
+bool same_shape(const TensorDesc& a, const TensorDesc& b) {
+  return a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape);
+}
+
+std::string name_of(DType dtype) {
+  static constexpr const char* kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
+  if (dtype.code == 6 && dtype.bits == 8 && dtype.lanes == 1) return "bool";
+  std::string name = dtype.code < 7 ? kinds[dtype.code] : "dtype" + std::to_string(dtype.code) + "_";
+  name += std::to_string(dtype.bits);
+  return dtype.lanes == 1 ? name : name + "x" + std::to_string(dtype.lanes);
+}
+
+std::string text_of(const TensorDesc& tensor) {
+  std::string text = name_of(tensor.dtype) + text_of(tensor.shape, tensor.rank);
+  return is_contiguous(tensor) ? text : text + " strides " + text_of(tensor.strides, tensor.rank);
+}
+
+Status expect_dtype(const TensorDesc& tensor, DType dtype, const char* which) {
+  if (tensor.dtype == dtype) return {};
+  return Status::not_implemented(std::string(which) + " is " + name_of(tensor.dtype) + ", not " + name_of(dtype));
+}
+
+Status expect_contiguous(const TensorDesc& tensor, const char* which) {
+  if (is_contiguous(tensor)) return {};
+  return Status::not_implemented(std::string(which) + " is not contiguous: " + text_of(tensor));
+}
+
+Status expect_alignment(const TensorDesc& tensor, uint32_t alignment, const char* which) {
+  if (tensor.alignment >= alignment || tensor.numel == 0) return {};
+  return Status::not_implemented(std::string(which) + " is aligned to " + std::to_string(tensor.alignment) +
+                                 " bytes, not to " + std::to_string(alignment));
+}
+
+Status expect_same_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b) {
+  if (same_shape(a, b)) return {};
+  return Status::not_implemented(std::string(which_a) + " is " + text_of(a.shape, a.rank) + ", " + which_b + " is " +
+                                 text_of(b.shape, b.rank));
+}
+
+Cost cost_of(const OpCall& call, double flops) {
+  double bytes = 0;
+  for (int i = 0; i < call.num_inputs; ++i) bytes += double(nbytes(call.inputs[i]));
+  for (int i = 0; i < call.num_outputs; ++i) bytes += double(nbytes(call.outputs[i]));
+  return {bytes, flops};
+}
+
+}  // namespace npu

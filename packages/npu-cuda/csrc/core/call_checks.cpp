@@ -1,0 +1,112 @@
+#include "core/call_checks.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+namespace npu {
+namespace {
+
+std::string name_of(bool is_output, int index) { return (is_output ? "output " : "input ") + std::to_string(index); }
+
+std::string counts_text(const OpInfo& op) {
+  const std::string low = std::to_string(op.min_inputs), high = std::to_string(op.max_inputs);
+  const std::string inputs = op.min_inputs == op.max_inputs ? low : low + " to " + high;
+  return inputs + (inputs == "1" ? " input and " : " inputs and ") + std::to_string(op.num_outputs) +
+         (op.num_outputs == 1 ? " output" : " outputs");
+}
+
+Status check_tensor(const TensorDesc& tensor, bool pointers) {
+  if (tensor.rank < 0 || tensor.rank > NPU_MAX_RANK) {
+    return Status::invalid("has rank " + std::to_string(tensor.rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) +
+                           " are possible");
+  }
+  if (!pointers || tensor.numel == 0) return {};
+  if (tensor.data == nullptr) return Status::invalid("has no memory: its pointer is null");
+  // Complex numbers are pairs, and need the alignment of one of them.
+  const int64_t item = std::max<int64_t>(1, tensor.dtype.code == 5 ? item_bytes(tensor.dtype) / 2 : item_bytes(tensor.dtype));
+  if (reinterpret_cast<uintptr_t>(tensor.data) % uint64_t(std::min<int64_t>(item, 8)) == 0) return {};
+  return Status::invalid("starts at an address that is no multiple of its item size, " + std::to_string(item) + " bytes");
+}
+
+bool overlaps_itself(const TensorDesc& tensor) {
+  if (is_contiguous(tensor) || tensor.numel <= 1) return false;
+  // Sorted by stride, each axis has to step over all that the ones before it span.
+  std::pair<int64_t, int64_t> axes[NPU_MAX_RANK];
+  int count = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] > 1) axes[count++] = {tensor.strides[i], tensor.shape[i]};
+  }
+  std::sort(axes, axes + count);
+  int64_t span = 1;
+  for (int i = 0; i < count; ++i) {
+    if (axes[i].first < span) return true;
+    span = axes[i].first * (axes[i].second - 1) + span;
+  }
+  return false;
+}
+
+bool is_same_memory(const TensorDesc& a, const TensorDesc& b) {
+  return a.data == b.data && a.dtype == b.dtype && same_shape(a, b) &&
+         std::equal(a.strides, a.strides + a.rank, b.strides);
+}
+
+bool overlap(const TensorDesc& a, const TensorDesc& b) {
+  const auto start = [](const TensorDesc& tensor) { return reinterpret_cast<uintptr_t>(tensor.data); };
+  return a.numel != 0 && b.numel != 0 && start(a) < start(b) + uintptr_t(span_bytes(b)) &&
+         start(b) < start(a) + uintptr_t(span_bytes(a));
+}
+
+Status check_overlaps(const OpInfo& op, const OpCall& call) {
+  for (int i = 0; i < call.num_outputs; ++i) {
+    const TensorDesc& output = call.outputs[i];
+    if (overlaps_itself(output)) {
+      return Status::invalid(name_of(true, i) + ", " + text_of(output) + ", has elements that share memory");
+    }
+    for (int j = 0; j < call.num_inputs; ++j) {
+      if (!overlap(output, call.inputs[j])) continue;
+      const bool may_be = op.in_place[size_t(i)] & input_bit(j);
+      if (may_be && is_same_memory(output, call.inputs[j])) continue;
+      return Status::invalid(name_of(true, i) + " overlaps " + name_of(false, j) +
+                             (may_be ? ": it may be the same tensor, but not a part of it"
+                                     : ": this op does not work in place"));
+    }
+    for (int j = 0; j < i; ++j) {
+      if (overlap(output, call.outputs[j])) return Status::invalid(name_of(true, i) + " overlaps " + name_of(true, j));
+    }
+  }
+  return {};
+}
+
+Status check_device(const TensorDesc& tensor, const TensorDesc& first) {
+  if (tensor.device_type == first.device_type && tensor.device_id == first.device_id) return {};
+  return Status::invalid("is not on the device of the others: all tensors of a call are on one device");
+}
+
+}  // namespace
+
+Status check_call(const OpInfo& op, const OpCall& call, bool pointers) {
+  if (call.num_inputs < op.min_inputs || call.num_inputs > op.max_inputs || call.num_outputs != op.num_outputs) {
+    return Status::invalid(op.name + " takes " + counts_text(op) + ", not " + std::to_string(call.num_inputs) + " and " +
+                           std::to_string(call.num_outputs));
+  }
+  NPU_TRY(check_attrs(op, call.attrs));
+  const TensorDesc& first = call.outputs[0];
+  const auto check = [&](const TensorDesc& tensor) {
+    NPU_TRY(check_tensor(tensor, pointers));
+    return check_device(tensor, first);
+  };
+  for (int i = 0; i < call.num_inputs; ++i) NPU_TRY(check(call.inputs[i]).at(op.name + ": " + name_of(false, i)));
+  for (int i = 0; i < call.num_outputs; ++i) NPU_TRY(check(call.outputs[i]).at(op.name + ": " + name_of(true, i)));
+  return pointers ? check_overlaps(op, call).at(op.name) : Status();
+}
+
+std::string text_of(const OpCall& call) {
+  std::string text = "(";
+  for (int i = 0; i < call.num_inputs; ++i) text += (i ? ", " : "") + text_of(call.inputs[i]);
+  text += ") -> ";
+  for (int i = 0; i < call.num_outputs; ++i) text += (i ? ", " : "") + text_of(call.outputs[i]);
+  return text;
+}
+
+}  // namespace npu

@@ -1,0 +1,126 @@
+#include "core/dispatch.h"
+
+#include "core/call_checks.h"
+#include "core/eager_workspace.h"
+#include "core/graph.h"
+
+namespace npu {
+namespace {
+
+Status unknown_kind(OpKind kind) {
+  return Status::not_implemented("op kind " + std::to_string(static_cast<int32_t>(kind)) +
+                                 " has no kernels in this build; npu_cuda.kinds() lists those that have");
+}
+
+// The device of the call: that of all its tensors. A call without tensors runs on the host.
+Status device_of(const OpCall& call, Device** out) {
+  const TensorDesc* first = call.num_outputs ? call.outputs : call.num_inputs ? call.inputs : nullptr;
+  if (!first) return find_device(DeviceType::Host, 0, out);
+  return find_device(static_cast<DeviceType>(first->device_type), first->device_id, out);
+}
+
+std::string range_text(const KernelTraits& traits) {
+  const std::string low = std::to_string(traits.min_compute_capability);
+  if (!traits.max_compute_capability) return low + " or more";
+  return low + " to " + std::to_string(traits.max_compute_capability);
+}
+
+Status supports_device(const KernelTraits& traits, int compute_capability) {
+  const bool is_in_range =
+      compute_capability >= traits.min_compute_capability &&
+      (traits.max_compute_capability == 0 || compute_capability <= traits.max_compute_capability);
+  if (is_in_range || compute_capability == 0) return {};  // 0: chosen for no device in particular
+  return Status::not_implemented("it needs compute capability " + range_text(traits) + ", the device has " +
+                                 std::to_string(compute_capability));
+}
+
+Status supports_rules(const Kernel& kernel, const SelectionRules& rules, uint64_t workspace) {
+  if (rules.deterministic && !kernel.is(NPU_KERNEL_DETERMINISTIC)) {
+    return Status::not_implemented("it is not deterministic");
+  }
+  if (workspace <= rules.workspace_limit) return {};
+  return Status::not_implemented("it needs " + std::to_string(workspace) + " bytes of workspace, the limit is " +
+                                 std::to_string(rules.workspace_limit));
+}
+
+Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rules, uint64_t* workspace) {
+  NPU_TRY(supports_device(kernel.traits(), call.compute_capability));
+  NPU_TRY(kernel.supported(call));
+  *workspace = kernel.workspace_bytes(call);
+  return supports_rules(kernel, rules, *workspace);
+}
+
+// Prepares for one launch, launches, releases.
+Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall call, uint64_t workspace) {
+  NPU_TRY(device->activate());
+  NPU_TRY(eager_workspace(device, call.stream, workspace, &call.workspace));
+  call.workspace_bytes = workspace;
+  NPU_TRY(kernel->prepare(call, &call.state));
+  Status status = device->launch(kernel, call);
+  if (status.ok()) status = after_launch(device, call.stream, op, kernel);
+  kernel->release(call.state);
+  return std::move(status).at(op.name + " by " + kernel->traits().id);
+}
+
+Status checked(const OpInfo& op, OpCall* call, Device** device) {
+  NPU_TRY(check_call(op, *call, true));
+  if (call->stream == nullptr) {
+    return Status::invalid(op.name + ": the stream is null; the legacy default stream of CUDA is the handle 1");
+  }
+  NPU_TRY(device_of(*call, device));
+  call->compute_capability = (*device)->compute_capability();
+  return {};
+}
+
+}  // namespace
+
+Selection select(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules) {
+  Selection selection;
+  for (const KernelPtr& kernel : KernelRegistry::instance().snapshot().kernels_of(op.kind, device)) {
+    const Status status = takes(*kernel, call, rules, &selection.workspace_bytes);
+    if (status.ok()) {
+      selection.kernel = kernel;
+      return selection;
+    }
+    selection.refusals.push_back({kernel->traits().id, status.message()});
+  }
+  return selection;
+}
+
+Status refused(const OpInfo& op, const OpCall& call, const Selection& selection, DeviceType device) {
+  const std::string where = device == DeviceType::Host ? "host" : "cuda";
+  if (selection.refusals.empty()) return Status::not_implemented(op.name + " has no kernels on " + where);
+  std::string text = "no kernel of " + op.name + " on " + where + " takes " + text_of(call);
+  for (const Refusal& refusal : selection.refusals) text += "\n  " + refusal.kernel_id + ": " + refusal.reason;
+  return Status::not_implemented(std::move(text));
+}
+
+Status dispatch(OpKind kind, OpCall call) {
+  const OpInfo* op = KernelRegistry::instance().snapshot().find_op(kind);
+  if (!op) return unknown_kind(kind);
+  Device* device = nullptr;
+  NPU_TRY(checked(*op, &call, &device));
+  const Selection selection = select(*op, call, device->type(), {false, workspace_limit()});
+  if (!selection.kernel) return refused(*op, call, selection, device->type());
+  return run(device, *op, selection.kernel, call, selection.workspace_bytes);
+}
+
+Status launch_by_id(const std::string& kernel_id, OpCall call) {
+  const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
+  const KernelPtr kernel = registry.find_kernel(kernel_id);
+  if (!kernel) return Status::invalid("there is no kernel " + kernel_id + "; npu_cuda.kernels() lists them");
+  const OpInfo& op = *registry.find_op(kernel->traits().kind);
+  Device* device = nullptr;
+  NPU_TRY(checked(op, &call, &device));
+  if (device->type() != kernel->traits().device) {
+    return Status::invalid("the kernel " + kernel_id + " does not run on " + device->name());
+  }
+  uint64_t workspace = 0;
+  // Who names a kernel says that it takes this call: where it does not, the call is wrong.
+  if (const Status status = takes(*kernel, call, {false, workspace_limit()}, &workspace); !status.ok()) {
+    return Status::invalid(kernel_id + " does not take " + text_of(call) + ": " + status.message());
+  }
+  return run(device, op, kernel, call, workspace);
+}
+
+}  // namespace npu

@@ -1,0 +1,3 @@
+"""Native kernels, programs and graphs for accelerators."""
+
+__version__ = "0.1.0"
