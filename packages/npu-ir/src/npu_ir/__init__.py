@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from npu_ir.capture import Converter, convert_exported_program, extract_ir
 from npu_ir.constraints import Constraint, Range
 from npu_ir.errors import (
+    BackendError,
     ConversionError,
     ExecutionError,
     ExportError,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Argument",
+    "BackendError",
     "Constraint",
     "ConversionError",
     "Converter",

@@ -59,6 +59,10 @@ class ExecutionError(NpuError):
     """A graph cannot be run on what it was given, or a node failed while it ran."""
 
 
+class BackendError(NpuError):
+    """A backend is unknown, cannot run here, or does not keep to its interface."""
+
+
 class WeightError(NpuError):
     """Weights are missing, unexpected, of another shape or dtype, or cannot be read."""
 

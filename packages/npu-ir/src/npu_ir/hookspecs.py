@@ -37,7 +37,7 @@ def npu_pipelines() -> list[Any]:  # type: ignore[empty-body]
 
 @hookspec
 def npu_backends() -> list[Any]:  # type: ignore[empty-body]
-    """Return the backends this plugin offers: instances of ``npu_runtime.Backend``, each with a unique ``name``."""
+    """Return the backends this plugin offers: instances of `npu_ir.backend.Backend`, each with a unique ``name``."""
 
 
 @hookspec

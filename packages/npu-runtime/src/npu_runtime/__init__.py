@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from npu_runtime.backend import Backend, BackendOp, Captured, Temporary
-from npu_runtime.errors import BackendError, FallbackWarning
+from npu_ir.backend import Backend, BackendOp, Captured, Temporary
+from npu_ir.errors import BackendError
+from npu_runtime.errors import FallbackWarning
 
 if TYPE_CHECKING:
     from npu_runtime.comparing import Comparison, after_pass, compare, float64

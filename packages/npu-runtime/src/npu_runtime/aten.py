@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode
-from npu_runtime.backend import Backend, BackendOp
+from npu_ir.backend import Backend, BackendOp
 from npu_runtime.executor import IRExecutor
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from npu_ir import ExecutionError, Graph, WeightError, load_weights
+from npu_ir.backend import Backend
+from npu_ir.errors import BackendError
 from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
-from npu_runtime.backend import Backend
-from npu_runtime.errors import BackendError
 from npu_runtime.node_steps import ATEN
 
 Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, OpNode, TensorType, Value
+from npu_ir.backend import Backend
 from npu_ir.binding import bind_inputs, bind_weights, overlap
 from npu_ir.errors import UsageError
 from npu_ir.running import require_in_range
@@ -18,7 +19,6 @@ from npu_ir.size_choice import chosen_sizes
 from npu_ir.structure import unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_ir.types import Type
-from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, segment_of
 from npu_runtime.memory import Memory
 from npu_runtime.node_steps import ATEN, NodeStep, step_of

@@ -12,10 +12,10 @@ import torch
 from torch.fx import GraphModule
 
 from npu_ir import ConversionError
+from npu_ir.backend import Backend
 from npu_ir.capture import convert_graph_module
 from npu_ir.errors import UsageError
 from npu_runtime._torch import boxed, compile_with_autograd, composite_ops_whole, without_modes
-from npu_runtime.backend import Backend
 from npu_runtime.choosing import Passes
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.executor import IRExecutor

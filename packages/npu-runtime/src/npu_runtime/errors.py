@@ -1,12 +1,6 @@
-"""What goes wrong while graphs are run, besides what npu_ir says of graphs, weights and arguments."""
+"""What npu-runtime warns of; its errors are those of npu_ir."""
 
 from __future__ import annotations
-
-from npu_ir import NpuError
-
-
-class BackendError(NpuError):
-    """A backend is unknown, cannot run here, or does not keep to its interface."""
 
 
 class FallbackWarning(UserWarning):

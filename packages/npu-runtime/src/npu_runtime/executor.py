@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from npu_ir import ExecutionError, Graph, OpNode, Value
+from npu_ir.backend import Backend
 from npu_ir.collection import no_collection
 from npu_ir.running import Observer
 from npu_ir.structure import LEAF, Structure, unflatten
-from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, assign
 from npu_runtime.backends.registry import backends_of
 from npu_runtime.choosing import Passes, Weights, device_of, loaded, optimized

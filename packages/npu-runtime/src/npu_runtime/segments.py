@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from npu_ir.backend import Backend
+from npu_ir.errors import BackendError
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_view
 from npu_ir.ops.execution import described, is_of_type
 from npu_ir.types import Type
-from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Segment
-from npu_runtime.errors import BackendError
 from npu_runtime.node_steps import NodeStep
 from npu_runtime.probing import Seen
 from npu_runtime.steps import Returns, Step

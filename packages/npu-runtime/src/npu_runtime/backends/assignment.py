@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir import Graph, OpNode, Value
+from npu_ir.backend import Backend
 from npu_ir.copying import copy_node
-from npu_runtime.backend import Backend
-from npu_runtime.errors import BackendError
+from npu_ir.errors import BackendError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from npu_ir import plugins
-from npu_runtime.backend import Backend
-from npu_runtime.errors import BackendError
+from npu_ir.backend import Backend
+from npu_ir.errors import BackendError
 
 
 def all_backends() -> Mapping[str, Backend]:

@@ -11,20 +11,19 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, load_ir
+from npu_ir.backend import Backend
 from npu_ir.cli import input_text
 from npu_ir.cli.graph_call import GraphCall, graph_arguments
 from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.weight_choice import choose_weights
-from npu_ir.errors import UsageError
+from npu_ir.errors import BackendError, UsageError
 from npu_ir.random_data import needed_weights, random_tensor, random_weights
 from npu_ir.serial.load import read_document
 from npu_passes import Pass, PassError, all_pipelines
 from npu_passes.pass_text import parse_passes
 from npu_passes.registry import passes_of
-from npu_runtime.backend import Backend
 from npu_runtime.backends.registry import find_backend
-from npu_runtime.errors import BackendError
 
 NONE = "none"
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, NpuError, Value, load_ir, load_weights
-from npu_runtime.backend import Backend
+from npu_ir.backend import Backend
 from npu_runtime.comparing.float64_run import Float64Run, Missing
 from npu_runtime.comparing.metrics import measure
 from npu_runtime.comparing.reproduction import FACTS, GRAPH, TENSORS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from npu_runtime.errors import BackendError
+from npu_ir.errors import BackendError
 
 QUANTITIES = ("flops", "count", "time")
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npu_ir import Graph, NpuError, OpNode
+from npu_ir.backend import Backend
+from npu_ir.errors import BackendError
 from npu_passes.flops import FlopCounter
-from npu_runtime.backend import Backend
 from npu_runtime.backends.assignment import Choice, assign, segment_of
 from npu_runtime.backends.registry import named_backends
-from npu_runtime.errors import BackendError
 from npu_runtime.explaining.explanation import Explanation, NodeExplanation
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from npu_ir import Graph
-from npu_runtime.backend import Backend
+from npu_ir.backend import Backend
 from npu_runtime.testing.captures import CaptureContract
 from npu_runtime.testing.questions import QuestionContract
 from npu_runtime.testing.runs import RunContract

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from npu_ir import Graph, OpNode, TensorType, Value
-from npu_runtime.backend import BackendOp, Operand, Temporary
+from npu_ir.backend import BackendOp, Operand, Temporary
 
 
 def lowering_problem(graph: Graph, ops: Sequence[BackendOp]) -> str | None:

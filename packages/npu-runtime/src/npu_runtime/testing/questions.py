@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, format_ir
-from npu_runtime.errors import BackendError
+from npu_ir.errors import BackendError
 from npu_runtime.testing.data import shared, type_problem
 from npu_runtime.testing.lowering_rules import lowering_problem
 from npu_runtime.testing.trials import Trials, explained

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, Value
+from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_view
-from npu_runtime.errors import BackendError
 from npu_runtime.testing.data import Content, bits, overwrite, same_bits, shared
 from npu_runtime.testing.trials import Trial, Trials
 

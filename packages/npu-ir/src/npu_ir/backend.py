@@ -14,7 +14,9 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
-from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir.graph import Graph
+from npu_ir.node import OpNode, Value
+from npu_ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
