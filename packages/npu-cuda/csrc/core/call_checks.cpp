@@ -32,16 +32,18 @@ Status check_tensor(const TensorDesc& tensor, bool pointers) {
 bool overlaps_itself(const TensorDesc& tensor) {
   if (is_contiguous(tensor) || tensor.numel <= 1) return false;
   // Sorted by stride, each axis has to step over all that the ones before it span.
-  std::pair<int64_t, int64_t> axes[NPU_MAX_RANK];
+  int order[NPU_MAX_RANK] = {};
   int count = 0;
-  for (int i = 0; i < tensor.rank; ++i) {
-    if (tensor.shape[i] > 1) axes[count++] = {tensor.strides[i], tensor.shape[i]};
+  for (int axis = 0; axis < tensor.rank; ++axis) {
+    if (tensor.shape[axis] == 1) continue;
+    int place = count++;
+    for (; place > 0 && tensor.strides[order[place - 1]] > tensor.strides[axis]; --place) order[place] = order[place - 1];
+    order[place] = axis;
   }
-  std::sort(axes, axes + count);
   int64_t span = 1;
   for (int i = 0; i < count; ++i) {
-    if (axes[i].first < span) return true;
-    span = axes[i].first * (axes[i].second - 1) + span;
+    if (tensor.strides[order[i]] < span) return true;
+    span += tensor.strides[order[i]] * (tensor.shape[order[i]] - 1);
   }
   return false;
 }
