@@ -51,6 +51,7 @@ class Device {
 
   virtual Status allocate(uint64_t bytes, void** out) = 0;  // 256-byte aligned; refused while this thread captures
   virtual void free(void* memory) noexcept = 0;
+  // Ordered on the stream. Done on return where one end is memory of the CPU; that is refused while it captures.
   virtual Status copy(void* to, const void* from, uint64_t bytes, Direction direction, void* stream) = 0;
 
   virtual void* default_stream() const = 0;  // never null
@@ -59,14 +60,17 @@ class Device {
   virtual Status synchronize(void* stream) = 0;
   virtual Status is_capturing(void* stream, bool* out) const = 0;
 
-  // Makes this the device of the calling thread, where there is such a thing.
-  virtual Status activate() { return {}; }
+  // Makes this the device of the calling thread, where there is such a thing: use ActiveDevice. The other methods do so
+  // by themselves.
+  virtual Status activate(int* before) { return *before = id(), Status(); }
+  virtual void deactivate(int) noexcept {}
   // Launches a kernel that was chosen for this call, or records it.
   virtual Status launch(const KernelPtr& kernel, const OpCall& call) = 0;
   // Starts to record on a stream of its own. `is_dag`: begin_op states dependencies.
   virtual Status record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) = 0;
-  // Lets an executable run what another one of the same shape does, with other pointers.
-  virtual Status update(Executable* executable, std::unique_ptr<Executable> next, std::unique_ptr<Executable>* out) = 0;
+  // Ends a recording and lets an executable run it from now on: in place, with `out` null, or through a new one where
+  // that cannot be done. A failure leaves the executable as it was.
+  virtual Status update(Executable* executable, Recording* recording, std::unique_ptr<Executable>* out) = 0;
 };
 
 // All devices that work here, `host` first.

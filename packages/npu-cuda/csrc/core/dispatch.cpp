@@ -1,5 +1,6 @@
 #include "core/dispatch.h"
 
+#include "core/active_device.h"
 #include "core/call_checks.h"
 #include "core/eager_workspace.h"
 #include "core/graph.h"
@@ -52,7 +53,8 @@ Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rul
 
 // Prepares for one launch, launches, releases.
 Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall call, uint64_t workspace) {
-  NPU_TRY(device->activate());
+  ActiveDevice active;
+  NPU_TRY(active.set(device));
   NPU_TRY(eager_workspace(device, call.stream, workspace, &call.workspace));
   call.workspace_bytes = workspace;
   NPU_TRY(kernel->prepare(call, &call.state));
