@@ -1,0 +1,38 @@
+// A stack of its own for each thread of a block, and the switch between it and the scheduler. x86-64 switches in a
+// few nanoseconds by assembly; other machines use ucontext. Below each stack lies a guard region: a kernel that
+// overflows its stack crashes instead of writing into its neighbour. AddressSanitizer is told of every switch.
+#pragma once
+
+#include <cstddef>
+
+namespace npu::emulator {
+
+class Fiber {
+ public:
+  Fiber();
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Runs entry on this stack, until it suspends or ends. Whatever ran there before is forgotten.
+  void start(void (*entry)());
+  // Goes on where suspend was called.
+  void resume();
+  // From the fiber: back to whoever started or resumed it. ended: it is not resumed again.
+  void suspend(bool ended = false);
+
+ private:
+  void switch_in();
+
+  char* memory_;               // guard region, then stack
+  void* context_ = nullptr;    // where the fiber stands: stack pointer or ucontext_t
+  void* scheduler_ = nullptr;  // where the scheduler stands
+  void* fake_stack_ = nullptr;  // of AddressSanitizer
+  const void* scheduler_bottom_ = nullptr;
+  size_t scheduler_bytes_ = 0;
+
+  static void begin();
+  void arrive();
+};
+
+}  // namespace npu::emulator

@@ -1,0 +1,28 @@
+// A kernel on its way to be run: what launch.h hands over, and the fake runtime queues, records and replays.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <vector_types.h>
+
+#include <functional>
+
+namespace npu::emulator {
+
+struct KernelLaunch {
+  const void* kernel;
+  dim3 grid, block;
+  size_t shared_bytes;
+  std::function<void()> thread_body;  // what each thread runs; it owns copies of the arguments
+};
+
+// The emulated cudaLaunchKernelEx: checks limits, then runs, queues or records.
+cudaError_t launch_kernel(const KernelLaunch& launch, cudaStream_t stream);
+
+// Runs all threads of all blocks now. False where one did what no kernel may; last_report() says what.
+bool run_kernel(const KernelLaunch& launch);
+
+// Which threads and blocks run before which: 0 in order, 1 reversed, any other number seeds a random order.
+void set_schedule(int schedule);
+int schedule();
+
+}  // namespace npu::emulator
