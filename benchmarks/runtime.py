@@ -21,9 +21,10 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import runtime_models
+from machine import machine
 from runtime_contenders import CONTENDERS, OURS, Case
 from runtime_page import write_page
-from runtime_report import machine, print_case, print_summary
+from runtime_report import print_case, print_summary
 from runtime_worker import Worker, workers
 
 from npu_ir import convert_exported_program

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-import torch
 from runtime_contenders import BEST_OF, CONTENDERS, OURS
 from runtime_models import MODELS, OVERHEAD_BOUND
 
 from npu_ir.cli.quantities import size_text, time_text
 
 COLUMNS = ("", "time", "to eager", "compile", "peak memory", "difference")
-
-
-def machine() -> dict[str, Any]:
-    """Return where and when this is measured."""
-    cpu = platform.processor()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), cpu)
-    capability = torch.backends.cpu.get_cpu_capability()
-    return {
-        "cpu": f"{cpu}, {os.cpu_count()} cores, {capability}",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": datetime.date.today().isoformat(),
-    }
 
 
 def rows(case: dict[str, Any]) -> Iterator[tuple[str, ...]]:

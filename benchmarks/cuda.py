@@ -1,0 +1,146 @@
+"""What npu-cuda costs: calls and programs on the host, kernels on a GPU where there is one, builds on request.
+
+``nox -s bench-cuda`` runs it; ``--page`` writes docs/reference/cuda-benchmarks.md, ``--builds`` builds wheels, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cuda_builds
+import cuda_calls
+import cuda_kernels
+import torch
+from machine import machine
+
+import npu_cuda
+
+PEER = "torch.add(out=)"
+PAGE = Path("docs/reference/cuda-benchmarks.md")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: the numbers are rough")
+    parser.add_argument("--builds", action="store_true", help="build the wheels, too: a minute or two")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--page", action="store_true", help=f"write {PAGE}")
+    options = parser.parse_args()
+    results = measured(options)
+    text = report(results)
+    print(text)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.page:
+        PAGE.write_text(text)
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    contenders = cuda_calls.calls()
+    rounds = 5 if options.quick else 31
+    times = cuda_calls.measure(contenders, rounds, seconds=0.02 if options.quick else 0.1)
+    return {
+        "machine": machine(),
+        "build": npu_cuda.build_info(),
+        "devices": npu_cuda.devices(),
+        "calls": [
+            {"title": call.title, "ns": times[call.title], "most_ns": call.most_ns} for call in contenders
+        ],
+        "kernels": cuda_kernels.measure(options.quick),
+        "cuda_absence": npu_cuda.cuda_absence(),
+        "builds": cuda_builds.measure() if options.builds else [],
+    }
+
+
+HEAD = """\
+# What native calls cost
+
+`nox -s bench-cuda -- --page --builds` writes this page. Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
+
+## Calls
+
+The sum of two rows of {items} float32, written into a third, on the host with one thread: the kernel takes a few nanoseconds,
+the rest is what the call costs. Medians of rounds in which all take turns.
+
+| | ns per op | / {peer} | at most |
+|---|---:|---:|---|
+"""
+
+KERNELS = """
+## Kernels
+
+On {devices}: {launches} launches per graph, buffers larger than the cache, random data, medians. The floor is bytes through
+memory or floating-point operations at full rate, whichever takes longer.
+
+| | us | floor, us | reached | / torch |
+|---|---:|---:|---:|---:|
+"""
+
+NO_KERNELS = """
+## Kernels
+
+Not measured: there is no GPU on this machine ({absence}).
+"""
+
+BUILDS = """
+## Builds
+
+From the sources to a wheel, without a compiler cache, in an environment that has the tools.
+
+| mode | seconds | wheel, KB |
+|---|---:|---:|
+"""
+
+
+def report(results: dict[str, Any]) -> str:
+    """Return the page."""
+    text = HEAD.format(items=cuda_calls.ITEMS, peer=PEER, **results["machine"])
+    text += table(results["calls"], call_cells(results["calls"]))
+    text += kernels_section(results)
+    return text + (BUILDS + table(results["builds"], build_cells) if results["builds"] else "")
+
+
+def table(rows: list[dict[str, Any]], cells: Callable[[dict[str, Any]], Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(cells(row))} |\n" for row in rows)
+
+
+def call_cells(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], Sequence[str]]:
+    peer = next(row["ns"] for row in rows if row["title"] == PEER)
+    return lambda row: (row["title"], f"{row['ns']:.1f}", f"{row['ns'] / peer:.3f}", bar(row))
+
+
+def bar(row: dict[str, Any]) -> str:
+    most = row["most_ns"]
+    return "" if most is None else f"{most:g} ns: {'met' if row['ns'] <= most else 'MISSED'}"
+
+
+def kernels_section(results: dict[str, Any]) -> str:
+    rows = results["kernels"]
+    if not rows:
+        return NO_KERNELS.format(absence=results["cuda_absence"])
+    names = ", ".join(device["description"] for device in results["devices"][1:])
+    return KERNELS.format(devices=names, launches=cuda_kernels.LAUNCHES) + table(rows, kernel_cells)
+
+
+def kernel_cells(row: dict[str, Any]) -> Sequence[str]:
+    reached, ratio = row["floor_us"] / row["us"], row["us"] / row["torch_us"]
+    return (
+        f"{row['title']} ({row['kernel']})",
+        f"{row['us']:.1f}",
+        f"{row['floor_us']:.1f}",
+        f"{reached:.0%}",
+        f"{ratio:.2f}",
+    )
+
+
+def build_cells(row: dict[str, Any]) -> Sequence[str]:
+    return row["title"], f"{row['seconds']:.0f}", f"{row['kilobytes']:.0f}"
+
+
+if __name__ == "__main__":
+    main()
