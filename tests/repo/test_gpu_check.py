@@ -1,0 +1,87 @@
+"""The command that checks npu-cuda on a machine with a GPU, as far as it goes without one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "gpu_check.py"
+
+
+@pytest.fixture(name="tool")
+def load(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gpu_check", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "gpu_check", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def python(tool: ModuleType, name: str, code: str, **fields: object) -> object:
+    return tool.Step(name, (sys.executable, "-c", code), 30, **fields)
+
+
+def test_a_failed_build_ends_it(tool: ModuleType) -> None:
+    steps = [
+        python(tool, "build", "print('no such compiler'); raise SystemExit(2)", needs_gpu=False),
+        python(tool, "tests", "print('ran')"),
+    ]
+
+    built, tested = tool.run_all(steps, True, {})
+
+    assert (built.result, built.detail) == ("failed", "no such compiler")
+    assert (tested.result, tested.detail) == ("left out", "the build failed")
+
+
+def test_without_a_gpu_what_needs_one_is_left_out_and_said_so(tool: ModuleType) -> None:
+    steps = [python(tool, "build", "print('built')", needs_gpu=False), python(tool, "tests", "print('ran')")]
+
+    built, tested = tool.run_all(steps, False, {})
+
+    assert (built.result, built.detail) == ("passed", "built")
+    assert (tested.result, tested.detail) == ("left out", "there is no GPU")
+
+
+def test_what_takes_too_long_is_stopped_and_keeps_its_output(tool: ModuleType) -> None:
+    code = "import time; print('started', flush=True); time.sleep(60)"
+    steps = [python(tool, "tests", code), python(tool, "benchmarks", code)]
+
+    tested, measured = tool.run_all(steps, True, {}, seconds=2)
+
+    assert tested.result == measured.result == "failed"
+    assert "stopped after" in tested.detail
+    assert "started" in tested.output
+    assert tested.seconds + measured.seconds < 10
+
+
+def test_the_results_are_written_as_text_and_json(tool: ModuleType, tmp_path: Path) -> None:
+    outcomes = tool.run_all([python(tool, "tests", "print('3 passed')")], True, {})
+
+    table = tool.written(outcomes, "NVIDIA H200, 9.0", tmp_path)
+
+    assert "| tests | passed | 0 | 3 passed |" in table
+    assert (tmp_path / "report.md").read_text() == table + "\n"
+    assert json.loads((tmp_path / "report.json").read_text())["steps"][0]["name"] == "tests"
+    assert (tmp_path / "tests.log").read_text() == "3 passed\n"
+
+
+def test_the_steps_name_files_that_exist(tool: ModuleType, tmp_path: Path) -> None:
+    steps = tool.planned(tmp_path / "site", tmp_path, "NVIDIA H200, 143771 MiB, 580.0, 9.0")
+
+    (build,) = (step for step in steps if step.name == "build")
+    assert "cmake.define.CMAKE_CUDA_ARCHITECTURES=90-real" in build.command
+    named = [
+        Path(word)
+        for step in steps
+        for word in step.command
+        if "tests/" in word or word.startswith("benchmarks/")
+    ]
+    assert named
+    assert [path for path in named if not (TOOL.parents[1] / path).exists()] == []

@@ -1,0 +1,210 @@
+"""Check npu-cuda on a machine with a GPU, with one command: ``python tools/gpu_check.py``.
+
+It builds the package in a folder of its own, for the GPU that is there, and needs no network: Python with torch, nanobind,
+scikit-build-core and pytest, and nvcc. Then it runs the tests marked ``gpu``, the probes, the sanitizer where it works, and
+the benchmarks, prints one table, and writes what it saw as JSON and text. Each step has a time limit; together they stay
+under eight minutes. Exit code: 0 if all is well, 1 if a step failed, 3 if there is no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "packages" / "npu-cuda"
+OTHERS = ("npu-ir", "npu-passes", "npu-runtime")
+NO_GPU = 3
+TOTAL_SECONDS = 470
+PYTHON = sys.executable
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to run.
+
+    Attributes:
+        name: For the table.
+        command: What to run.
+        limit: Seconds.
+        needs_gpu: Left out where there is none.
+        absence: Why it cannot be run here; empty if it can.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    limit: int
+    needs_gpu: bool = True
+    absence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a step.
+
+    Attributes:
+        name: Of the step.
+        result: ``passed``, ``failed`` or ``left out``.
+        seconds: How long it took.
+        detail: The last line that it printed, or why it was left out.
+        output: All that it printed; the last part, if it is long.
+    """
+
+    name: str
+    result: str
+    seconds: float
+    detail: str
+    output: str = ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "gpu-check", help="where to write the results"
+    )
+    parser.add_argument(
+        "--build", type=Path, default=ROOT / "build" / "gpu-check" / "site", help="where to install"
+    )
+    parser.add_argument("--list", action="store_true", help="show the steps and run nothing")
+    options = parser.parse_args(arguments)
+    gpu = gpu_description()
+    steps = planned(options.build, options.out, gpu)
+    if options.list:
+        print("\n".join(f"{step.name}: {' '.join(step.command)}" for step in steps))
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    outcomes = run_all(steps, bool(gpu), environment(options.build))
+    report = written(outcomes, gpu, options.out)
+    print(report)
+    if any(outcome.result == "failed" for outcome in outcomes):
+        return 1
+    return 0 if gpu else NO_GPU
+
+
+def gpu_description() -> str:
+    """Return name, memory, driver and compute capability of the first GPU; nothing where there is none."""
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,memory.total,driver_version,compute_cap",
+        "--format=csv,noheader",
+    ]
+    if not shutil.which(query[0]):
+        return ""
+    found = subprocess.run(query, capture_output=True, text=True, check=False)
+    return found.stdout.splitlines()[0] if found.returncode == 0 and found.stdout else ""
+
+
+def planned(site: Path, out: Path, gpu: str) -> list[Step]:
+    """Return all steps, in order."""
+    capability = gpu.rpartition(",")[2].strip().replace(".", "") or "90"
+    settings = ["cmake.define.NPU_CUDA=ON", f"cmake.define.CMAKE_CUDA_ARCHITECTURES={capability}-real"]
+    settings += [f"build-dir={out / 'cmake'}", *split_settings()]
+    install = (
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--upgrade",
+        "--target",
+    )
+    build = (PYTHON, *install, str(site), *(word for item in settings for word in ("-C", item)), str(PACKAGE))
+    sanitizer = shutil.which("compute-sanitizer")
+    check = (sanitizer or "compute-sanitizer", "--error-exitcode", "9", "--tool")
+    probe = (PYTHON, "-m", "npu_cuda.probe")
+    absence = "" if sanitizer else "there is no compute-sanitizer"
+    return [
+        Step("build", build, 180, needs_gpu=False),
+        Step("status", (PYTHON, "-c", "import npu_cuda; print(npu_cuda.status())"), 30, needs_gpu=False),
+        Step("probes", (*probe, "--device", "cuda"), 90),
+        Step("tests", (PYTHON, "-m", "pytest", "-q", "-m", "gpu", "-s", str(ROOT / "tests" / "npu_cuda" / "gpu")), 180),
+        Step("memcheck", (*check, "memcheck", *probe, "relu", "gemm", "--device", "cuda"), 60, absence=absence),
+        Step("racecheck", (*check, "racecheck", *probe, "gemm", "--device", "cuda"), 60, absence=absence),
+        Step("benchmarks", (PYTHON, "benchmarks/cuda.py", "--quick", "--json", str(out / "bench.json")), 90),
+    ]  # fmt: skip
+
+
+def split_settings() -> list[str]:
+    """Return what builds without nanobind's run-time part, where that is not installed: for this Python only."""
+    if importlib.util.find_spec("nanobind_backend"):
+        return []
+    return ["cmake.define.NPU_SPLIT=OFF", "wheel.py-api="]
+
+
+def environment(site: Path) -> dict[str, str]:
+    """Return the variables under which the build is found, and the other packages from their sources."""
+    sources = [str(ROOT / "packages" / name / "src") for name in OTHERS]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sources, str(ROOT)])}
+
+
+def run_all(
+    steps: Sequence[Step], has_gpu: bool, variables: Mapping[str, str], seconds: float = TOTAL_SECONDS
+) -> list[Outcome]:
+    """Run steps one after the other, all of them in so many seconds; where the build fails, nothing more."""
+    end = time.perf_counter() + seconds
+    outcomes: list[Outcome] = []
+    for step in steps:
+        reason = step.absence or ("" if has_gpu or not step.needs_gpu else "there is no GPU")
+        if any(outcome.result == "failed" and outcome.name == "build" for outcome in outcomes):
+            reason = "the build failed"
+        limit = min(step.limit, end - time.perf_counter())
+        outcome = Outcome(step.name, "left out", 0.0, reason) if reason else run(step, limit, variables)
+        print(f"{outcome.name}: {outcome.result} ({outcome.seconds:.0f} s) {outcome.detail}", flush=True)
+        outcomes.append(outcome)
+    return outcomes
+
+
+def run(step: Step, limit: float, variables: Mapping[str, str]) -> Outcome:
+    """Run one step for at most ``limit`` seconds."""
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(
+            step.command,
+            cwd=ROOT,
+            env=dict(variables),
+            timeout=max(limit, 0),
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except subprocess.TimeoutExpired as error:
+        seen = (error.stdout or b"").decode(errors="replace")
+        return Outcome(
+            step.name, "failed", time.perf_counter() - start, f"stopped after {limit:.0f} s", seen[-20000:]
+        )
+    text = done.stdout.decode(errors="replace")
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    result = "passed" if done.returncode == 0 else "failed"
+    return Outcome(step.name, result, time.perf_counter() - start, last.strip(), text[-20000:])
+
+
+def written(outcomes: Sequence[Outcome], gpu: str, out: Path) -> str:
+    """Write everything as files and return the table."""
+    head = f"{date.today()}, {gpu or 'no GPU'}, Python {platform.python_version()}, {platform.machine()}"
+    rows = [f"| {item.name} | {item.result} | {item.seconds:.0f} | {item.detail} |" for item in outcomes]
+    report = "\n".join([head, "", "| step | result | seconds | |", "|---|---|---:|---|", *rows])
+    (out / "report.md").write_text(report + "\n")
+    details = {"machine": head, "steps": [asdict(outcome) for outcome in outcomes]}
+    (out / "report.json").write_text(json.dumps(details, indent=1) + "\n")
+    for outcome in outcomes:
+        if outcome.output:
+            (out / f"{outcome.name}.log").write_text(outcome.output)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())
