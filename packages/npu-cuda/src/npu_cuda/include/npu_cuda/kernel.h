@@ -17,6 +17,9 @@ extern "C" {
 #define NPU_ABI_MAJOR 1
 #define NPU_ABI_MINOR 0
 #define NPU_MAX_RANK 8
+/* The id of a schema of attributes from its four letters, which are its bytes in memory. */
+#define NPU_FOURCC(a, b, c, d) \
+  ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
 
 typedef enum npu_status_code {
   NPU_OK = 0,
@@ -118,16 +121,26 @@ typedef struct npu_kernel {
   npu_cost (*cost)(const npu_call* call);
 } npu_kernel;
 
-/* An op that a library brings. Outputs may lie in the memory of no input, but for those stated in `in_place`. */
+/* One attribute, by the letter that Python's struct module has for it: i int32, I uint32, q int64, Q uint64, f float,
+ * d double. Attributes lie one after the other, without padding. */
+typedef struct npu_attr_field {
+  const char* name;
+  double default_value;
+  char code;
+} npu_attr_field;
+
+/* An op that a library brings. Outputs lie in the memory of no input, but for those stated in `in_place`. */
 typedef struct npu_op {
   uint32_t struct_size;
   const char* name; /* unique in the process: "acme.softmax" */
   int32_t min_inputs, max_inputs;
   int32_t num_outputs;
-  int32_t in_place[8];    /* per output: the input that it may be, or -1 */
-  uint32_t schema_id;     /* of its attributes; 0 where it has none */
-  uint32_t attr_bytes;    /* their size */
+  uint64_t in_place[8];    /* per output the inputs that it may be: bit 0 for input 0; same shape, strides and dtype */
+  uint32_t schema_id;      /* of its attributes: NPU_FOURCC('S', 'M', 'A', 'X'); 0 where it has none */
+  uint32_t attr_bytes;     /* their size */
   uint32_t attrs_required; /* 1: there are no defaults */
+  uint32_t num_attr_fields;
+  const npu_attr_field* attr_fields; /* so that Python packs them by name; NULL: it has to pack bytes */
 } npu_op;
 
 typedef struct npu_kernel_library {
