@@ -1,0 +1,129 @@
+#include "cuda/cuda_device.h"
+
+#include "core/active_device.h"
+#include "cuda/cuda_executable.h"
+#include "cuda/cuda_recording.h"
+
+namespace npu {
+namespace {
+
+cudaStream_t stream_of(void* handle) { return static_cast<cudaStream_t>(handle); }
+
+Status refuse_recording(const char* what) {
+  if (!this_thread_records()) return {};
+  return Status::invalid(std::string(what) + " is not possible while this thread captures a graph");
+}
+
+cudaMemcpyKind kind_of(Direction direction) {
+  switch (direction) {
+    case Direction::ToDevice: return cudaMemcpyHostToDevice;
+    case Direction::FromDevice: return cudaMemcpyDeviceToHost;
+    case Direction::Within: break;
+  }
+  return cudaMemcpyDeviceToDevice;
+}
+
+}  // namespace
+
+Status CudaDevice::allocate(uint64_t bytes, void** out) {
+  *out = nullptr;
+  const std::string what = "allocating " + std::to_string(bytes) + " bytes on " + name();
+  NPU_TRY(refuse_recording(what.c_str()));
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  const cudaError_t error = cudaMalloc(out, bytes);
+  Status status = cuda_check(error, ("cudaMalloc: " + what).c_str());
+  if (error != cudaErrorStreamCaptureUnsupported) return status;
+  return Status::invalid(status.message() + "; a graph is being captured, which this has broken");
+}
+
+void CudaDevice::free(void* memory) noexcept {
+  if (!memory) return;
+  const RelaxedCapture relaxed;
+  if (cudaFree(memory) != cudaSuccess) (void)cudaGetLastError();
+}
+
+Status CudaDevice::copy(void* to, const void* from, uint64_t bytes, Direction direction, void* stream) {
+  if (bytes == 0) return {};
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  const bool is_within = direction == Direction::Within;
+  if (!is_within) NPU_TRY(refuse_capture(stream, "copying from or to the CPU"));
+  NPU_TRY(cuda_check(cudaMemcpyAsync(to, from, bytes, kind_of(direction), stream_of(stream)), "cudaMemcpyAsync"));
+  return is_within ? Status() : cuda_check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
+}
+
+void* CudaDevice::default_stream() const { return cudaStreamLegacy; }
+
+Status CudaDevice::create_stream(void** out) {
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  const RelaxedCapture relaxed;
+  cudaStream_t stream = nullptr;
+  NPU_TRY(cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
+  return *out = stream, Status();
+}
+
+void CudaDevice::destroy_stream(void* stream) noexcept { const StreamOwner owner(stream_of(stream)); }
+
+Status CudaDevice::synchronize(void* stream) {
+  NPU_TRY(refuse_recording("waiting for a stream"));
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  NPU_TRY(refuse_capture(stream, "waiting"));
+  return cuda_check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
+}
+
+Status CudaDevice::is_capturing(void* stream, bool* out) const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  NPU_TRY(cuda_check(cudaStreamIsCapturing(stream_of(stream), &status), "cudaStreamIsCapturing"));
+  *out = status != cudaStreamCaptureStatusNone;
+  return {};
+}
+
+Status CudaDevice::refuse_capture(void* stream, const char* what) {
+  bool captures = false;
+  NPU_TRY(is_capturing(stream, &captures));
+  if (!captures) return {};
+  return Status::invalid(std::string(what) + " is not possible on a stream that captures a graph");
+}
+
+Status CudaDevice::activate(int* before) {
+  *before = id();
+  if (traits_.is_only_one) return {};
+  NPU_TRY(cuda_check(cudaGetDevice(before), "cudaGetDevice"));
+  return *before == id() ? Status() : cuda_check(cudaSetDevice(id()), "cudaSetDevice");
+}
+
+void CudaDevice::deactivate(int before) noexcept {
+  if (before != id() && cudaSetDevice(before) != cudaSuccess) (void)cudaGetLastError();
+}
+
+Status CudaDevice::launch(const KernelPtr& kernel, const OpCall& call) {
+  ActiveDevice active;
+  NPU_TRY(active.set(this));
+  if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
+    NPU_TRY(refuse_capture(call.stream, ("kernel " + kernel->traits().id + " allocates or waits, which").c_str()));
+  }
+  NPU_TRY(kernel->launch(call));
+  if (call.stream == cudaStreamLegacy) return {};  // it never captures
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  NPU_TRY(cuda_check(cudaStreamIsCapturing(stream_of(call.stream), &status), "cudaStreamIsCapturing"));
+  return status == cudaStreamCaptureStatusInvalidated ? broken_capture() : Status();
+}
+
+Status CudaDevice::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) {
+  return CudaRecording::begin(this, mode, is_dag, out);
+}
+
+Status CudaDevice::update(Executable* executable, Recording* recording, std::unique_ptr<Executable>* out) {
+  *out = nullptr;
+  GraphOwner graph;
+  auto* next = static_cast<CudaRecording*>(recording);
+  NPU_TRY(next->end(&graph));
+  bool is_done = false;
+  NPU_TRY(static_cast<CudaExecutable*>(executable)->update(graph.get(), &is_done));
+  return is_done ? Status() : CudaExecutable::make(this, graph.get(), stream_of(next->stream()), out);
+}
+
+}  // namespace npu

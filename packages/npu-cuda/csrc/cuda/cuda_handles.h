@@ -1,0 +1,50 @@
+// Owners of what the CUDA runtime hands out, and the states of the calling thread that work is done in. Destroying
+// never throws, never disturbs a capture of anybody, and leaves no error behind.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "cuda/cuda_status.h"
+
+namespace npu {
+
+// cuda_status, where the error is also taken from the state of the runtime: the next caller shall not find it.
+inline Status cuda_check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  return cuda_status(error, what);
+}
+
+// Until the end of a block, what this thread does that is not part of a capture (freeing, instantiating) is no
+// offence to one: CUDA would invalidate those in mode Global, of any thread, and those of this thread.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { is_set_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess; }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() {
+    if (is_set_) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+  }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  bool is_set_ = false;
+};
+
+template <class Handle, cudaError_t (*destroy)(Handle)>
+struct DestroyHandle {
+  void operator()(Handle handle) const noexcept {
+    const RelaxedCapture relaxed;
+    if (destroy(handle) != cudaSuccess) (void)cudaGetLastError();
+  }
+};
+
+template <class Handle, cudaError_t (*destroy)(Handle)>
+using Owner = std::unique_ptr<std::remove_pointer_t<Handle>, DestroyHandle<Handle, destroy>>;
+
+using StreamOwner = Owner<cudaStream_t, cudaStreamDestroy>;
+using GraphOwner = Owner<cudaGraph_t, cudaGraphDestroy>;
+using GraphExecOwner = Owner<cudaGraphExec_t, cudaGraphExecDestroy>;
+
+}  // namespace npu

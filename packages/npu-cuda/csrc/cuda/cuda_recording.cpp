@@ -1,0 +1,147 @@
+#include "cuda/cuda_recording.h"
+
+#include <algorithm>
+
+#include "core/active_device.h"
+#include "cuda/cuda_device.h"
+#include "cuda/cuda_executable.h"
+
+namespace npu {
+namespace {
+
+// Shared with the recordings that the thread began, which may end elsewhere or outlive it.
+const std::shared_ptr<std::atomic<int>>& recordings_of_this_thread() {
+  thread_local const auto count = std::make_shared<std::atomic<int>>(0);
+  return count;
+}
+
+cudaStreamCaptureMode cuda_mode(CaptureMode mode) {
+  switch (mode) {
+    case CaptureMode::Global: return cudaStreamCaptureModeGlobal;
+    case CaptureMode::Relaxed: return cudaStreamCaptureModeRelaxed;
+    case CaptureMode::ThreadLocal: break;
+  }
+  return cudaStreamCaptureModeThreadLocal;
+}
+
+}  // namespace
+
+bool this_thread_records() { return recordings_of_this_thread()->load() > 0; }
+
+Status broken_capture() {
+  return Status::device_error(
+      "cudaErrorStreamCaptureInvalidated (901): something that was called broke the capture. Neither allocate, free "
+      "nor wait while a stream captures: not here, in mode global not in any other thread either, and nowhere for "
+      "the whole device");
+}
+
+CudaRecording::CudaRecording(CudaDevice* device, StreamOwner stream, CaptureMode mode, bool is_dag)
+    : device_(device), stream_(std::move(stream)), mode_(mode), is_dag_(is_dag) {}
+
+CudaRecording::~CudaRecording() { abort(); }
+
+Status CudaRecording::begin(CudaDevice* device, CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) {
+  void* stream = nullptr;
+  NPU_TRY(device->create_stream(&stream));
+  StreamOwner owner(static_cast<cudaStream_t>(stream));
+  auto recording = std::make_unique<CudaRecording>(device, std::move(owner), mode, is_dag);
+  NPU_TRY(recording->start());
+  *out = std::move(recording);
+  return {};
+}
+
+Status CudaRecording::start() {
+  ActiveDevice active;
+  NPU_TRY(active.set(device_));
+  NPU_TRY(cuda_check(cudaStreamBeginCapture(stream_.get(), cuda_mode(mode_)), "cudaStreamBeginCapture"));
+  recordings_ = recordings_of_this_thread();
+  ++*recordings_;
+  return {};
+}
+
+CudaRecording::Leaves CudaRecording::leaves_of(const std::vector<int>& ops) const {
+  Leaves leaves;
+  for (const int op : ops) {
+    const Leaves& of_op = leaves_[static_cast<size_t>(op)];
+    for (size_t i = 0; i < of_op.nodes.size(); ++i) {
+      if (std::find(leaves.nodes.begin(), leaves.nodes.end(), of_op.nodes[i]) != leaves.nodes.end()) continue;
+      leaves.nodes.push_back(of_op.nodes[i]);
+      leaves.edges.push_back(of_op.edges[i]);
+    }
+  }
+  return leaves;
+}
+
+Status CudaRecording::begin_op(const std::vector<int>& after) {
+  if (!recordings_ || is_in_op_) return Status::internal("an op begins within another one, or after the recording");
+  for (const int op : after) {
+    if (op >= 0 && (!is_dag_ || static_cast<size_t>(op) < leaves_.size())) continue;
+    return Status::internal("an op is to follow op " + std::to_string(op) + ", which was not recorded before it");
+  }
+  if (is_dag_) {
+    Leaves leaves = leaves_of(after);
+    NPU_TRY(cuda_check(cudaStreamUpdateCaptureDependencies(stream_.get(), leaves.nodes.data(), leaves.edges.data(),
+                                                           leaves.nodes.size(), cudaStreamSetCaptureDependencies),
+                       "cudaStreamUpdateCaptureDependencies"));
+  }
+  is_in_op_ = true;
+  return {};
+}
+
+Status CudaRecording::end_op() {
+  if (!is_in_op_) return Status::internal("an op ends that did not begin");
+  is_in_op_ = false;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t* nodes = nullptr;
+  const cudaGraphEdgeData* edges = nullptr;
+  size_t count = 0;
+  NPU_TRY(cuda_check(cudaStreamGetCaptureInfo(stream_.get(), &status, nullptr, nullptr, &nodes, &edges, &count),
+                     "cudaStreamGetCaptureInfo"));
+  if (status != cudaStreamCaptureStatusActive) return broken_capture();
+  if (!is_dag_) return {};
+  Leaves leaves{{nodes, nodes + count}, std::vector<cudaGraphEdgeData>(count)};
+  if (edges) std::copy_n(edges, count, leaves.edges.begin());
+  leaves_.push_back(std::move(leaves));
+  return {};
+}
+
+Status CudaRecording::end(GraphOwner* out) {
+  if (!recordings_ || is_in_op_) return Status::internal("a recording ends that has ended, or within an op");
+  if (mode_ != CaptureMode::Relaxed && thread_ != std::this_thread::get_id()) {
+    return Status::invalid("a recording ends on the thread that began it, unless its mode is relaxed");
+  }
+  cudaGraph_t graph = nullptr;
+  Status status = cuda_check(cudaStreamEndCapture(stream_.get(), &graph), "cudaStreamEndCapture");
+  GraphOwner owner(graph);
+  if (!status.ok()) return abort(), std::move(status);
+  if (!graph) return abort(), broken_capture();
+  forget();
+  *out = std::move(owner);
+  return {};
+}
+
+Status CudaRecording::finish(std::unique_ptr<Executable>* out) {
+  GraphOwner graph;
+  NPU_TRY(end(&graph));
+  return CudaExecutable::make(device_, graph.get(), stream_.get(), out);
+}
+
+// Ends a capture whatever its state is. A graph comes of it only where nothing was wrong with it.
+void CudaRecording::abort() noexcept {
+  if (!recordings_) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+  if (cudaStreamIsCapturing(stream_.get(), &status) != cudaSuccess) (void)cudaGetLastError();
+  cudaGraph_t graph = nullptr;
+  if (status != cudaStreamCaptureStatusNone && cudaStreamEndCapture(stream_.get(), &graph) != cudaSuccess) {
+    (void)cudaGetLastError();
+  }
+  const GraphOwner owner(graph);
+  forget();
+}
+
+void CudaRecording::forget() noexcept {
+  --*recordings_;
+  recordings_ = nullptr;
+}
+
+}  // namespace npu

@@ -1,0 +1,61 @@
+// CudaRecording: the capture of a CUDA graph, on a non-blocking stream of its own. A chain is what capturing a
+// stream gives. For a DAG the dependencies of the stream are set before each op, and read after it: those are the
+// leaf nodes of the op. An op that launches nothing leaves the dependencies that it was given, which so pass on to
+// the ops after it.
+//
+// It is one capture from begin to finish, not one per op into a graph of ours (cudaStreamBeginCaptureToGraph):
+// CUDA destroys the graph of a capture that was invalidated, whoever made it, and what is called between two ops
+// would go unnoticed.
+#pragma once
+
+#include <atomic>
+#include <thread>
+
+#include "core/device.h"
+#include "cuda/cuda_handles.h"
+
+namespace npu {
+
+class CudaDevice;
+
+// Whether this thread is recording, on any device: then it may neither allocate nor wait.
+bool this_thread_records();
+// What is said of a capture that CUDA has invalidated.
+Status broken_capture();
+
+class CudaRecording final : public Recording {
+ public:
+  static Status begin(CudaDevice* device, CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out);
+  CudaRecording(CudaDevice* device, StreamOwner stream, CaptureMode mode, bool is_dag);
+  ~CudaRecording() override;
+
+  void* stream() const override { return stream_.get(); }
+  Status begin_op(const std::vector<int>& after) override;
+  Status end_op() override;
+  Status finish(std::unique_ptr<Executable>* out) override;
+
+  // Ends the capture and gives its graph; finish without making it executable.
+  Status end(GraphOwner* out);
+
+ private:
+  // Where the next node goes: what it depends on, and how.
+  struct Leaves {
+    std::vector<cudaGraphNode_t> nodes;
+    std::vector<cudaGraphEdgeData> edges;
+  };
+  Status start();
+  Leaves leaves_of(const std::vector<int>& ops) const;
+  void abort() noexcept;
+  void forget() noexcept;
+
+  CudaDevice* device_;
+  StreamOwner stream_;
+  CaptureMode mode_;
+  bool is_dag_;
+  bool is_in_op_ = false;
+  std::vector<Leaves> leaves_;  // of each op
+  std::thread::id thread_ = std::this_thread::get_id();
+  std::shared_ptr<std::atomic<int>> recordings_;  // of that thread; null once this one has ended
+};
+
+}  // namespace npu
