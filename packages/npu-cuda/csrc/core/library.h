@@ -1,4 +1,5 @@
-// Kernels from shared libraries that export npu_kernel_library_v1 (npu_cuda/kernel.h). A library stays loaded.
+// Kernels from shared libraries that export npu_kernel_library_v1 (npu_cuda/kernel.h). A library stays loaded, also one
+// that was refused.
 #pragma once
 
 #include "core/registry.h"
@@ -17,8 +18,9 @@ struct LibraryInfo {
 Status load_library(const std::string& path, LibraryInfo* out);
 std::vector<LibraryInfo> loaded_libraries();
 
-// The same from a library in memory, for tests.
-Status add_library(const npu_kernel_library& library, const std::string& path, KernelRegistry& registry,
-                   LibraryInfo* out);
+// The name of a library in memory, if its version and size are ones that can be read.
+Status read_library_name(const npu_kernel_library& library, std::string* out);
+// Adds what a library in memory offers. `info` comes with its path, and gets the rest.
+Status add_library(const npu_kernel_library& library, KernelRegistry& registry, LibraryInfo* info);
 
 }  // namespace npu
