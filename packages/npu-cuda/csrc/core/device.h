@@ -34,7 +34,8 @@ class Recording {
   virtual ~Recording() = default;
   virtual void* stream() const = 0;
   // Launches recorded between begin_op and end_op depend on the ops `after`, by index; without them each launch
-  // follows the one before. end_op fails with the reason if what was called broke the capture.
+  // follows the one before, and begin_op may be left out. end_op fails with the reason if what was called broke the
+  // capture. finish is called once; after it, or after the destructor, the stream is gone.
   virtual Status begin_op(const std::vector<int>& after) = 0;
   virtual Status end_op() = 0;
   virtual Status finish(std::unique_ptr<Executable>* out) = 0;

@@ -44,24 +44,16 @@ Status supports_rules(const Kernel& kernel, const SelectionRules& rules, uint64_
                                  std::to_string(rules.workspace_limit));
 }
 
-Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rules, uint64_t* workspace) {
-  NPU_TRY(supports_device(kernel.traits(), call.compute_capability));
-  NPU_TRY(kernel.supported(call));
-  *workspace = kernel.workspace_bytes(call);
-  return supports_rules(kernel, rules, *workspace);
-}
-
-// Prepares for one launch, launches, releases.
+// Prepares for one launch and launches.
 Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall call, uint64_t workspace) {
   ActiveDevice active;
   NPU_TRY(active.set(device));
   NPU_TRY(eager_workspace(device, call.stream, workspace, &call.workspace));
   call.workspace_bytes = workspace;
   NPU_TRY(kernel->prepare(call, &call.state));
-  Status status = device->launch(kernel, call);
-  if (status.ok()) status = after_launch(device, call.stream, op, kernel);
-  kernel->release(call.state);
-  return std::move(status).at(op.name + " by " + kernel->traits().id);
+  std::shared_ptr<void> state;
+  if (call.state) state.reset(call.state, [kernel](void* made) { kernel->release(made); });
+  return launch_or_record(device, op, kernel, call, state).at(op.name + " by " + kernel->traits().id);
 }
 
 Status checked(const OpInfo& op, OpCall* call, Device** device) {
@@ -75,6 +67,13 @@ Status checked(const OpInfo& op, OpCall* call, Device** device) {
 }
 
 }  // namespace
+
+Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rules, uint64_t* workspace) {
+  NPU_TRY(supports_device(kernel.traits(), call.compute_capability));
+  NPU_TRY(kernel.supported(call));
+  *workspace = kernel.workspace_bytes(call);
+  return supports_rules(kernel, rules, *workspace);
+}
 
 Selection select(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules) {
   Selection selection;

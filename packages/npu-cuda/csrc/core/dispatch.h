@@ -23,6 +23,8 @@ struct Selection {
   std::vector<Refusal> refusals;  // of the kernels that were asked before
 };
 
+// Ok and the workspace that it needs, or NotImplemented with the reason why this kernel does not take the call.
+Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rules, uint64_t* workspace_bytes);
 // The first kernel that takes the call, which has been checked.
 Selection select(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules);
 // NotImplemented, with all refusals.

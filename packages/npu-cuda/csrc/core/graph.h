@@ -2,6 +2,7 @@
 // the graph keeps it alive. Made by Program::capture, or from single op calls by begin_capture / end_capture.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/device.h"
@@ -19,24 +20,31 @@ struct GraphNode {
 
 class Graph {
  public:
-  Graph(Device* device, std::unique_ptr<Executable> executable, std::vector<GraphNode> nodes, bool is_dag);
+  // `needs`: what has to live as long as the graph, but for the tensors.
+  struct Parts {
+    Device* device;
+    std::unique_ptr<Executable> executable;
+    std::vector<GraphNode> nodes;
+    bool is_dag;
+    CaptureMode mode;
+    std::vector<std::shared_ptr<void>> needs;
+  };
+  explicit Graph(Parts parts) : parts_(std::move(parts)) {}
 
-  Device* device() const { return device_; }
-  const std::vector<GraphNode>& nodes() const { return nodes_; }
-  bool is_dag() const { return is_dag_; }
+  Device* device() const { return parts_.device; }
+  const std::vector<GraphNode>& nodes() const { return parts_.nodes; }
+  bool is_dag() const { return parts_.is_dag; }
 
-  // Runs it `count` times on a stream (never null). On a stream that is capturing it is refused.
+  // Runs it `count` times on a stream (never null). Refused on a stream that is capturing, and while another thread
+  // launches or updates this graph.
   Status launch(void* stream, int64_t count = 1);
-  // Takes the pointers of another program of the same ops and kernels.
+  // Takes the pointers of another program of the same ops and kernels, or of the same one after other bindings.
   Status update(Program* program);
   std::string dot() const;
 
  private:
-  Device* device_;
-  std::unique_ptr<Executable> executable_;
-  std::vector<GraphNode> nodes_;
-  bool is_dag_;
-  CaptureMode mode_ = CaptureMode::ThreadLocal;
+  Parts parts_;
+  std::atomic<bool> is_running_{false};
 };
 
 // Recording of single op calls: one at a time per device. begin_capture returns the stream to give to op calls; calls on
@@ -44,8 +52,9 @@ class Graph {
 Status begin_capture(Device* device, CaptureMode mode, void** stream);
 Status end_capture(Device* device, std::unique_ptr<Graph>* out);
 void abort_capture(Device* device) noexcept;
-// Dispatch calls it after each launch: where the stream is that of a capture, the capture learns what was recorded. Fails
-// where the call broke the capture.
-Status after_launch(Device* device, void* stream, const OpInfo& op, const KernelPtr& kernel);
+// Launches by the device, where single calls are launched. If the stream is that of a capture, the capture learns what
+// was recorded, and the graph keeps what the launch `needs` (its state; null for nothing); a launch that fails breaks it.
+Status launch_or_record(Device* device, const OpInfo& op, const KernelPtr& kernel, const OpCall& call,
+                        const std::shared_ptr<void>& needs);
 
 }  // namespace npu

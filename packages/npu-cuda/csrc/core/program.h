@@ -1,17 +1,16 @@
 // Program: a row of ops over slots, prepared once and run many times with nothing but launches. A slot is a place for a
 // tensor of a fixed description: external ones are bound to memory of others, temporaries lie in the program's arena.
-// Kernels are chosen in finalize(). Not to be run from two threads at once: run() refuses that.
+// Kernels are chosen in finalize(). One thread at a time binds, runs or captures it: others are refused.
 #pragma once
 
 #include <atomic>
 #include <functional>
 
 #include "core/dispatch.h"
+#include "core/graph.h"
 #include "core/planner.h"
 
 namespace npu {
-
-class Graph;
 
 // Memory for the arena; the program calls it once, in finalize(), and keeps what `out` keeps alive.
 using Allocator = std::function<Status(uint64_t bytes, void** data, std::shared_ptr<void>* owner)>;
@@ -40,42 +39,64 @@ class Program {
   struct Slot {
     TensorDesc desc;
     bool is_external;
-    bool is_bound;
     std::string name;
+    bool is_bound = false;
+    bool is_written = false;  // by an op
+    uint64_t arena_offset = 0;  // of a temporary
   };
   struct Op {
-    const OpInfo* info;
-    std::string pinned;  // the kernel id that was asked for; empty where dispatch chooses
-    KernelPtr kernel;    // after finalize
+    KernelPtr kernel;  // after finalize; until then the one that was asked for, null where finalize chooses
+    OpCall call{};
+    const OpInfo* info = nullptr;
+    bool is_pinned = false;
+    bool is_checked = false;  // its pointers, since the last binding
     std::vector<int> inputs, outputs;
-    std::vector<char> attrs;
-    uint32_t schema_id;
-    uint64_t workspace_bytes;
+    std::vector<TensorDesc> tensors;  // inputs, then outputs: call points here
+    std::vector<char> attrs;          // call points here
     std::vector<Refusal> refusals;
-    std::vector<TensorDesc> tensors;  // inputs, then outputs, with memory
-    OpCall call;
+    uint64_t workspace_offset = 0;
   };
   Device* device() const { return device_; }
   const std::vector<Slot>& slots() const { return slots_; }
   const std::vector<Op>& ops() const { return ops_; }
   bool is_final() const { return is_final_; }
   uint64_t arena_bytes() const { return arena_bytes_; }
-  std::vector<Accesses> accesses() const;  // bytes that each op reads and writes, workspace included; needs bound slots
+  // Bytes that each op reads and writes, workspace included. Needs bound slots.
+  std::vector<Accesses> accesses() const;
+  // The recording that capture() makes a graph of, before its end.
+  Status record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out, std::vector<GraphNode>* nodes);
+  // What a graph of this program has to keep alive, besides the tensors that are bound.
+  std::shared_ptr<void> resources() const;
 
  private:
-  Status select_kernels();
+  struct Resources;  // the arena and the states of kernels: graphs keep them, too
+
+  Status require_open(const char* action) const;
+  Status find_op(OpKind kind, const std::string& kernel_id, Op* op) const;
+  Status check_slots(const Op& op) const;
+  Status select_kernel(Op* op);
+  void use_slots(int index, const Op& op);
+  Status plan(const Allocator& allocator);
   Status place(const Allocator& allocator);
   Status prepare();
-  Status require_ready(void* stream) const;
+  void set_data(int slot, void* data);
+
+  Status require_ready();
+  Status run_in_capture();
+  Status record_op(size_t index, const std::vector<int>& after, Recording* recording) const;
+  std::string name_of_slot(int slot) const;    // "slot 2 ('x')"
+  std::string name_of_op(size_t index) const;  // "op 3 (EltwiseRelu by relu.f32.host)"
 
   Device* device_;
   SelectionRules rules_;
   std::vector<Slot> slots_;
   std::vector<Op> ops_;
   std::vector<std::vector<std::pair<int, int>>> uses_;  // of each slot: op, position in Op::tensors
-  std::shared_ptr<void> arena_;
+  std::vector<size_t> unchecked_;                       // ops whose pointers are to be checked before they run
+  std::shared_ptr<Resources> resources_;
   uint64_t arena_bytes_ = 0;
-  int unbound_ = 0;
+  int num_unbound_ = 0;      // external slots that ops use
+  void* stream_ = nullptr;   // of the last run
   bool is_final_ = false;
   std::atomic<bool> is_running_{false};
 };

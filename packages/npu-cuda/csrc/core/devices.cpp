@@ -1,0 +1,66 @@
+#include "core/device.h"
+#include "host/host_device.h"
+
+#ifdef NPU_WITH_CUDA
+#include "cuda/cuda_device.h"
+#endif
+
+namespace npu {
+namespace {
+
+struct Found {
+  std::vector<Device*> devices{&HostDevice::instance()};
+  std::string absence;  // why there is no cuda device
+};
+
+Found find_all() {
+  Found found;
+#ifdef NPU_WITH_CUDA
+  for (Device* device : cuda_devices(&found.absence)) found.devices.push_back(device);
+#else
+  found.absence = "npu-cuda was built without CUDA (NPU_CUDA=OFF, or no nvcc was found); build it with NPU_CUDA=ON";
+#endif
+  return found;
+}
+
+const Found& found() {
+  static const Found* const all = new Found(find_all());
+  return *all;
+}
+
+std::string names() {
+  std::string text;
+  for (const Device* device : devices()) text += (text.empty() ? "" : ", ") + device->name();
+  return text;
+}
+
+bool is_cuda(const std::string& name) { return name == "cuda" || name.rfind("cuda:", 0) == 0; }
+
+}  // namespace
+
+const std::vector<Device*>& devices() { return found().devices; }
+
+std::string cuda_absence() { return found().absence; }
+
+Status find_device(const std::string& name, Device** out) {
+  for (Device* device : devices()) {
+    if (device->name() != name && !(name == "cuda" && device->type() == DeviceType::Cuda)) continue;
+    *out = device;
+    return {};
+  }
+  if (is_cuda(name) && !cuda_absence().empty()) {
+    return Status::unavailable("device '" + name + "' is not here: " + cuda_absence());
+  }
+  return Status::invalid("there is no device '" + name + "': there are " + names());
+}
+
+Status find_device(DeviceType type, int id, Device** out) {
+  for (Device* device : devices()) {
+    if (device->type() != type || device->id() != id) continue;
+    *out = device;
+    return {};
+  }
+  return find_device(type == DeviceType::Host ? "host:" + std::to_string(id) : "cuda:" + std::to_string(id), out);
+}
+
+}  // namespace npu

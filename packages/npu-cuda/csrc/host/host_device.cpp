@@ -1,0 +1,134 @@
+#include "host/host_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace npu {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+}  // namespace
+
+HostDevice& HostDevice::instance() {
+  static HostDevice* const device = new HostDevice;  // never destroyed: memory and streams may be freed at exit
+  return *device;
+}
+
+std::string HostDevice::description() const { return "CPU"; }
+
+Status HostDevice::refuse_in_capture(const std::string& action, bool is_global) {
+  if (!may_record_.load(std::memory_order_acquire)) return {};
+  const std::lock_guard lock(mutex_);
+  for (const auto& entry : captures_) {
+    const auto capture = entry.lock();
+    if (!capture || !capture->is_open()) continue;
+    if (!capture->is_mine() && !(is_global && capture->mode() == CaptureMode::Global)) continue;
+    const std::string whose = capture->is_mine() ? "this thread records a graph" : "a graph is recorded in global mode";
+    capture->break_by(action + " was called while " + whose);
+    return Status::invalid("host: " + action + " while " + whose + ", which is broken by it: do it before the capture");
+  }
+  return {};
+}
+
+Status HostDevice::allocate(uint64_t bytes, void** out) {
+  NPU_TRY(refuse_in_capture("allocate(" + std::to_string(bytes) + " bytes)", true));
+  *out = ::operator new(bytes, kAlignment, std::nothrow);
+  if (*out) return {};
+  return Status::device_error("host: out of memory, allocating " + std::to_string(bytes) + " bytes");
+}
+
+void HostDevice::free(void* memory) noexcept { ::operator delete(memory, kAlignment); }
+
+Status HostDevice::copy(void* to, const void* from, uint64_t bytes, Direction, void* stream) {
+  std::shared_ptr<HostCapture> capture;
+  NPU_TRY(find_stream(stream, &capture));
+  if (capture) {
+    capture->break_by("a copy of memory was made on its stream");
+    return Status::invalid("host: a copy of memory on a stream that records: call the op Copy, which is recorded");
+  }
+  if (bytes > 0) std::memmove(to, from, bytes);
+  return {};
+}
+
+Status HostDevice::create_stream(void** out) {
+  const std::lock_guard lock(mutex_);
+  *out = new char(0);
+  streams_.insert(*out);
+  return {};
+}
+
+void HostDevice::destroy_stream(void* stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (streams_.erase(stream) > 0) delete static_cast<char*>(stream);
+}
+
+Status HostDevice::find_stream(void* stream, std::shared_ptr<HostCapture>* capture) const {
+  if (stream == &default_stream_) return {};
+  const std::lock_guard lock(mutex_);
+  if (streams_.count(stream) > 0) return {};
+  for (const auto& entry : captures_) {
+    *capture = entry.lock();
+    if (*capture && (*capture)->stream() == stream && (*capture)->is_open()) return {};
+  }
+  capture->reset();
+  return Status::invalid("host: there is no such stream (" + std::to_string(reinterpret_cast<uintptr_t>(stream)) +
+                         "): use 0, create_stream('host'), or the stream of a capture that has not ended");
+}
+
+Status HostDevice::synchronize(void* stream) {
+  NPU_TRY(refuse_in_capture("synchronize", false));
+  std::shared_ptr<HostCapture> capture;
+  NPU_TRY(find_stream(stream, &capture));
+  if (!capture) return {};
+  capture->break_by("another thread waited for its stream");
+  return Status::invalid("host: synchronize on a stream that another thread records, which is broken by it");
+}
+
+Status HostDevice::is_capturing(void* stream, bool* out) const {
+  std::shared_ptr<HostCapture> capture;
+  NPU_TRY(find_stream(stream, &capture));
+  *out = capture != nullptr;
+  return {};
+}
+
+Status HostDevice::launch(const KernelPtr& kernel, const OpCall& call) {
+  if (call.stream == &default_stream_) return kernel->launch(call);
+  std::shared_ptr<HostCapture> capture;
+  NPU_TRY(find_stream(call.stream, &capture));
+  return capture ? capture->append(kernel, call) : kernel->launch(call);
+}
+
+Status HostDevice::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) {
+  NPU_TRY(refuse_in_capture("a second capture", false));
+  auto capture = std::make_shared<HostCapture>(mode, is_dag);
+  const std::lock_guard lock(mutex_);
+  captures_.erase(std::remove_if(captures_.begin(), captures_.end(), [](const auto& old) { return old.expired(); }),
+                  captures_.end());
+  captures_.push_back(capture);
+  may_record_.store(true, std::memory_order_release);
+  *out = std::make_unique<HostRecording>(std::move(capture));
+  return {};
+}
+
+Status HostDevice::update(Executable* executable, Recording* recording, std::unique_ptr<Executable>* out) {
+  std::unique_ptr<Executable> next;
+  NPU_TRY(recording->finish(&next));
+  const auto& old_launches = static_cast<HostExecutable*>(executable)->launches();
+  const auto& new_launches = static_cast<HostExecutable*>(next.get())->launches();
+  if (old_launches.size() != new_launches.size()) {
+    return Status::invalid("host: a graph of " + std::to_string(old_launches.size()) +
+                           " launches cannot take the place of one of " + std::to_string(new_launches.size()));
+  }
+  for (size_t i = 0; i < old_launches.size(); ++i) {
+    if (old_launches[i].kernel == new_launches[i].kernel) continue;
+    return Status::invalid("host: launch " + std::to_string(i) + " of the graph is of kernel '" +
+                           old_launches[i].kernel->traits().id + "', of the other one '" +
+                           new_launches[i].kernel->traits().id + "'");
+  }
+  *out = std::move(next);
+  return {};
+}
+
+}  // namespace npu

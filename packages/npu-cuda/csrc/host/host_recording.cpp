@@ -1,0 +1,114 @@
+#include "host/host_recording.h"
+
+#include <algorithm>
+
+namespace npu {
+namespace {
+
+// A launch that owns what its call points to.
+Launch copy_of(const KernelPtr& kernel, const OpCall& call, std::vector<int> after) {
+  Launch launch{kernel, call, {}, {}, std::move(after)};
+  launch.tensors.assign(call.inputs, call.inputs + call.num_inputs);
+  launch.tensors.insert(launch.tensors.end(), call.outputs, call.outputs + call.num_outputs);
+  const auto* attrs = static_cast<const char*>(call.attrs.data);
+  if (call.attrs.bytes > 0) launch.attrs.assign(attrs, attrs + call.attrs.bytes);
+  launch.call.inputs = launch.tensors.data();
+  launch.call.outputs = launch.tensors.data() + call.num_inputs;
+  launch.call.attrs.data = launch.attrs.data();
+  return launch;
+}
+
+}  // namespace
+
+bool HostCapture::is_open() const {
+  const std::lock_guard lock(mutex_);
+  return is_open_;
+}
+
+Status HostCapture::broken() const {
+  return Status::invalid("this capture is broken: " + reason_ + "; end or abort it, and begin another one");
+}
+
+void HostCapture::break_by(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (reason_.empty()) reason_ = reason;
+}
+
+Status HostCapture::append(const KernelPtr& kernel, const OpCall& call) {
+  const std::lock_guard lock(mutex_);
+  if (!is_open_) return Status::invalid("this stream belongs to a capture that has ended");
+  if (!reason_.empty()) return broken();
+  if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
+    reason_ = "kernel '" + kernel->traits().id + "' is not safe in a capture (it may allocate, wait, or touch memory " +
+              "that is not of the call); choose another kernel, or run this op outside of the graph";
+    return broken();
+  }
+  launches_.push_back(copy_of(kernel, call, after_));
+  return {};
+}
+
+Status HostCapture::set_dependencies(const std::vector<int>& after) {
+  const std::lock_guard lock(mutex_);
+  if (!reason_.empty()) return broken();
+  after_.clear();
+  if (!is_dag_) return {};
+  for (const int op : after) {
+    if (op < 0 || op >= static_cast<int>(op_ends_.size())) {
+      return Status::internal("an op of a recording waits for op " + std::to_string(op) + ", which is not before it");
+    }
+    if (op_ends_[op] > (op == 0 ? 0 : op_ends_[op - 1])) after_.push_back(op_ends_[op] - 1);
+  }
+  return {};
+}
+
+Status HostCapture::end_op() {
+  const std::lock_guard lock(mutex_);
+  op_ends_.push_back(static_cast<int>(launches_.size()));
+  return reason_.empty() ? Status() : broken();
+}
+
+Status HostCapture::close(std::vector<Launch>* out) {
+  const std::lock_guard lock(mutex_);
+  is_open_ = false;
+  if (!reason_.empty()) return broken();
+  *out = std::move(launches_);
+  return {};
+}
+
+HostRecording::~HostRecording() {
+  std::vector<Launch> dropped;
+  if (Status status = capture_->close(&dropped); !status.ok()) return;  // whoever broke it has been told
+}
+
+Status HostRecording::finish(std::unique_ptr<Executable>* out) {
+  std::vector<Launch> launches;
+  NPU_TRY(capture_->close(&launches));
+  *out = std::make_unique<HostExecutable>(std::move(launches));
+  return {};
+}
+
+HostExecutable::HostExecutable(std::vector<Launch> launches) : launches_(std::move(launches)) {
+  for (const Launch& launch : launches_) steps_.push_back({launch.kernel.get(), launch.call});
+}
+
+void HostExecutable::set_stream(void* stream) {
+  if (steps_.empty() || steps_.front().call.stream == stream) return;
+  for (Step& step : steps_) step.call.stream = stream;
+}
+
+Status HostExecutable::launch(void* stream, int64_t count) {
+  set_stream(stream);
+  for (int64_t round = 0; round < count; ++round) {
+    for (const Step& step : steps_) {
+      if (Status status = step.kernel->launch(step.call); !status.ok()) return failed(std::move(status), step);
+    }
+  }
+  return {};
+}
+
+Status HostExecutable::failed(Status status, const Step& step) const {
+  return std::move(status).at("launch " + std::to_string(&step - steps_.data()) + " of the graph (" +
+                              step.kernel->traits().id + ")");
+}
+
+}  // namespace npu
