@@ -1,0 +1,32 @@
+# What the sources of _C are compiled and linked with, in each mode. Sets NPU_SANITIZER.
+if(NPU_WITH_CUDA)
+  target_compile_definitions(_C PRIVATE NPU_WITH_CUDA)
+endif()
+
+if(NPU_MODE STREQUAL "ON")
+  # Named here because nanobind links C++: CMake adds the runtime by itself only where CUDA links.
+  target_link_libraries(_C PRIVATE CUDA::cudart_static)
+  target_link_options(_C PRIVATE -Wl,--exclude-libs,ALL)
+  # Drivers since 12.4 unpack it.
+  target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
+  if(NPU_PTXAS_VERBOSE)
+    target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>")
+  endif()
+elseif(NPU_MODE STREQUAL "EMULATE")
+  target_compile_definitions(_C PRIVATE NPU_EMULATE)
+  target_include_directories(_C SYSTEM PRIVATE ${NPU_CUDA_INCLUDE})
+  # Kernels compute as written: no fused multiply-add, and memory of one type may be read as another's.
+  target_compile_options(_C PRIVATE -O1 -g -fno-strict-aliasing -ffp-contract=off)
+  foreach(source IN LISTS CUDA_SOURCES)
+    if(source MATCHES "\\.cu$")
+      set_source_files_properties(${source} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -xc++)
+    endif()
+  endforeach()
+endif()
+
+set(NPU_SANITIZER "")
+if(NPU_ASAN)
+  set(NPU_SANITIZER address)
+  target_compile_options(_C PRIVATE -g -fsanitize=address -fno-omit-frame-pointer)
+  target_link_options(_C PRIVATE -fsanitize=address)
+endif()

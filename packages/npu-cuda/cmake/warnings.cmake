@@ -1,0 +1,8 @@
+# What the compilers of _C complain about. Errors in our own checks only: a compiler of tomorrow knows more warnings.
+set(cxx_warnings -Wall -Wextra -Wpedantic)
+set(cuda_warnings -Xcompiler=-Wall,-Wextra)
+if(NPU_WERROR)
+  list(APPEND cxx_warnings -Werror)
+  list(APPEND cuda_warnings "SHELL:-Werror all-warnings" -Xcompiler=-Werror)
+endif()
+target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")
