@@ -1,8 +1,9 @@
+#include "core/build_info.h"
 #include "core/device.h"
 #include "host/host_device.h"
 
 #ifdef NPU_WITH_CUDA
-#include "cuda/cuda_device.h"
+#include "cuda/cuda_devices.h"
 #endif
 
 namespace npu {
@@ -18,7 +19,7 @@ Found find_all() {
 #ifdef NPU_WITH_CUDA
   for (Device* device : cuda_devices(&found.absence)) found.devices.push_back(device);
 #else
-  found.absence = "npu-cuda was built without CUDA (NPU_CUDA=OFF, or no nvcc was found); build it with NPU_CUDA=ON";
+  found.absence = std::string("npu-cuda was built without CUDA: ") + build_info().reason;
 #endif
   return found;
 }
