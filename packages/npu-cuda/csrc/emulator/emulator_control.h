@@ -45,7 +45,7 @@ int64_t npu_emulator_calls(const char* name);
 /* Of device and pinned memory. */
 int64_t npu_emulator_live_bytes(void);
 
-/* How many there are: "stream", "event", "graph", "exec", "allocation"; all together if kind is NULL. */
+/* How many there are: "stream", "event", "graph", "exec", "allocation", "capture" (one not ended); NULL: all. */
 int64_t npu_emulator_live_objects(const char* kind);
 
 /* What the last kernel that went wrong did: "kernel f(float*), block (0,0,0), thread (3,0,0): ...". Empty if none.

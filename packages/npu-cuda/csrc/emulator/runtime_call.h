@@ -1,0 +1,28 @@
+// What every function of the fake runtime does around its body: lock, count, fail where a test wants it, remember the
+// error for cudaGetLastError.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+
+namespace npu::emulator {
+
+enum class CallKind {
+  Plain,
+  Release,  // destroys or ends something: does so even when it fails
+  Wait,     // waits for work: also returns the errors of that work
+};
+
+// Returns the error of the call. Every call fails once a kernel has failed, as on hardware.
+cudaError_t call(const char* name, CallKind kind, const std::function<cudaError_t()>& body);
+inline cudaError_t call(const char* name, const std::function<cudaError_t()>& body) {
+  return call(name, CallKind::Plain, body);
+}
+
+void forget_calls();
+void fail_call(const char* name, int64_t k, cudaError_t error);
+int64_t calls(const char* name);
+
+}  // namespace npu::emulator

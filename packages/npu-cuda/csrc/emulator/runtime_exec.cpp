@@ -1,0 +1,106 @@
+// Instantiated graphs: launching and updating.
+#include <algorithm>
+
+#include "emulator/runtime_call.h"
+#include "emulator/runtime_capture.h"
+#include "emulator/runtime_work.h"
+
+namespace npu::emulator {
+namespace {
+
+Program program_of(const CUgraph_st& graph) {
+  std::map<const CUgraphNode_st*, size_t> positions;
+  for (const auto& node : graph.nodes) positions.emplace(node.get(), positions.size());
+  Program program;
+  for (const auto& node : graph.nodes) {
+    program.push_back({node->type, node->launch.kernel, node->run, {}});
+    for (cudaGraphNode_t before : node->after) program.back().after.push_back(positions.at(before));
+    std::sort(program.back().after.begin(), program.back().after.end());
+  }
+  return program;
+}
+
+cudaError_t instantiate(cudaGraphExec_t* exec, cudaGraph_t graph) {
+  *exec = nullptr;
+  if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
+  *exec = new CUgraphExec_st{std::make_shared<const Program>(program_of(*graph)), nullptr};
+  runtime().execs.insert(*exec);
+  return cudaSuccess;
+}
+
+cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (!runtime().execs.contains(exec)) return cudaErrorInvalidValue;
+  TaskPtr task;
+  Work work{cudaGraphNodeTypeGraph, [program = exec->program] { run_program(*program); }, {}, {exec->last}};
+  const cudaError_t error = submit(stream, std::move(work), &task);
+  if (task != nullptr) exec->last = task;
+  return error;
+}
+
+// What an update may not change.
+cudaGraphExecUpdateResult compare(const Program& old, const Program& next, size_t* position) {
+  if (old.size() != next.size()) return cudaGraphExecUpdateErrorTopologyChanged;
+  for (size_t node = 0; node < old.size(); ++node) {
+    *position = node;
+    if (old[node].type != next[node].type) return cudaGraphExecUpdateErrorNodeTypeChanged;
+    if (old[node].after != next[node].after) return cudaGraphExecUpdateErrorTopologyChanged;
+    if (old[node].kernel != next[node].kernel) return cudaGraphExecUpdateErrorFunctionChanged;
+  }
+  return cudaGraphExecUpdateSuccess;
+}
+
+cudaError_t update(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
+  if (!runtime().execs.contains(exec) || !runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
+  Program next = program_of(*graph);
+  size_t position = 0;
+  const cudaGraphExecUpdateResult result = compare(*exec->program, next, &position);
+  if (info != nullptr) {
+    *info = {};
+    info->result = result;
+    if (result != cudaGraphExecUpdateSuccess && position < graph->nodes.size()) {
+      info->errorNode = graph->nodes[position].get();
+    }
+  }
+  if (result != cudaGraphExecUpdateSuccess) return cudaErrorGraphExecUpdateFailure;
+  exec->program = std::make_shared<const Program>(std::move(next));
+  return cudaSuccess;
+}
+
+}  // namespace
+}  // namespace npu::emulator
+
+using namespace npu::emulator;
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  return call("cudaGraphInstantiate", [&] { return instantiate(exec, graph); });
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  return call("cudaGraphInstantiateWithFlags", [&] { return instantiate(exec, graph); });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  return call("cudaGraphExecDestroy", CallKind::Release, [&] {
+    if (runtime().execs.erase(exec) == 0) return cudaErrorInvalidValue;
+    delete exec;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t handle) {
+  return call("cudaGraphUpload", [&] {
+    if (!runtime().execs.contains(exec)) return cudaErrorInvalidValue;
+    cudaStream_t stream = find_stream(handle);
+    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
+    return stream->capture != nullptr ? cudaErrorStreamCaptureUnsupported : check_legacy_use(stream);
+  });
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  return call("cudaGraphLaunch", [&] { return launch(exec, find_stream(stream)); });
+}
+
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
+  return call("cudaGraphExecUpdate", [&] { return update(exec, graph, info); });
+}

@@ -1,0 +1,120 @@
+// The state of the fake CUDA runtime: what stands behind the opaque handles of the CUDA API, and one Runtime that
+// lists all that is alive. Everything here is read and changed under Runtime::mutex only.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "emulator/kernel_launch.h"
+
+namespace npu::emulator {
+
+// Work on a stream, and the work that has to be done before.
+struct Task {
+  std::function<void()> run;
+  std::vector<std::shared_ptr<Task>> after;
+  bool done = false;
+};
+using TaskPtr = std::shared_ptr<Task>;
+
+// A capture in progress. It ends by cudaStreamEndCapture on its origin, also when it was invalidated before.
+struct Capture {
+  unsigned long long id;
+  cudaStreamCaptureMode mode;
+  std::thread::id thread;  // that began it
+  cudaStream_t origin;
+  cudaGraph_t graph;
+  bool owns_graph;  // false for cudaStreamBeginCaptureToGraph
+  bool invalidated = false;
+  bool ended = false;
+  std::set<cudaStream_t> streams{};
+};
+using CapturePtr = std::shared_ptr<Capture>;
+
+// The nodes of an instantiated graph, by position; never changed, so that launches may still run an old one.
+struct ProgramNode {
+  cudaGraphNodeType type;
+  const void* kernel;
+  std::function<void()> run;
+  std::vector<size_t> after;
+};
+using Program = std::vector<ProgramNode>;
+
+}  // namespace npu::emulator
+
+struct CUstream_st {
+  unsigned long long id;
+  unsigned flags;
+  int priority;
+  npu::emulator::TaskPtr last;  // null where nothing was queued
+  npu::emulator::CapturePtr capture;
+  std::vector<cudaGraphNode_t> dependencies;  // in a capture: what the next node comes after
+  std::vector<cudaGraphEdgeData> edges;       // one for each of them
+};
+
+struct CUevent_st {
+  unsigned flags;
+  npu::emulator::TaskPtr task;  // null where it was never recorded, or recorded in a capture
+  npu::emulator::CapturePtr capture;
+  std::vector<cudaGraphNode_t> nodes;
+  std::shared_ptr<double> milliseconds;  // when the task ran
+};
+
+struct CUgraphNode_st {
+  cudaGraph_t graph;
+  cudaGraphNodeType type;
+  std::function<void()> run;
+  std::vector<cudaGraphNode_t> after;
+  npu::emulator::KernelLaunch launch;  // of a kernel node
+};
+
+struct CUgraph_st {
+  std::vector<std::unique_ptr<CUgraphNode_st>> nodes;  // in the order in which they were added
+};
+
+struct CUgraphExec_st {
+  std::shared_ptr<const npu::emulator::Program> program;
+  npu::emulator::TaskPtr last;  // launches of one exec never overlap
+};
+
+namespace npu::emulator {
+
+struct Allocation {
+  size_t bytes;
+  cudaMemoryType type;
+};
+
+struct Runtime {
+  std::recursive_mutex mutex;
+  std::map<const void*, Allocation> allocations;
+  std::set<cudaStream_t> streams;
+  std::set<cudaEvent_t> events;
+  std::set<cudaGraph_t> graphs;
+  std::set<cudaGraphExec_t> execs;
+  std::vector<CapturePtr> captures;
+  std::vector<TaskPtr> pending;                    // queued and not run
+  std::map<const void*, int> dynamic_shared_limit;  // of kernels that raised it
+  CUstream_st legacy{};
+  std::map<std::thread::id, std::unique_ptr<CUstream_st>> per_thread;
+  unsigned long long next_id = 1;
+  bool deferred = false;
+  cudaError_t device_error = cudaSuccess;  // sticky
+};
+
+// Never destroyed: handles may be released while the process ends.
+Runtime& runtime();
+
+// The stream behind a handle; null where there is none.
+cudaStream_t find_stream(cudaStream_t handle);
+inline bool is_legacy(cudaStream_t stream) { return stream == &runtime().legacy; }
+inline bool is_blocking(cudaStream_t stream) { return !(stream->flags & cudaStreamNonBlocking); }
+
+}  // namespace npu::emulator

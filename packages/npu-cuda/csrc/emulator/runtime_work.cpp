@@ -1,0 +1,129 @@
+#include "emulator/runtime_work.h"
+
+#include <algorithm>
+#include <random>
+
+#include "emulator/runtime_capture.h"
+
+namespace npu::emulator {
+namespace {
+
+// The position that the schedule picks among `count` that are all right.
+size_t choose(size_t count) {
+  static std::mt19937 random;
+  const int order = schedule();
+  if (order == 0) return 0;
+  return order == 1 ? count - 1 : random() % count;
+}
+
+std::vector<TaskPtr> what_comes_before(cudaStream_t stream) {
+  std::vector<TaskPtr> before{stream->last};
+  if (is_legacy(stream)) {
+    for (cudaStream_t other : runtime().streams) {
+      if (is_blocking(other)) before.push_back(other->last);
+    }
+    for (auto& [thread, other] : runtime().per_thread) before.push_back(other->last);
+  } else if (is_blocking(stream)) {
+    before.push_back(runtime().legacy.last);
+  }
+  return before;
+}
+
+void record(cudaStream_t stream, Work work) {
+  auto node = std::make_unique<CUgraphNode_st>(CUgraphNode_st{stream->capture->graph, work.type, std::move(work.run),
+                                                              stream->dependencies, std::move(work.launch)});
+  stream->dependencies = {node.get()};
+  stream->edges.assign(1, cudaGraphEdgeData{});
+  stream->capture->graph->nodes.push_back(std::move(node));
+}
+
+void forget_finished() {
+  std::erase_if(runtime().pending, [](const TaskPtr& task) { return task->done; });
+}
+
+}  // namespace
+
+cudaError_t submit(cudaStream_t stream, Work work, TaskPtr* task) {
+  if (stream->capture != nullptr) {
+    if (stream->capture->invalidated) return cudaErrorStreamCaptureInvalidated;
+    record(stream, std::move(work));
+    return cudaSuccess;
+  }
+  if (const cudaError_t error = check_legacy_use(stream); error != cudaSuccess) return error;
+  auto queued = std::make_shared<Task>(Task{std::move(work.run), what_comes_before(stream)});
+  queued->after.insert(queued->after.end(), work.after.begin(), work.after.end());
+  std::erase_if(queued->after, [](const TaskPtr& before) { return before == nullptr || before->done; });
+  stream->last = queued;
+  if (task != nullptr) *task = queued;
+  if (runtime().deferred) {
+    runtime().pending.push_back(queued);
+  } else {
+    finish(queued);
+  }
+  return cudaSuccess;
+}
+
+void finish(const TaskPtr& task) {
+  std::vector<TaskPtr> stack;
+  if (task != nullptr) stack.push_back(task);
+  while (!stack.empty()) {
+    const TaskPtr top = stack.back();
+    std::erase_if(top->after, [](const TaskPtr& before) { return before->done; });
+    if (!top->done && !top->after.empty()) {
+      stack.push_back(top->after[choose(top->after.size())]);
+      continue;
+    }
+    stack.pop_back();
+    if (top->done) continue;
+    if (runtime().device_error == cudaSuccess) top->run();
+    top->run = nullptr;
+    top->done = true;
+  }
+}
+
+void finish_stream(cudaStream_t stream) {
+  if (is_legacy(stream)) {
+    for (const TaskPtr& task : what_comes_before(stream)) finish(task);
+  } else {
+    finish(stream->last);
+  }
+  forget_finished();
+}
+
+void finish_everything() {
+  while (!runtime().pending.empty()) {
+    finish(runtime().pending[choose(runtime().pending.size())]);
+    forget_finished();
+  }
+}
+
+bool stream_is_idle(cudaStream_t stream) {
+  const auto done = [](const TaskPtr& task) { return task == nullptr || task->done; };
+  if (!is_legacy(stream)) return done(stream->last);
+  const std::vector<TaskPtr> tasks = what_comes_before(stream);
+  return std::all_of(tasks.begin(), tasks.end(), done);
+}
+
+void run_on_device(const KernelLaunch& launch) {
+  if (!run_kernel(launch)) runtime().device_error = cudaErrorLaunchFailure;
+}
+
+void run_program(const Program& program) {
+  std::vector<char> done(program.size());
+  const auto ready = [&](size_t node) {
+    const auto& after = program[node].after;
+    return !done[node] && std::all_of(after.begin(), after.end(), [&](size_t other) { return done[other]; });
+  };
+  for (size_t count = 0; count < program.size() && runtime().device_error == cudaSuccess; ++count) {
+    std::vector<size_t> candidates;
+    for (size_t node = 0; node < program.size(); ++node) {
+      if (ready(node)) candidates.push_back(node);
+      if (schedule() == 0 && !candidates.empty()) break;
+    }
+    const size_t next = candidates[choose(candidates.size())];
+    program[next].run();
+    done[next] = true;
+  }
+}
+
+}  // namespace npu::emulator
