@@ -11,7 +11,7 @@ namespace {
 struct Session {
   std::unique_ptr<Recording> recording;
   Graph::Parts parts;
-  Status broken_by;  // says which call broke it, and how
+  Status failure;  // says at which call, and how
 };
 
 using SessionPtr = std::shared_ptr<Session>;
@@ -54,8 +54,8 @@ Status note(Session* session, const OpInfo& op, const KernelPtr& kernel, Status 
   if (launched.ok()) {
     nodes.push_back({op.name, kernel->traits().id, index == 0 ? std::vector<int>() : std::vector<int>{index - 1}});
     if (needs) session->parts.needs.push_back(needs);
-  } else if (session->broken_by.ok()) {
-    session->broken_by = Status(launched.code(), "the capture was broken by call " + std::to_string(index) + " (" +
+  } else if (session->failure.ok()) {
+    session->failure = Status(launched.code(), "the capture failed at call " + std::to_string(index) + " (" +
                                                      op.name + " by " + kernel->traits().id +
                                                      "): " + launched.message());
   }
@@ -81,7 +81,7 @@ Status begin_capture(Device* device, CaptureMode mode, void** stream) {
 Status end_capture(Device* device, std::unique_ptr<Graph>* out) {
   SessionPtr session;
   NPU_TRY(take_session(device, &session));
-  if (!session->broken_by.ok()) return std::move(session->broken_by);
+  if (!session->failure.ok()) return std::move(session->failure);
   NPU_TRY(session->recording->finish(&session->parts.executable));
   *out = std::make_unique<Graph>(std::move(session->parts));
   return {};

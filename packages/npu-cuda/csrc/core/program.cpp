@@ -4,6 +4,7 @@
 #include "core/call_checks.h"
 #include "core/exclusive.h"
 #include "core/program_resources.h"
+#include "core/trace.h"
 
 namespace npu {
 namespace {
@@ -109,7 +110,7 @@ Status Program::run(void* stream) {
   }
   if (is_capturing) return run_in_capture();
   for (const Op& op : ops_) {
-    if (Status status = op.kernel->launch(op.call); !status.ok()) {
+    if (Status status = traced_launch(*op.kernel, op.call); !status.ok()) {
       return std::move(status).at(name_of_op(static_cast<size_t>(&op - ops_.data())));
     }
   }

@@ -59,6 +59,8 @@ class Program {
   Device* device() const { return device_; }
   const std::vector<Slot>& slots() const { return slots_; }
   const std::vector<Op>& ops() const { return ops_; }
+  // Of each slot, in order: the op that uses it, and as which of its tensors.
+  const std::vector<std::vector<std::pair<int, int>>>& uses() const { return uses_; }
   bool is_final() const { return is_final_; }
   uint64_t arena_bytes() const { return arena_bytes_; }
   // Bytes that each op reads and writes, workspace included. Needs bound slots.
@@ -91,8 +93,8 @@ class Program {
   SelectionRules rules_;
   std::vector<Slot> slots_;
   std::vector<Op> ops_;
-  std::vector<std::vector<std::pair<int, int>>> uses_;  // of each slot: op, position in Op::tensors
-  std::vector<size_t> unchecked_;                       // ops whose pointers are to be checked before they run
+  std::vector<std::vector<std::pair<int, int>>> uses_;
+  std::vector<size_t> unchecked_;  // ops whose pointers are to be checked before they run
   std::shared_ptr<Resources> resources_;
   uint64_t arena_bytes_ = 0;
   int num_unbound_ = 0;      // external slots that ops use

@@ -89,7 +89,7 @@ Status CudaRecording::begin_op(const std::vector<int>& after) {
 }
 
 Status CudaRecording::end_op() {
-  if (!is_in_op_) return Status::internal("an op ends that did not begin");
+  if (is_dag_ && !is_in_op_) return Status::internal("an op ends that did not begin");
   is_in_op_ = false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaGraphNode_t* nodes = nullptr;

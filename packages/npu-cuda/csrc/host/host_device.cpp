@@ -4,6 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include "core/trace.h"
+
 namespace npu {
 namespace {
 
@@ -26,8 +28,8 @@ Status HostDevice::refuse_in_capture(const std::string& action, bool is_global) 
     if (!capture || !capture->is_open()) continue;
     if (!capture->is_mine() && !(is_global && capture->mode() == CaptureMode::Global)) continue;
     const std::string whose = capture->is_mine() ? "this thread records a graph" : "a graph is recorded in global mode";
-    capture->break_by(action + " was called while " + whose);
-    return Status::invalid("host: " + action + " while " + whose + ", which is broken by it: do it before the capture");
+    capture->break_by(action + " while " + whose);
+    return Status::invalid("host: " + action + " while " + whose + ", which this breaks: do it before the capture or after");
   }
   return {};
 }
@@ -94,10 +96,10 @@ Status HostDevice::is_capturing(void* stream, bool* out) const {
 }
 
 Status HostDevice::launch(const KernelPtr& kernel, const OpCall& call) {
-  if (call.stream == &default_stream_) return kernel->launch(call);
+  if (call.stream == &default_stream_) return traced_launch(*kernel, call);
   std::shared_ptr<HostCapture> capture;
   NPU_TRY(find_stream(call.stream, &capture));
-  return capture ? capture->append(kernel, call) : kernel->launch(call);
+  return capture ? capture->append(kernel, call) : traced_launch(*kernel, call);
 }
 
 Status HostDevice::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) {
