@@ -168,8 +168,8 @@ class Backend(abc.ABC):
             program: What `prepare` returned.
             inputs: Example inputs; they are copied.
         """
-        fixed = tuple(map(_copied, inputs))
-        return Captured(program, fixed, tuple(map(_copied, self.run(program, fixed))))
+        fixed = tuple(map(copied, inputs))
+        return Captured(program, fixed, tuple(map(copied, self.run(program, fixed))))
 
     def replay(self, captured: Captured) -> None:
         """Compute ``captured.outputs`` from what ``captured.inputs`` hold now; no tensor moves.
@@ -181,7 +181,7 @@ class Backend(abc.ABC):
                 _memory(fixed).copy_(_memory(item))
 
 
-def _copied(item: Any) -> Any:
+def copied(item: Any) -> Any:
     """Return a copy of a tensor in memory of its own, with the same strides; anything else as it is."""
     if not isinstance(item, torch.Tensor):
         return item

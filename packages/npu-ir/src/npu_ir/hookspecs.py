@@ -46,5 +46,10 @@ def npu_runners() -> dict[str, Any]:  # type: ignore[empty-body]
 
 
 @hookspec
+def npu_doctor() -> list[Any]:  # type: ignore[empty-body]
+    """Return what ``npu doctor`` is to say of this plugin: a list of `npu_ir.doctor.Check`."""
+
+
+@hookspec
 def npu_add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``npu`` subcommands: ``commands.add_parser(name).set_defaults(run=function)``."""

@@ -166,16 +166,15 @@ def _require_known_hooks(manager: pluggy.PluginManager, plugin: object, origin: 
 def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport) -> None:
     """Ask the plugin for all it offers, and take all of it or nothing."""
     ops = OpRegistry(origin)
-    only = [other for other in plugins.manager.get_plugins() if other is not plugin]
 
-    def ask(hook: str, **arguments: Any) -> list[Any]:
-        return plugins.manager.subset_hook_caller(hook, only)(**arguments)  # type: ignore[no-any-return]
+    def answers(hook: str, **arguments: Any) -> list[Any]:
+        return ask(plugins.manager, plugin, hook, **arguments)
 
-    ask("npu_register_ops", registry=ops)
-    passes = _named(ask("npu_passes"), "passes", plugins.reports, origin)
-    pipelines = _named(ask("npu_pipelines"), "pipelines", plugins.reports, origin)
-    backends = _named(ask("npu_backends"), "backends", plugins.reports, origin)
-    runners = _runners(ask("npu_runners"), plugins.reports, origin)
+    answers("npu_register_ops", registry=ops)
+    passes = _named(answers("npu_passes"), "passes", plugins.reports, origin)
+    pipelines = _named(answers("npu_pipelines"), "pipelines", plugins.reports, origin)
+    backends = _named(answers("npu_backends"), "backends", plugins.reports, origin)
+    runners = _runners(answers("npu_runners"), plugins.reports, origin)
     plugins.registry.merge(ops)
     plugins.passes.update(passes)
     plugins.pipelines.update(pipelines)
@@ -190,6 +189,12 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
         "runners": runners,
     }
     report.offers = {kind: sorted(names) for kind, names in offers.items() if names}
+
+
+def ask(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: Any) -> list[Any]:
+    """Return what one plugin answers to a hook: nothing, or one answer."""
+    others = [other for other in manager.get_plugins() if other is not plugin]
+    return manager.subset_hook_caller(hook, others)(**arguments)  # type: ignore[no-any-return]
 
 
 def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str) -> dict[str, Any]:
@@ -241,10 +246,9 @@ def add_commands(commands: Any) -> None:
     plugins = loaded()
     for report in (report for report in plugins.reports if report.refused is None):
         plugin = plugins.manager.get_plugin(report.name)
-        others = [other for other in plugins.manager.get_plugins() if other is not plugin]
         commands.begin(f"{report.name} ({report.distribution})")
         try:
-            plugins.manager.subset_hook_caller("npu_add_commands", others)(commands=commands)
+            ask(plugins.manager, plugin, "npu_add_commands", commands=commands)
         except Exception as error:
             # As above: the command line must start whatever a plugin does.
             commands.withdraw()

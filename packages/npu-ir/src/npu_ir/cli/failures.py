@@ -22,7 +22,7 @@ EXIT_CODES = """\
 exit codes:
   0    done; of verify and compare: the two agree
   1    the command failed, or found what it looks for: verify and compare a difference, opt --bisect a pass at fault,
-       explain less than --fail-under, bench results that cannot be compared
+       explain less than --fail-under, bench results that cannot be compared, doctor something broken
   2    the command line is wrong
   130  interrupted (Ctrl-C)
   141  whatever was reading the output stopped (npu show ... | head)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     _SubParsersAction = argparse._SubParsersAction
 
-COMMANDS = ("extract", "info", "show", "specialize", "run", "verify", "plugins", "completions")
+COMMANDS = ("extract", "info", "show", "specialize", "run", "verify", "plugins", "doctor", "completions")
 
 
 class Parser(argparse.ArgumentParser):

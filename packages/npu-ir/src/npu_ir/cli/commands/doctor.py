@@ -1,0 +1,63 @@
+"""``npu doctor``: what is installed, what works, what does not and why."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import Any
+
+from npu_ir.cli.console import print_table
+from npu_ir.cli.failures import FAILED, OK
+from npu_ir.doctor import Check, State, all_checks
+
+_EPILOG = """\
+What is absent is not there, or not for this machine, and nothing is wrong with that. What is broken is installed and does not
+work: the exit code is 1.
+
+example:
+  npu doctor
+  npu doctor --json | jq '.checks[] | select(.state == "broken")'
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "doctor",
+        help="say what is installed and what works",
+        description="Say what is installed, what of it works here, and why the rest does not.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print every check; fail where something is broken."""
+    checks = all_checks()
+    broken = [check for check in checks if check.state is State.BROKEN]
+    if options.json:
+        plain = [dataclasses.asdict(check) for check in checks]
+        print(json.dumps({"ok": not broken, "checks": plain}, indent=2))
+    else:
+        _print(checks, broken)
+    return FAILED if broken else OK
+
+
+def _print(checks: list[Check], broken: list[Check]) -> None:
+    rows = []
+    for before, check in zip((None, *checks), checks, strict=False):
+        topic = check.topic if before is None or before.topic != check.topic else ""
+        rows.append((topic, check.name, check.state.value, _one_line(check.text)))
+    print_table(("of", "what", "state", ""), rows)
+    for check in broken:
+        print(f"\nbroken: {check.topic}, {check.name}: {_one_line(check.text)}")
+        if check.fix:
+            print(f"  fix: {check.fix}")
+    if not broken:
+        print("\nnothing that is installed is broken")
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines())
