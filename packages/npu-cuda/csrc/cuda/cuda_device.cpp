@@ -1,6 +1,7 @@
 #include "cuda/cuda_device.h"
 
 #include "core/active_device.h"
+#include "core/trace.h"
 #include "cuda/cuda_executable.h"
 #include "cuda/cuda_recording.h"
 
@@ -105,7 +106,7 @@ Status CudaDevice::launch(const KernelPtr& kernel, const OpCall& call) {
   if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
     NPU_TRY(refuse_capture(call.stream, ("kernel " + kernel->traits().id + " allocates or waits, which").c_str()));
   }
-  NPU_TRY(kernel->launch(call));
+  NPU_TRY(traced_launch(*kernel, call));
   if (call.stream == cudaStreamLegacy) return {};  // it never captures
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   NPU_TRY(cuda_check(cudaStreamIsCapturing(stream_of(call.stream), &status), "cudaStreamIsCapturing"));

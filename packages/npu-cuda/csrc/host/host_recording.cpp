@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/trace.h"
+
 namespace npu {
 namespace {
 
@@ -100,7 +102,7 @@ Status HostExecutable::launch(void* stream, int64_t count) {
   set_stream(stream);
   for (int64_t round = 0; round < count; ++round) {
     for (const Step& step : steps_) {
-      if (Status status = step.kernel->launch(step.call); !status.ok()) return failed(std::move(status), step);
+      if (Status status = traced_launch(*step.kernel, step.call); !status.ok()) return failed(std::move(status), step);
     }
   }
   return {};
