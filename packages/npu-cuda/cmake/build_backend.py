@@ -11,10 +11,23 @@ from importlib import metadata
 from typing import TypeAlias
 
 from scikit_build_core import build as backend
-from scikit_build_core.build import build_sdist as build_sdist
-from scikit_build_core.build import get_requires_for_build_editable as get_requires_for_build_editable
-from scikit_build_core.build import get_requires_for_build_sdist as get_requires_for_build_sdist
-from scikit_build_core.build import get_requires_for_build_wheel as get_requires_for_build_wheel
+from scikit_build_core.build import (
+    build_sdist,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
 
 Settings: TypeAlias = "dict[str, list[str] | str]"
 
