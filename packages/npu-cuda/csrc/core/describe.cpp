@@ -25,7 +25,10 @@ std::string kernel_of(const Program::Op& op) { return op.kernel ? op.kernel->tra
 // Inside of double quotes, in DOT.
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char letter : text) out += letter == '"' || letter == '\\' ? std::string("\\") + letter : std::string(1, letter);
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') out += '\\';
+    out += letter;
+  }
   return out;
 }
 
@@ -136,7 +139,7 @@ MemoryUse memory_of(const Program& program) {
 std::optional<std::pair<int, int>> lifetime_of(const Program& program, int slot) {
   const auto& uses = program.uses()[static_cast<size_t>(slot)];
   if (uses.empty()) return std::nullopt;
-  return std::pair(uses.front().first, uses.back().first);
+  return std::pair(uses.front().op, uses.back().op);
 }
 
 }  // namespace npu

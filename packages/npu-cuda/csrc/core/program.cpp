@@ -40,10 +40,6 @@ Status fits(const TensorDesc& slot, const TensorDesc& tensor) {
                          ": bind other memory, or promise less when the slot is added");
 }
 
-Status in_use() {
-  return Status::invalid("another thread uses this program: it is for one thread at a time; make one per thread");
-}
-
 ByteRange range_of(const void* data, uint64_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(data);
   return {begin, begin + bytes};
@@ -59,8 +55,7 @@ std::vector<std::vector<int>> chain(size_t length) {
 
 Status Program::bind(int slot, const TensorDesc& tensor) {
   const Exclusive exclusive(&is_running_);
-  if (!exclusive.is_held()) return in_use();
-  if (!is_final_) return Status::invalid("bind: this program is not final: call finalize() first");
+  NPU_TRY(begin(exclusive, "bind", true));
   if (slot < 0 || slot >= static_cast<int>(slots_.size())) {
     return Status::invalid("there is no slot " + std::to_string(slot) + ": the program has " +
                            std::to_string(slots_.size()));
@@ -82,7 +77,6 @@ Status Program::bind(int slot, const TensorDesc& tensor) {
 }
 
 Status Program::require_ready() {
-  if (!is_final_) return Status::invalid("this program is not final: call finalize() first");
   for (size_t i = 0; i < slots_.size() && num_unbound_ > 0; ++i) {
     if (slots_[i].is_bound || uses_[i].empty()) continue;
     return Status::invalid(name_of_slot(static_cast<int>(i)) + " is not bound: bind() a tensor to it");
@@ -97,8 +91,8 @@ Status Program::require_ready() {
 
 Status Program::run(void* stream) {
   const Exclusive exclusive(&is_running_);
-  if (!exclusive.is_held()) return in_use();
-  if (num_unbound_ > 0 || !unchecked_.empty() || !is_final_) NPU_TRY(require_ready());
+  NPU_TRY(begin(exclusive, "run", true));
+  if (num_unbound_ > 0 || !unchecked_.empty()) NPU_TRY(require_ready());
   if (!stream) return Status::invalid("run: the stream is null; the legacy default stream of CUDA is the handle 1");
   bool is_capturing = false;
   NPU_TRY(device_->is_capturing(stream, &is_capturing));
@@ -154,7 +148,7 @@ Status Program::record_op(size_t index, const std::vector<int>& after, Recording
 Status Program::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out,
                        std::vector<GraphNode>* nodes) {
   const Exclusive exclusive(&is_running_);
-  if (!exclusive.is_held()) return in_use();
+  NPU_TRY(begin(exclusive, "capture", true));
   NPU_TRY(require_ready());
   std::vector<std::vector<int>> after = is_dag ? hazards(accesses()) : chain(ops_.size());
   std::unique_ptr<Recording> recording;

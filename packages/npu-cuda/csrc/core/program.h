@@ -1,19 +1,21 @@
-// Program: a row of ops over slots, prepared once and run many times with nothing but launches. A slot is a place for a
-// tensor of a fixed description: external ones are bound to memory of others, temporaries lie in the program's arena.
-// Kernels are chosen in finalize(). One thread at a time binds, runs or captures it: others are refused.
+// Program: a row of ops over slots, prepared once and run many times with nothing but launches. A slot is a place for
+// a tensor of a fixed description: external ones are bound to memory of others, temporaries lie in the program's arena.
+// Kernels are chosen in finalize(). It does one thing at a time: a second thread is refused, and does not wait.
 #pragma once
 
 #include <atomic>
 #include <functional>
 
-#include "core/dispatch.h"
 #include "core/graph.h"
 #include "core/planner.h"
+#include "core/program_parts.h"
 
 namespace npu {
 
-// Memory for the arena; the program calls it once, in finalize(), and keeps what `out` keeps alive.
+// Memory for the arena; the program calls it once, in finalize(), and keeps `owner`.
 using Allocator = std::function<Status(uint64_t bytes, void** data, std::shared_ptr<void>* owner)>;
+
+class Exclusive;
 
 class Program {
  public:
@@ -25,7 +27,7 @@ class Program {
   // Adds a slot and returns its number. `desc.data` is ignored; `desc.alignment` is what bound memory has at least.
   Status add_slot(TensorDesc desc, bool is_external, std::string name, int* slot);
   // Adds an op, by kind, or by the id of the one kernel that may run it.
-  Status add_op(OpKind kind, std::string kernel_id, std::vector<int> inputs, std::vector<int> outputs,
+  Status add_op(OpKind kind, const std::string& kernel_id, std::vector<int> inputs, std::vector<int> outputs,
                 AttrBlob attrs, int* index);
   // Chooses kernels, plans and allocates the arena, prepares kernels. Nothing can be added after it.
   Status finalize(const Allocator& allocator = nullptr);
@@ -36,31 +38,12 @@ class Program {
   // Records what run() would do.
   Status capture(CaptureMode mode, bool is_dag, std::unique_ptr<Graph>* out);
 
-  struct Slot {
-    TensorDesc desc;
-    bool is_external;
-    std::string name;
-    bool is_bound = false;
-    bool is_written = false;  // by an op
-    uint64_t arena_offset = 0;  // of a temporary
-  };
-  struct Op {
-    KernelPtr kernel;  // after finalize; until then the one that was asked for, null where finalize chooses
-    OpCall call{};
-    const OpInfo* info = nullptr;
-    bool is_pinned = false;
-    bool is_checked = false;  // its pointers, since the last binding
-    std::vector<int> inputs, outputs;
-    std::vector<TensorDesc> tensors;  // inputs, then outputs: call points here
-    std::vector<char> attrs;          // call points here
-    std::vector<Refusal> refusals;
-    uint64_t workspace_offset = 0;
-  };
+  using Slot = ProgramSlot;
+  using Op = ProgramOp;
   Device* device() const { return device_; }
   const std::vector<Slot>& slots() const { return slots_; }
   const std::vector<Op>& ops() const { return ops_; }
-  // Of each slot, in order: the op that uses it, and as which of its tensors.
-  const std::vector<std::vector<std::pair<int, int>>>& uses() const { return uses_; }
+  const std::vector<std::vector<SlotUse>>& uses() const { return uses_; }  // of each slot, in the order of ops
   bool is_final() const { return is_final_; }
   uint64_t arena_bytes() const { return arena_bytes_; }
   // Bytes that each op reads and writes, workspace included. Needs bound slots.
@@ -73,8 +56,9 @@ class Program {
  private:
   struct Resources;  // the arena and the states of kernels: graphs keep them, too
 
-  Status require_open(const char* action) const;
+  Status begin(const Exclusive& exclusive, const char* action, bool is_final) const;
   Status find_op(OpKind kind, const std::string& kernel_id, Op* op) const;
+  Status take_slots(AttrBlob attrs, Op* op) const;
   Status check_slots(const Op& op) const;
   Status select_kernel(Op* op);
   void use_slots(int index, const Op& op);
@@ -93,7 +77,7 @@ class Program {
   SelectionRules rules_;
   std::vector<Slot> slots_;
   std::vector<Op> ops_;
-  std::vector<std::vector<std::pair<int, int>>> uses_;
+  std::vector<std::vector<SlotUse>> uses_;
   std::vector<size_t> unchecked_;  // ops whose pointers are to be checked before they run
   std::shared_ptr<Resources> resources_;
   uint64_t arena_bytes_ = 0;

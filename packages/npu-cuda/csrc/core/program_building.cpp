@@ -1,10 +1,9 @@
-// Program, until it is final: slots, ops, the choice of kernels, the arena.
+// Program: slots and ops.
 #include <algorithm>
 
-#include "core/active_device.h"
 #include "core/call_checks.h"
+#include "core/exclusive.h"
 #include "core/program.h"
-#include "core/program_resources.h"
 
 namespace npu {
 namespace {
@@ -18,6 +17,16 @@ bool is_contiguous_layout(const TensorDesc& desc) {
   return true;
 }
 
+// Whether sizes and strides, none negative, lead beyond 2^62 bytes.
+bool is_too_large(const TensorDesc& desc) {
+  double elements = 1, span = 1;
+  for (int i = 0; i < desc.rank; ++i) {
+    elements *= double(desc.shape[i]);
+    span += std::max(0.0, double(desc.shape[i]) - 1) * double(desc.strides[i]);
+  }
+  return std::max(elements, span) * double(item_bytes(desc.dtype)) > 0x1p62;
+}
+
 Status check_desc(const TensorDesc& desc) {
   if (desc.rank < 0 || desc.rank > NPU_MAX_RANK) {
     return Status::invalid("has rank " + std::to_string(desc.rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) +
@@ -29,6 +38,7 @@ Status check_desc(const TensorDesc& desc) {
       return Status::invalid("is " + text_of(desc) + ": sizes and strides are not negative");
     }
   }
+  if (is_too_large(desc)) return Status::invalid("is " + text_of(desc) + ": more bytes than there are addresses");
   const bool is_power = desc.alignment != 0 && (desc.alignment & (desc.alignment - 1)) == 0;
   if (is_power && desc.alignment <= kArenaAlignment) return {};
   return Status::invalid("has the alignment " + std::to_string(desc.alignment) +
@@ -44,10 +54,6 @@ TensorDesc completed(TensorDesc desc, const Device& device) {
   desc.device_id = device.id();
   desc.flags = desc.numel == 0 || is_contiguous_layout(desc) ? NPU_TENSOR_CONTIGUOUS : 0;
   return desc;
-}
-
-std::shared_ptr<void> owned(Device* device, void* memory) {
-  return {memory, [device](void* block) { device->free(block); }};
 }
 
 }  // namespace
@@ -66,13 +72,21 @@ std::string Program::name_of_op(size_t index) const {
   return "op " + std::to_string(index) + " (" + op.info->name + by + ")";
 }
 
-Status Program::require_open(const char* action) const {
-  if (!is_final_) return {};
-  return Status::invalid(std::string(action) + ": this program is final; make another one");
+Status Program::begin(const Exclusive& exclusive, const char* action, bool is_final) const {
+  if (!exclusive.is_held()) {
+    return Status::invalid(std::string(action) + ": this program is in use, by another thread or by a call from " +
+                           "within: it does one thing at a time; make one per thread");
+  }
+  if (is_final && !is_final_) {
+    return Status::invalid(std::string(action) + ": this program is not final: call finalize() first");
+  }
+  if (!is_final && is_final_) return Status::invalid(std::string(action) + ": this program is final; make another one");
+  return {};
 }
 
 Status Program::add_slot(TensorDesc desc, bool is_external, std::string name, int* slot) {
-  NPU_TRY(require_open("add_slot"));
+  const Exclusive exclusive(&is_running_);
+  NPU_TRY(begin(exclusive, "add_slot", false));
   if (!is_external) desc.alignment = kArenaAlignment;
   slots_.push_back({desc, is_external, std::move(name)});
   uses_.emplace_back();
@@ -126,37 +140,43 @@ Status Program::check_slots(const Op& op) const {
   return {};
 }
 
-Status Program::add_op(OpKind kind, std::string kernel_id, std::vector<int> inputs, std::vector<int> outputs,
+// Takes the descriptions of the slots, and lets the call point to them.
+Status Program::take_slots(AttrBlob attrs, Op* op) const {
+  for (const std::vector<int>* list : {&op->inputs, &op->outputs}) {
+    for (const int slot : *list) {
+      if (slot < 0 || slot >= static_cast<int>(slots_.size())) {
+        return Status::invalid("there is no slot " + std::to_string(slot) + ": the program has " +
+                               std::to_string(slots_.size()));
+      }
+      op->tensors.push_back(slots_[slot].desc);
+    }
+  }
+  const auto* bytes = static_cast<const char*>(attrs.data);
+  if (attrs.bytes > 0) op->attrs.assign(bytes, bytes + attrs.bytes);
+  op->call.struct_size = sizeof(OpCall);
+  op->call.num_inputs = static_cast<int32_t>(op->inputs.size());
+  op->call.num_outputs = static_cast<int32_t>(op->outputs.size());
+  op->call.compute_capability = device_->compute_capability();
+  op->call.inputs = op->tensors.data();
+  op->call.outputs = op->tensors.data() + op->inputs.size();
+  op->call.attrs = {attrs.schema_id, attrs.bytes, op->attrs.data()};
+  return {};
+}
+
+Status Program::add_op(OpKind kind, const std::string& kernel_id, std::vector<int> inputs, std::vector<int> outputs,
                        AttrBlob attrs, int* index) {
-  NPU_TRY(require_open("add_op"));
+  const Exclusive exclusive(&is_running_);
+  NPU_TRY(begin(exclusive, "add_op", false));
   const int number = static_cast<int>(ops_.size());
   const std::string place = "op " + std::to_string(number);
   Op op;
   NPU_TRY(find_op(kind, kernel_id, &op).at(place));
+  const std::string place_of_op = place + " (" + op.info->name + ")";
   op.inputs = std::move(inputs);
   op.outputs = std::move(outputs);
-  for (const std::vector<int>* list : {&op.inputs, &op.outputs}) {
-    for (const int slot : *list) {
-      if (slot < 0 || slot >= static_cast<int>(slots_.size())) {
-        return Status::invalid(place + " (" + op.info->name + "): there is no slot " + std::to_string(slot) +
-                               ": the program has " + std::to_string(slots_.size()));
-      }
-      op.tensors.push_back(slots_[slot].desc);
-    }
-  }
-  if (attrs.bytes > 0) {
-    const auto* bytes = static_cast<const char*>(attrs.data);
-    op.attrs.assign(bytes, bytes + attrs.bytes);
-  }
-  op.call.struct_size = sizeof(OpCall);
-  op.call.num_inputs = static_cast<int32_t>(op.inputs.size());
-  op.call.num_outputs = static_cast<int32_t>(op.outputs.size());
-  op.call.compute_capability = device_->compute_capability();
-  op.call.inputs = op.tensors.data();
-  op.call.outputs = op.tensors.data() + op.inputs.size();
-  op.call.attrs = {attrs.schema_id, attrs.bytes, op.attrs.data()};
+  NPU_TRY(take_slots(attrs, &op).at(place_of_op));
   NPU_TRY(check_call(*op.info, op.call, false).at(place));
-  NPU_TRY(check_slots(op).at(place + " (" + op.info->name + ")"));
+  NPU_TRY(check_slots(op).at(place_of_op));
   use_slots(number, op);
   ops_.push_back(std::move(op));
   return *index = number, Status();
@@ -167,108 +187,10 @@ void Program::use_slots(int index, const Op& op) {
   for (const std::vector<int>* list : {&op.inputs, &op.outputs}) {
     for (const int slot : *list) {
       if (slots_[slot].is_external && uses_[slot].empty()) ++num_unbound_;
-      uses_[slot].emplace_back(index, position++);
+      uses_[slot].push_back({index, position++});
     }
   }
   for (const int slot : op.outputs) slots_[slot].is_written = true;
-}
-
-Status Program::select_kernel(Op* op) {
-  if (op->is_pinned) {
-    return takes(*op->kernel, op->call, rules_, &op->call.workspace_bytes)
-        .at("the kernel '" + op->kernel->traits().id + "' does not take " + text_of(op->call));
-  }
-  op->kernel = nullptr;
-  Selection selection = select(*op->info, op->call, device_->type(), rules_);
-  if (!selection.kernel) return refused(*op->info, op->call, selection, device_->type());
-  op->kernel = std::move(selection.kernel);
-  op->call.workspace_bytes = selection.workspace_bytes;
-  op->refusals = std::move(selection.refusals);
-  return {};
-}
-
-void Program::set_data(int slot, void* data) {
-  if (slots_[slot].is_external && !slots_[slot].is_bound && !uses_[slot].empty()) --num_unbound_;
-  slots_[slot].desc.data = data;
-  slots_[slot].is_bound = true;
-  for (const auto& [index, position] : uses_[slot]) {
-    Op& op = ops_[index];
-    op.tensors[position].data = data;
-    if (op.is_checked) unchecked_.push_back(static_cast<size_t>(index));
-    op.is_checked = false;
-  }
-}
-
-Status Program::place(const Allocator& allocator) {
-  std::vector<Interval> blocks;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const bool is_placed = !slots_[i].is_external && !uses_[i].empty();
-    const uint64_t bytes = is_placed ? static_cast<uint64_t>(span_bytes(slots_[i].desc)) : 0;
-    blocks.push_back({bytes, is_placed ? uses_[i].front().first : 0, is_placed ? uses_[i].back().first : 0});
-  }
-  for (int i = 0; i < static_cast<int>(ops_.size()); ++i) blocks.push_back({ops_[i].call.workspace_bytes, i, i});
-  const ArenaPlan plan = plan_arena(blocks);
-  NPU_TRY(resources_->allocate(device_, plan.bytes, allocator));
-  arena_bytes_ = plan.bytes;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].is_external) continue;
-    slots_[i].arena_offset = plan.offsets[i];
-    set_data(static_cast<int>(i), blocks[i].bytes > 0 ? resources_->arena + plan.offsets[i] : nullptr);
-  }
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    ops_[i].workspace_offset = plan.offsets[slots_.size() + i];
-    if (ops_[i].call.workspace_bytes > 0) ops_[i].call.workspace = resources_->arena + ops_[i].workspace_offset;
-  }
-  return {};
-}
-
-Status Program::Resources::allocate(Device* device, uint64_t bytes, const Allocator& allocator) {
-  if (bytes == 0) return {};
-  void* memory = nullptr;
-  if (!allocator) {
-    NPU_TRY(device->allocate(bytes, &memory));
-    memory_owner = owned(device, memory);
-  } else {
-    // Memory of others may begin anywhere.
-    NPU_TRY(allocator(bytes + kArenaAlignment - 1, &memory, &memory_owner));
-    if (!memory) return Status::invalid("the allocator gave no memory for " + std::to_string(bytes) + " bytes");
-  }
-  const uintptr_t start = reinterpret_cast<uintptr_t>(memory);
-  arena = static_cast<char*>(memory) + ((kArenaAlignment - start % kArenaAlignment) % kArenaAlignment);
-  return {};
-}
-
-Program::Resources::~Resources() {
-  for (const auto& [kernel, state] : states) kernel->release(state);
-}
-
-Status Program::prepare() {
-  ActiveDevice active;
-  NPU_TRY(active.set(device_));
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    Op& op = ops_[i];
-    NPU_TRY(op.kernel->prepare(op.call, &op.call.state).at(name_of_op(i)));
-    if (op.call.state) resources_->states.emplace_back(op.kernel, op.call.state);
-  }
-  for (size_t i = ops_.size(); i > 0; --i) unchecked_.push_back(i - 1);  // taken from the end: the first op first
-  return {};
-}
-
-Status Program::plan(const Allocator& allocator) {
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    NPU_TRY(select_kernel(&ops_[i]).at("op " + std::to_string(i) + " (" + ops_[i].info->name + ")"));
-  }
-  NPU_TRY(place(allocator).at("the arena"));
-  return prepare();
-}
-
-Status Program::finalize(const Allocator& allocator) {
-  NPU_TRY(require_open("finalize"));
-  resources_ = std::make_shared<Resources>();
-  Status status = plan(allocator);
-  is_final_ = status.ok();
-  if (!is_final_) resources_.reset();
-  return status;
 }
 
 }  // namespace npu

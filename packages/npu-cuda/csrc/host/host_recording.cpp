@@ -72,9 +72,8 @@ Status HostCapture::end_op() {
 Status HostCapture::close(std::vector<Launch>* out) {
   const std::lock_guard lock(mutex_);
   is_open_ = false;
-  if (!reason_.empty()) return broken();
-  *out = std::move(launches_);
-  return {};
+  out->swap(launches_);  // the caller drops them without the lock: a kernel may be in Python
+  return reason_.empty() ? Status() : broken();
 }
 
 HostRecording::~HostRecording() {

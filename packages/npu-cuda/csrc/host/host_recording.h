@@ -23,7 +23,7 @@ class HostCapture {
   void break_by(const std::string& reason);
   Status set_dependencies(const std::vector<int>& after);
   Status end_op();
-  // Ends the recording; the launches, or the reason why it broke.
+  // Ends the recording. The launches are of use only where it was not broken.
   Status close(std::vector<Launch>* out);
 
  private:
