@@ -1,9 +1,14 @@
 // The Python module npu_cuda._C.
-#include <nanobind/nanobind.h>
-
+#include "bindings/bindings.h"
 #include "bindings/installation.h"
 
 NB_MODULE(_C, module) {
-  module.doc() = "The native part of npu_cuda.";
-  npu::bindings::bind_installation(module);
+  using namespace npu::bindings;
+  module.doc() = "The native part of npu_cuda: ops, programs and graphs of the devices of this machine.";
+  bind_enums(module);
+  bind_specs(module);
+  bind_tensor(module);
+  bind_calls(module);
+  bind_registry_views(module);
+  bind_installation(module);
 }

@@ -1,0 +1,38 @@
+// Arguments of Python that are no tensors: numbers and bytes. Each function raises TypeError or InvalidArgumentError
+// with the name of the argument.
+#pragma once
+
+#include <vector>
+
+#include "bindings/errors.h"
+#include "core/kernel.h"
+
+namespace npu::bindings {
+
+// "op_call: stream_handle", for texts of errors.
+struct ArgName {
+  const char* function;
+  const char* name;
+  int index = -1;  // in a list of this name
+  std::string text() const;
+};
+
+// An int, or what has __index__; bool is refused.
+int64_t int_argument(nb::handle value, ArgName name, int64_t low, int64_t high);
+void* stream_argument(nb::handle value, const char* function);
+OpKind kind_argument(nb::handle value, const char* function);
+std::string text_argument(nb::handle value, ArgName name);
+std::vector<int64_t> ints_argument(nb::handle value, ArgName name, int64_t low);
+
+// Attributes as the caller packed them, alive as long as this object.
+class AttrsArgument {
+ public:
+  AttrsArgument(nb::handle schema_id, nb::handle attrs_bytes, const char* function);
+  const AttrBlob& blob() const { return blob_; }
+
+ private:
+  nb::object owner_;
+  AttrBlob blob_{};
+};
+
+}  // namespace npu::bindings

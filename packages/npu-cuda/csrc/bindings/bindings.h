@@ -1,0 +1,18 @@
+// The parts of the Python module npu_cuda._C, one function per file. module.cpp calls them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace npu::bindings {
+
+namespace nb = nanobind;
+
+void bind_enums(nb::module_& module);
+void bind_specs(nb::module_& module);
+void bind_tensor(nb::module_& module);
+void bind_calls(nb::module_& module);
+void bind_registry_views(nb::module_& module);
+
+}  // namespace npu::bindings

@@ -1,0 +1,91 @@
+#include "bindings/bindings.h"
+#include "bindings/specs.h"
+#include "bindings/tensors.h"
+#include "core/call_checks.h"
+#include "core/dispatch.h"
+
+namespace npu::bindings {
+namespace {
+
+// Below this many bytes a call on the host is over before another thread could have taken the GIL and given it back.
+constexpr int64_t kBytesWorthTheGil = 256 * 1024;
+
+bool is_long(const OpCall& call) {
+  if (call.num_outputs == 0 || call.outputs[0].device_type != NPU_CPU) return false;
+  int64_t bytes = 0;
+  for (int i = 0; i < call.num_inputs; ++i) bytes += nbytes(call.inputs[i]);
+  for (int i = 0; i < call.num_outputs; ++i) bytes += nbytes(call.outputs[i]);
+  return bytes > kBytesWorthTheGil;
+}
+
+template <class Run>
+Status run_call(const OpCall& call, Run run) {
+  if (!is_long(call)) return run(call);
+  const nb::gil_scoped_release unlocked;
+  return run(call);
+}
+
+OpCall make_call(TensorArguments& tensors, nb::handle inputs, nb::handle outputs, const AttrsArgument& attrs) {
+  OpCall call{};
+  call.struct_size = sizeof(OpCall);
+  call.num_inputs = tensors.add_all(inputs, "inputs", Role::Input, kMaxInputs);
+  call.num_outputs = tensors.add_all(outputs, "outputs", Role::Output, kMaxOutputs);
+  call.inputs = tensors.descs();
+  call.outputs = tensors.descs() + call.num_inputs;
+  call.attrs = attrs.blob();
+  call.stream = tensors.stream();
+  return call;
+}
+
+void op_call(nb::handle kind, nb::handle inputs, nb::handle outputs, nb::handle schema_id, nb::handle attrs_bytes,
+             nb::handle stream_handle) {
+  constexpr const char* kName = "op_call";
+  const OpKind op = kind_argument(kind, kName);
+  const AttrsArgument attrs(schema_id, attrs_bytes, kName);
+  TensorArguments tensors(kName, stream_argument(stream_handle, kName));
+  const OpCall call = make_call(tensors, inputs, outputs, attrs);
+  check(run_call(call, [&](const OpCall& ready) { return dispatch(op, ready); }));
+}
+
+void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
+                   nb::handle attrs_bytes, nb::handle stream_handle) {
+  constexpr const char* kName = "launch_by_id";
+  const std::string id = text_argument(kernel_id, {kName, "kernel_id"});
+  const AttrsArgument attrs(schema_id, attrs_bytes, kName);
+  TensorArguments tensors(kName, stream_argument(stream_handle, kName));
+  const OpCall call = make_call(tensors, inputs, outputs, attrs);
+  check(run_call(call, [&](const OpCall& ready) { return launch_by_id(id, ready); }));
+}
+
+}  // namespace
+
+void bind_calls(nb::module_& module) {
+  module.def("op_call", &op_call, nb::arg("kind"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("schema_id") = 0,
+             nb::arg("attrs_bytes") = nb::bytes("", 0), nb::arg("stream_handle") = 0,
+             nb::sig("def op_call(kind: OpKind | int, inputs: TensorList, outputs: TensorList, schema_id: int = 0, "
+                     "attrs_bytes: Buffer = b'', stream_handle: int = 0) -> None"),
+             "Run one op: the first kernel that takes these tensors writes the outputs.\n\n"
+             "Nothing is copied and nothing waits. Autograd does not see the call.\n\n"
+             "Args:\n"
+             "    kind: The op: an OpKind, or the number that kinds() has for its name.\n"
+             "    inputs: A list or tuple of tensors: PyTorch's, NumPy's, Tensor, or what else has __dlpack__. All\n"
+             "        tensors of a call are on one device; shapes and dtypes are up to the op.\n"
+             "    outputs: The same. They may lie in the memory of an input only where the op says so.\n"
+             "    schema_id: Of the attributes; 0, without bytes, stands for the defaults.\n"
+             "    attrs_bytes: The attributes, as npu_cuda.attrs() packs them.\n"
+             "    stream_handle: A cudaStream_t, or what graph_begin() returned. 0 is the stream that is current in\n"
+             "        PyTorch for its tensors, and the default stream of the device for others.\n\n"
+             "Raises:\n"
+             "    InvalidArgumentError: Counts, devices, pointers, attributes, or outputs that overlap.\n"
+             "    NotSupportedError: No kernel takes this; the text says for each why not.\n"
+             "    DeviceError: The launch failed.\n"
+             "    TypeError: An argument is of another type than stated here.");
+  module.def("launch_by_id", &launch_kernel, nb::arg("kernel_id"), nb::arg("inputs"), nb::arg("outputs"),
+             nb::arg("schema_id") = 0, nb::arg("attrs_bytes") = nb::bytes("", 0), nb::arg("stream_handle") = 0,
+             nb::sig("def launch_by_id(kernel_id: str, inputs: TensorList, outputs: TensorList, schema_id: int = 0, "
+                     "attrs_bytes: Buffer = b'', stream_handle: int = 0) -> None"),
+             "Run one kernel. As op_call, but tensors that the kernel does not take are an InvalidArgumentError:\n"
+             "who names a kernel says that it fits.");
+}
+
+}  // namespace npu::bindings

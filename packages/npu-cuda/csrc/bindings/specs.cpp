@@ -1,0 +1,106 @@
+#include "bindings/specs.h"
+
+#include "bindings/bindings.h"
+#include "bindings/tensors.h"
+
+namespace npu::bindings {
+namespace {
+
+constexpr DType kDTypes[] = {
+    {6, 8, 1},   {1, 8, 1},   {1, 16, 1}, {1, 32, 1}, {1, 64, 1},  {0, 8, 1},   {0, 16, 1},
+    {0, 32, 1},  {0, 64, 1},  {2, 16, 1}, {4, 16, 1}, {2, 32, 1},  {2, 64, 1},  {5, 32, 1},
+    {5, 64, 1},  {5, 128, 1}, {10, 8, 1}, {11, 8, 1}, {12, 8, 1},  {13, 8, 1},  {14, 8, 1},
+};
+
+TensorSpec make_spec(nb::handle dtype, nb::handle shape, nb::handle strides, nb::handle alignment) {
+  TensorSpec spec{desc_argument(dtype, shape, strides, "TensorSpec")};
+  const int64_t item = item_bytes(spec.desc.dtype);
+  const int64_t given = int_argument(alignment, {"TensorSpec", "alignment"}, 0, 256);
+  if (given & (given - 1)) {
+    raise(Status::invalid("TensorSpec: alignment is " + std::to_string(given) + ", which is no power of two"));
+  }
+  spec.desc.alignment = uint32_t(given ? given : item);
+  return spec;
+}
+
+std::string repr_of(const TensorSpec& spec) {
+  return "TensorSpec(" + text_of(spec.desc) + ", alignment=" + std::to_string(spec.desc.alignment) + ")";
+}
+
+}  // namespace
+
+DType dtype_argument(nb::handle name, const char* function) {
+  const std::string wanted = text_argument(name, {function, "dtype"});
+  std::string known;
+  for (const DType dtype : kDTypes) {
+    if (name_of(dtype) == wanted) return dtype;
+    known += (known.empty() ? "" : ", ") + name_of(dtype);
+  }
+  raise(Status::invalid(std::string(function) + ": dtype is '" + wanted + "'; possible are " + known));
+}
+
+TensorDesc desc_argument(nb::handle dtype, nb::handle shape, nb::handle strides, const char* function) {
+  TensorDesc desc{};
+  desc.dtype = dtype_argument(dtype, function);
+  desc.device_type = NPU_CPU;
+  const std::vector<int64_t> sizes = ints_argument(shape, {function, "shape"}, 0);
+  if (sizes.size() > NPU_MAX_RANK) {
+    raise(Status::invalid(std::string(function) + ": shape has rank " + std::to_string(sizes.size()) + "; 0 to " +
+                          std::to_string(NPU_MAX_RANK) + " are possible"));
+  }
+  desc.rank = int32_t(sizes.size());
+  std::copy(sizes.begin(), sizes.end(), desc.shape);
+  std::vector<int64_t> steps;
+  if (!strides.is_none()) {
+    steps = ints_argument(strides, {function, "strides"}, 0);
+    if (steps.size() != sizes.size()) {
+      raise(Status::invalid(std::string(function) + ": strides has " + std::to_string(steps.size()) +
+                            " entries, shape has " + std::to_string(sizes.size())));
+    }
+  }
+  check(complete(&desc, strides.is_none() ? nullptr : steps.data()).at(std::string(function) + ": the tensor"));
+  return desc;
+}
+
+TensorDesc on_device(const TensorSpec& spec, DeviceType type, int id) {
+  TensorDesc desc = spec.desc;
+  desc.device_type = int32_t(type);
+  desc.device_id = id;
+  return desc;
+}
+
+nb::tuple tuple_of(const int64_t* numbers, int count) {
+  nb::list list;
+  for (int i = 0; i < count; ++i) list.append(numbers[i]);
+  return nb::tuple(list);
+}
+
+void bind_specs(nb::module_& module) {
+  nb::class_<TensorSpec>(module, "TensorSpec",
+                         "What a tensor will look like: dtype, shape, strides and alignment, without memory.")
+      .def("__init__",
+           [](TensorSpec* self, nb::handle dtype, nb::handle shape, nb::handle strides, nb::handle alignment) {
+             new (self) TensorSpec(make_spec(dtype, shape, strides, alignment));
+           },
+           nb::arg("dtype"), nb::arg("shape"), nb::arg("strides") = nb::none(), nb::arg("alignment") = 0,
+           nb::sig("def __init__(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None, "
+                   "alignment: int = 0) -> None"),
+           "Describe a tensor.\n\n"
+           "Args:\n"
+           "    dtype: A name as PyTorch has it: \"float32\", \"bfloat16\", \"int64\", \"bool\".\n"
+           "    shape: At most 8 sizes.\n"
+           "    strides: In elements, not negative; None stands for contiguous.\n"
+           "    alignment: What is promised of the address, in bytes, a power of two up to 256; 0 stands for the\n"
+           "        size of an element.\n\n"
+           "Raises:\n"
+           "    InvalidArgumentError: There is no such dtype, rank, size, stride or alignment.")
+      .def_prop_ro("dtype", [](const TensorSpec& self) { return name_of(self.desc.dtype); })
+      .def_prop_ro("shape", [](const TensorSpec& self) { return tuple_of(self.desc.shape, self.desc.rank); },
+                   nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def_prop_ro("strides", [](const TensorSpec& self) { return tuple_of(self.desc.strides, self.desc.rank); },
+                   nb::sig("def strides(self) -> tuple[int, ...]"))
+      .def_prop_ro("alignment", [](const TensorSpec& self) { return self.desc.alignment; })
+      .def("__repr__", &repr_of);
+}
+
+}  // namespace npu::bindings

@@ -1,0 +1,47 @@
+// Tensor: memory of a device under Python's control, for tests, tools and those who have no PyTorch. Views share the
+// memory and keep it alive.
+#pragma once
+
+#include "bindings/arguments.h"
+#include "core/device.h"
+
+namespace npu::bindings {
+
+// Memory of a device, of exactly these bytes.
+class Memory {
+ public:
+  static std::shared_ptr<Memory> allocate(Device* device, uint64_t bytes);
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory();
+
+  Device* device() const { return device_; }
+  char* data() const { return static_cast<char*>(data_); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Memory(Device* device, uint64_t bytes) : device_(device), bytes_(bytes) {}
+  Device* device_;
+  void* data_ = nullptr;
+  uint64_t bytes_;
+};
+
+class Tensor {
+ public:
+  Tensor(std::shared_ptr<Memory> memory, const TensorDesc& desc) : memory_(std::move(memory)), desc_(desc) {}
+
+  const TensorDesc& desc() const { return desc_; }
+  const std::shared_ptr<Memory>& memory() const { return memory_; }
+
+  nb::object dlpack(nb::handle stream, nb::handle max_version, nb::handle device, nb::handle copy) const;
+  // All elements in row-major order.
+  nb::bytes to_bytes() const;
+  void copy_from(nb::handle bytes) const;
+  Tensor view(nb::handle shape, nb::handle strides, nb::handle offset, nb::handle dtype) const;
+
+ private:
+  std::shared_ptr<Memory> memory_;
+  TensorDesc desc_;
+};
+
+}  // namespace npu::bindings

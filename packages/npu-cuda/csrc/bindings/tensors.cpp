@@ -1,0 +1,143 @@
+#include "bindings/tensors.h"
+
+#include "bindings/capsules.h"
+#include "bindings/tensor_class.h"
+#include "core/device.h"
+
+namespace npu::bindings {
+namespace {
+
+// A stream of CUDA has no handle 0 here: cudaStreamLegacy is how the default stream is called by name.
+void* const kLegacyStream = reinterpret_cast<void*>(1);
+
+constexpr const char* kLazyHelp = ": its memory does not hold its values; call resolve_conj() or resolve_neg() on it";
+
+[[noreturn]] void raise_unreadable(nb::handle tensor, ArgName name) {
+  nb::object cause;
+  const std::string type = nb::type_name(tensor.type()).c_str();
+  const std::string reason = take_exception_text(&cause);
+  raise_from(name.text() + ", a " + type + ", cannot be used as a tensor in memory: " + reason, cause);
+}
+
+// The flags of lazy changes are not part of DLPack. Complex tensors may have one; real ones only where they are the
+// imaginary part of a complex one, which has a stride of two or a single element.
+void require_resolved(nb::handle tensor, const TensorDesc& desc, ArgName name, Hold hold) {
+  const bool is_complex = desc.dtype.code == 5;
+  if (is_complex && is_lazily_changed(tensor, "is_conj")) {
+    raise(Status::invalid(name.text() + " is lazily conjugated" + kLazyHelp));
+  }
+  const bool may_be_negated = is_complex || !is_contiguous(desc) || desc.numel == 1 || hold == Hold::Longer;
+  if (may_be_negated && is_lazily_changed(tensor, "is_neg")) {
+    raise(Status::invalid(name.text() + " is lazily negated" + kLazyHelp));
+  }
+}
+
+}  // namespace
+
+TensorArguments::~TensorArguments() {
+  for (int i = 0; i < num_owners_; ++i) Py_DECREF(owners_[i]);
+}
+
+int TensorArguments::add_all(nb::handle list, const char* name, Role role, int most) {
+  const bool is_list = PyList_Check(list.ptr());
+  if (!is_list && !PyTuple_Check(list.ptr())) {
+    raise_type_error(ArgName{function_, name}.text() + " must be a list or tuple of tensors, not " +
+                     nb::type_name(list.type()).c_str());
+  }
+  const Py_ssize_t size = is_list ? PyList_Size(list.ptr()) : PyTuple_Size(list.ptr());
+  if (size > most) {
+    raise(Status::invalid(ArgName{function_, name}.text() + " has " + std::to_string(size) + " tensors; at most " +
+                          std::to_string(most) + " are possible"));
+  }
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* item = is_list ? PyList_GetItem(list.ptr(), i) : PyTuple_GetItem(list.ptr(), i);
+    if (!item) throw nb::python_error();  // Python code of an earlier tensor has shortened the list
+    add(item, {function_, name, int(i)}, role);
+  }
+  return int(size);
+}
+
+void TensorArguments::add(nb::handle tensor, ArgName name, Role role) {
+  Py_INCREF(tensor.ptr());
+  own(tensor.ptr());
+  read(tensor, producer_of(Py_TYPE(tensor.ptr())), name, role);
+  ++count_;
+}
+
+void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
+  TensorDesc& desc = descs_[count_];
+  if (producer.is_dispatched) {
+    raise(Status::invalid(name.text() + " is a " + nb::type_name(tensor.type()).c_str() +
+                          ", which has __torch_dispatch__ and may have no memory; give the plain tensor in it"));
+  }
+  switch (producer.way) {
+    case Producer::Way::Own: desc = nb::inst_ptr<Tensor>(tensor)->desc(); break;
+    case Producer::Way::Exchange: read_exchange(tensor, producer, name); break;
+    case Producer::Way::Protocol: read_protocol(tensor, producer, name, role); break;
+    case Producer::Way::None:
+      raise_type_error(name.text() + " must be a tensor, not " + nb::type_name(tensor.type()).c_str() +
+                       ", which has no __dlpack__");
+  }
+  if (producer.is_torch) require_resolved(tensor, desc, name, hold_);
+  if (desc.device_type == NPU_CUDA && !stream_source_) stream_source_ = producer.api;
+}
+
+void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name) {
+  const DLPackExchangeAPI* api = producer.api;
+  if (hold_ == Hold::ForTheCall && api->dltensor_from_py_object_no_sync) [[likely]] {
+    DLTensor dl;
+    if (api->dltensor_from_py_object_no_sync(tensor.ptr(), &dl) != 0) raise_unreadable(tensor, name);
+    if (Status status = describe(dl, &descs_[count_]); !status.ok()) raise(std::move(status).at(name.text()));
+    return;
+  }
+  DLManagedTensorVersioned* managed = nullptr;
+  if (api->managed_tensor_from_py_object_no_sync(tensor.ptr(), &managed) != 0) raise_unreadable(tensor, name);
+  nb::object capsule = make_capsule(managed);
+  own(capsule.release().ptr());
+  check(describe(managed->dl_tensor, &descs_[count_]).at(name.text()));
+}
+
+void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
+  // PyTorch refuses to export what requires gradients, which here are nobody's business.
+  nb::object source = nb::borrow(tensor);
+  nb::object capsule;
+  try {
+    if (producer.is_torch) source = tensor.attr("detach")();
+    capsule = export_dlpack(source, stream_);
+  } catch (nb::python_error& error) {
+    error.restore();
+    raise_unreadable(tensor, name);
+  }
+  ExportedTensor exported;
+  if (Status status = open_capsule(capsule, &exported); !status.ok()) raise(std::move(status).at(name.text()));
+  own(capsule.release().ptr());
+  if (exported.is_read_only && role == Role::Output) {
+    raise(Status::invalid(name.text() + " is read-only, and cannot be an output"));
+  }
+  check(describe(*exported.tensor, &descs_[count_]).at(name.text()));
+}
+
+void* TensorArguments::stream() const {
+  if (stream_) return stream_;
+  const TensorDesc* first = count_ ? descs_ : nullptr;
+  const int32_t type = first ? first->device_type : int32_t{NPU_CPU};
+  return current_stream(stream_source_, type, first ? first->device_id : 0);
+}
+
+void TensorArguments::give_owners(std::vector<nb::object>* to) {
+  for (int i = 0; i < num_owners_; ++i) to->push_back(nb::steal(owners_[i]));
+  num_owners_ = 0;
+}
+
+void* current_stream(const DLPackExchangeAPI* source, int32_t device_type, int32_t device_id) {
+  if (device_type == NPU_CUDA && source) {
+    void* stream = nullptr;
+    if (source->current_work_stream(kDLCUDA, device_id, &stream) != 0) throw nb::python_error();
+    return stream ? stream : kLegacyStream;
+  }
+  Device* device = nullptr;
+  check(find_device(static_cast<DeviceType>(device_type), device_id, &device));
+  return device->default_stream();
+}
+
+}  // namespace npu::bindings

@@ -1,0 +1,61 @@
+// Tensors of the caller as the core wants them: torch tensors, NumPy arrays, our own, and whatever else has __dlpack__.
+// Nothing is copied. Errors name the argument: "op_call: inputs[1]: ...".
+#pragma once
+
+#include "bindings/arguments.h"
+#include "bindings/producers.h"
+#include "core/op_info.h"
+
+namespace npu::bindings {
+
+enum class Role { Input, Output };
+enum class Hold { ForTheCall, Longer };
+
+// What the core calls the dtype, shape and place of a DLPack tensor. InvalidArgument where it has no words for it.
+Status describe(const DLTensor& tensor, TensorDesc* out);
+// Sets numel, strides where they are not given (null), flags and alignment from data, shape and strides.
+Status complete(TensorDesc* tensor, const int64_t* strides);
+
+// The tensors of a call, and references that keep their memory.
+class TensorArguments {
+ public:
+  TensorArguments(const char* function, void* stream, Hold hold = Hold::ForTheCall)
+      : function_(function), stream_(stream), hold_(hold) {}
+  TensorArguments(const TensorArguments&) = delete;
+  TensorArguments& operator=(const TensorArguments&) = delete;
+  ~TensorArguments();
+
+  // Adds all of a list or tuple.
+  int add_all(nb::handle list, const char* name, Role role, int most);
+  void add(nb::handle tensor, ArgName name, Role role);
+
+  int count() const { return count_; }
+  const TensorDesc* descs() const { return descs_; }
+  TensorDesc* descs() { return descs_; }
+  // The stream of the call: that of the caller, or the current one of who made the tensors, or the default one.
+  void* stream() const;
+  const DLPackExchangeAPI* stream_source() const { return stream_source_; }
+  // Hands over what keeps the memory.
+  void give_owners(std::vector<nb::object>* to);
+
+ private:
+  void read(nb::handle tensor, const Producer& producer, ArgName name, Role role);
+  void read_exchange(nb::handle tensor, const Producer& producer, ArgName name);
+  void read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role);
+  void own(PyObject* object) { owners_[num_owners_++] = object; }  // steals
+
+  static constexpr int kMost = kMaxInputs + kMaxOutputs;
+  const char* function_;
+  void* stream_;
+  Hold hold_;
+  int count_ = 0;
+  int num_owners_ = 0;
+  const DLPackExchangeAPI* stream_source_ = nullptr;  // of the first tensor on cuda that has one
+  PyObject* owners_[2 * kMost];
+  TensorDesc descs_[kMost];
+};
+
+// The stream that is current for those who made a tensor on this device. Null of cuda becomes cudaStreamLegacy.
+void* current_stream(const DLPackExchangeAPI* source, int32_t device_type, int32_t device_id);
+
+}  // namespace npu::bindings
