@@ -1,0 +1,24 @@
+// Loads the code of a kernel before it is launched: CUDA does so at the first launch, and may allocate, which breaks
+// a capture. To be used as KernelFunctions::prepare. Once per kernel and device; after that it is one read.
+#pragma once
+
+#include <atomic>
+
+#include "core/call.h"
+#include "cuda/launch.h"
+
+namespace npu {
+
+template <auto kernel>
+Status load_kernel(const OpCall& call, void** state) {
+  static std::atomic<uint64_t> loaded{0};  // a bit per device
+  *state = nullptr;
+  const uint64_t device = uint64_t{1} << (call.outputs[0].device_id & 63);
+  if (loaded.load(std::memory_order_relaxed) & device) return {};
+  cudaFuncAttributes attributes;
+  NPU_TRY(cuda_status(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes"));
+  loaded.fetch_or(device, std::memory_order_relaxed);
+  return {};
+}
+
+}  // namespace npu
