@@ -16,7 +16,8 @@ Status load_kernel(const OpCall& call, void** state) {
   const uint64_t device = uint64_t{1} << (call.outputs[0].device_id & 63);
   if (loaded.load(std::memory_order_relaxed) & device) return {};
   cudaFuncAttributes attributes;
-  NPU_TRY(cuda_status(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes"));
+  const void* code = reinterpret_cast<const void*>(kernel);
+  NPU_TRY(cuda_status(cudaFuncGetAttributes(&attributes, code), "cudaFuncGetAttributes"));
   loaded.fetch_or(device, std::memory_order_relaxed);
   return {};
 }
