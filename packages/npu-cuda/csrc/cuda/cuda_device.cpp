@@ -106,7 +106,10 @@ Status CudaDevice::launch(const KernelPtr& kernel, const OpCall& call) {
   if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
     NPU_TRY(refuse_capture(call.stream, ("kernel " + kernel->traits().id + " allocates or waits, which").c_str()));
   }
-  NPU_TRY(traced_launch(*kernel, call));
+  if (Status status = traced_launch(*kernel, call); !status.ok()) {
+    (void)cudaGetLastError();
+    return status;
+  }
   if (call.stream == cudaStreamLegacy) return {};  // it never captures
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   NPU_TRY(cuda_check(cudaStreamIsCapturing(stream_of(call.stream), &status), "cudaStreamIsCapturing"));

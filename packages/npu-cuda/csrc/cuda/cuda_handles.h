@@ -20,14 +20,20 @@ inline Status cuda_check(cudaError_t error, const char* what) {
 // offence to one: CUDA would invalidate those in mode Global, of any thread, and those of this thread.
 class RelaxedCapture {
  public:
-  RelaxedCapture() { is_set_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess; }
+  RelaxedCapture() { is_set_ = exchange(); }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
   ~RelaxedCapture() {
-    if (is_set_) (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+    if (is_set_) exchange();
   }
 
  private:
+  bool exchange() noexcept {
+    if (cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) return true;
+    (void)cudaGetLastError();
+    return false;
+  }
+
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
   bool is_set_ = false;
 };

@@ -14,12 +14,18 @@ void npu_emulator_reset(void) {
   finish_everything();
   runtime().device_error = cudaSuccess;
   runtime().deferred = false;
+  runtime().devices = 1;
   set_schedule(0);
   set_last_report("");
   forget_calls();
 }
 
 void npu_emulator_set_schedule(int schedule) { set_schedule(schedule); }
+
+void npu_emulator_set_devices(int count) {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().devices = count;
+}
 
 void npu_emulator_set_deferred(int deferred) {
   const std::lock_guard lock(runtime().mutex);

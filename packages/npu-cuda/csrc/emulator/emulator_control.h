@@ -35,6 +35,9 @@ void npu_emulator_set_schedule(int schedule);
 /* 1: work waits until something synchronizes with it, and only what must run before that runs. */
 void npu_emulator_set_deferred(int deferred);
 
+/* How many devices there are; 1 at first. They share their memory and streams: this is for code that chooses one. */
+void npu_emulator_set_devices(int count);
+
 /* Makes the k-th call of the runtime from now on fail, once; of the function `name` ("cudaMalloc"), or of any if it
  * is NULL. k = 0 cancels. The call does nothing, except where it releases or ends something. */
 void npu_emulator_fail_call(const char* name, int64_t k, int error);

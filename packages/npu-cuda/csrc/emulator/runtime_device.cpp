@@ -1,4 +1,4 @@
-// The one device: of compute capability 9.0, with the limits of an H100 and 4 GiB of memory.
+// The devices, all alike: of compute capability 9.0, with the limits of an H100 and 4 GiB of memory.
 #include <cstring>
 
 #include "emulator/runtime_call.h"
@@ -8,27 +8,39 @@
 
 using namespace npu::emulator;
 
+namespace {
+
+thread_local int current_device = 0;
+
+bool is_device(int device) { return device >= 0 && device < runtime().devices; }
+
+}  // namespace
+
 cudaError_t cudaGetDeviceCount(int* count) {
   return call("cudaGetDeviceCount", [&] {
-    *count = 1;
+    *count = runtime().devices;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaGetDevice(int* device) {
   return call("cudaGetDevice", [&] {
-    *device = 0;
+    *device = is_device(current_device) ? current_device : 0;
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return call("cudaSetDevice", [&] { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  return call("cudaSetDevice", [&] {
+    if (!is_device(device)) return cudaErrorInvalidDevice;
+    current_device = device;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return call("cudaDeviceGetAttribute", [&] {
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!is_device(device)) return cudaErrorInvalidDevice;
     switch (attribute) {
       case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
       case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
@@ -54,7 +66,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return call("cudaGetDeviceProperties", [&] {
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!is_device(device)) return cudaErrorInvalidDevice;
     *properties = {};
     std::strcpy(properties->name, "Emulated CUDA device");
     properties->totalGlobalMem = kDeviceBytes;

@@ -106,6 +106,7 @@ struct Runtime {
   std::map<std::thread::id, std::unique_ptr<CUstream_st>> per_thread;
   unsigned long long next_id = 1;
   bool deferred = false;
+  int devices = 1;
   cudaError_t device_error = cudaSuccess;  // sticky
 };
 

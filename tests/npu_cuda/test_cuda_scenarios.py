@@ -1,0 +1,64 @@
+"""The CUDA device on the emulator: devices, captures, graphs, threads, and a failure of every call of the runtime.
+
+Each test is a scenario in C++, in the file of its name under ``cuda_scenarios``; after it nothing may be left alive.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.npu_cuda import cuda_driver
+
+
+@pytest.fixture(scope="session")
+def driver() -> Path:
+    headers = cuda_driver.cuda_headers()
+    if headers is None:
+        pytest.skip("there are no headers of CUDA here: set CUDA_PATH, or put nvcc on PATH")
+    return cuda_driver.built_driver(headers)
+
+
+@pytest.mark.parametrize("scenario", cuda_driver.names("device.cpp"))
+def test_device(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
+@pytest.mark.parametrize("scenario", cuda_driver.names("capture.cpp"))
+def test_capture(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
+@pytest.mark.parametrize("scenario", cuda_driver.names("refusals.cpp"))
+def test_while_a_stream_captures(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
+@pytest.mark.parametrize("scenario", cuda_driver.names("dag.cpp"))
+def test_edges(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
+@pytest.mark.parametrize("scenario", cuda_driver.names("update.cpp"))
+def test_update(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
+@pytest.mark.parametrize("scenario", cuda_driver.names("threads.cpp"))
+def test_threads(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
+@pytest.mark.parametrize("scenario", cuda_driver.names("faults.cpp"))
+def test_faults(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
+def test_every_scenario_is_a_test(driver: Path) -> None:
+    files = [path.name for path in cuda_driver.SCENARIOS.glob("*.cpp")]
+    listed = sorted(name for file in files for name in cuda_driver.names(file))
+
+    done = subprocess.run([driver], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == listed
