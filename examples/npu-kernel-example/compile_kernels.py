@@ -1,4 +1,4 @@
-"""Compiles the kernels when the package is built or installed in place: one call of the C compiler."""
+"""Compiles the kernels when the package is built or installed: one call of the C compiler."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FLAGS = ["-std=c99", "-O3", "-fPIC", "-shared", "-fvisibility=hidden"]
 
 
 class CompileKernels(BuildHookInterface):  # type: ignore[type-arg]
-    """Puts kernels.so beside kernels.c, and marks the wheel as one for this platform and any Python."""
+    """Puts kernels.so beside kernels.c, and marks the wheel as one of this platform."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         folder = Path(self.root, "src", "npu_kernel_example")
         compiler = os.environ.get("CC", "cc")
         include = f"-I{npu_cuda.get_include()}"

@@ -14,5 +14,9 @@ void bind_specs(nb::module_& module);
 void bind_tensor(nb::module_& module);
 void bind_calls(nb::module_& module);
 void bind_registry_views(nb::module_& module);
+void bind_libraries(nb::module_& module);
+void bind_python_kernels(nb::module_& module);
+void bind_python_ops(nb::module_& module);
+void bind_traces(nb::module_& module);
 
 }  // namespace npu::bindings

@@ -10,5 +10,9 @@ NB_MODULE(_C, module) {
   bind_tensor(module);
   bind_calls(module);
   bind_registry_views(module);
+  bind_libraries(module);
+  bind_python_kernels(module);
+  bind_python_ops(module);
+  bind_traces(module);
   bind_installation(module);
 }

@@ -79,8 +79,15 @@ std::shared_ptr<Memory> Memory::allocate(Device* device, uint64_t bytes) {
   return memory;
 }
 
+std::shared_ptr<Memory> Memory::borrow(Device* device, void* data, uint64_t bytes) {
+  std::shared_ptr<Memory> memory(new Memory(device, bytes));
+  memory->data_ = data;
+  memory->is_borrowed_ = true;
+  return memory;
+}
+
 Memory::~Memory() {
-  if (data_) device_->free(data_);
+  if (data_ && !is_borrowed_) device_->free(data_);
 }
 
 nb::object Tensor::dlpack(nb::handle stream, nb::handle max_version, nb::handle device, nb::handle copy) const {
@@ -91,7 +98,7 @@ nb::object Tensor::dlpack(nb::handle stream, nb::handle max_version, nb::handle 
   }
   // -1: the consumer has put things in order. Launches without a stream went to the default one.
   const bool in_order = !stream.is_none() && nb::cast<int64_t>(stream) == -1;
-  if (desc_.device_type != NPU_CPU && !in_order) {
+  if (desc_.device_type != NPU_CPU && !in_order && !memory_->is_borrowed()) {
     check(memory_->device()->synchronize(memory_->device()->default_stream()));
   }
   if (!wants_versioned(max_version)) return make_capsule(&(new Export<DLManagedTensor>(*this))->managed);

@@ -11,6 +11,8 @@ namespace npu::bindings {
 class Memory {
  public:
   static std::shared_ptr<Memory> allocate(Device* device, uint64_t bytes);
+  // Memory of somebody else, who keeps it and orders its use: a tensor in it is exported without waiting.
+  static std::shared_ptr<Memory> borrow(Device* device, void* data, uint64_t bytes);
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory();
@@ -18,12 +20,14 @@ class Memory {
   Device* device() const { return device_; }
   char* data() const { return static_cast<char*>(data_); }
   uint64_t bytes() const { return bytes_; }
+  bool is_borrowed() const { return is_borrowed_; }
 
  private:
   Memory(Device* device, uint64_t bytes) : device_(device), bytes_(bytes) {}
   Device* device_;
   void* data_ = nullptr;
   uint64_t bytes_;
+  bool is_borrowed_ = false;
 };
 
 class Tensor {

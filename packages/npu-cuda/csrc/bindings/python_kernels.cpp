@@ -1,0 +1,188 @@
+
+#include <atomic>
+#include <set>
+
+#include "bindings/arguments.h"
+#include "bindings/bindings.h"
+#include "bindings/kernels.h"
+#include "bindings/specs.h"
+#include "bindings/tensor_class.h"
+#include "bindings/tensors.h"
+#include "core/c_kernel.h"
+#include "core/registry.h"
+
+namespace npu::bindings {
+namespace {
+
+// Set when the interpreter ends: from then on no thread may take the GIL, and kernels of Python are gone.
+std::atomic<bool> python_is_over{false};
+
+Tensor view(const TensorDesc& desc) {
+  Device* device = nullptr;
+  check(find_device(static_cast<DeviceType>(desc.device_type), desc.device_id, &device));
+  return {Memory::borrow(device, desc.data, static_cast<uint64_t>(span_bytes(desc))), desc};
+}
+
+nb::list views(const TensorDesc* tensors, int count) {
+  nb::list list;
+  for (int i = 0; i < count; ++i) list.append(nb::cast(view(tensors[i])));
+  return list;
+}
+
+// The workspace as bytes; None where the kernel has none.
+nb::object workspace_of(const OpCall& call) {
+  if (call.workspace_bytes == 0) return nb::none();
+  TensorDesc desc = call.outputs[0];  // for its device
+  desc.data = call.workspace;
+  desc.dtype = {1, 8, 1};
+  desc.rank = 1;
+  desc.shape[0] = static_cast<int64_t>(call.workspace_bytes);
+  check(complete(&desc, nullptr));
+  return nb::cast(view(desc));
+}
+
+class PythonKernel;
+// Guarded by the GIL. Never destroyed.
+std::set<PythonKernel*>& python_kernels() {
+  static auto* all = new std::set<PythonKernel*>();
+  return *all;
+}
+
+class PythonKernel final : public Kernel {
+ public:
+  PythonKernel(KernelTraits traits, PythonFunctions functions)
+      : Kernel(std::move(traits)), functions_(std::move(functions)) {
+    python_kernels().insert(this);
+  }
+
+  ~PythonKernel() override {
+    if (python_is_over) return;  // forget() has been here
+    const nb::gil_scoped_acquire gil;
+    python_kernels().erase(this);
+    functions_ = {};
+  }
+
+  void forget() { functions_ = {}; }
+
+  Status supported(const OpCall& call) const override {
+    if (python_is_over) return over();
+    const nb::gil_scoped_acquire gil;
+    if (!functions_.launch.is_valid()) return over();
+    if (functions_.supported.is_none()) return {};
+    try {
+      const nb::object answer = ask(functions_.supported, call);
+      if (answer.is_none()) return {};
+      if (nb::isinstance<nb::str>(answer)) return Status::not_implemented(nb::cast<std::string>(answer));
+      PyErr_Format(PyExc_TypeError, "supported of the kernel %s returned %R: None or a reason is expected",
+                   traits().id.c_str(), answer.ptr());
+      return warned();
+    } catch (nb::python_error& error) {
+      error.restore();
+      return warned();
+    }
+  }
+
+  uint64_t workspace_bytes(const OpCall& call) const override {
+    if (python_is_over) return 0;
+    const nb::gil_scoped_acquire gil;
+    if (!functions_.launch.is_valid() || functions_.workspace_bytes.is_none()) return 0;
+    try {
+      const nb::object answer = ask(functions_.workspace_bytes, call);
+      const uint64_t bytes = PyLong_AsUnsignedLongLong(answer.ptr());
+      if (!PyErr_Occurred()) return bytes;
+    } catch (nb::python_error& error) {
+      error.restore();
+    }
+    (void)warned();
+    return UINT64_MAX;  // more than any limit: the kernel is not chosen
+  }
+
+  Status launch(const OpCall& call) const override {
+    if (python_is_over) return over();
+    const nb::gil_scoped_acquire gil;
+    if (!functions_.launch.is_valid()) return over();
+    try {
+      functions_.launch(views(call.inputs, call.num_inputs), views(call.outputs, call.num_outputs), attrs_of_op(call),
+                        reinterpret_cast<uintptr_t>(call.stream), workspace_of(call));
+      return {};
+    } catch (nb::python_error& error) {
+      error.restore();
+      return python_failure();
+    }
+  }
+
+ private:
+  static Status over() { return Status::unavailable("the Python that this kernel is in has ended"); }
+
+  nb::object ask(const nb::object& function, const OpCall& call) const {
+    return function(specs(call.inputs, call.num_inputs), specs(call.outputs, call.num_outputs), attrs_of_op(call),
+                    call.compute_capability);
+  }
+
+  // Turns the exception that is set into a refusal. Another kernel may take the call, so a warning tells of it.
+  Status warned() const {
+    nb::object exception;
+    const std::string text = take_exception_text(&exception);
+    const std::string warning = "the kernel " + traits().id + " is left out, it failed to say what it supports: " + text;
+    if (PyErr_WarnEx(PyExc_RuntimeWarning, warning.c_str(), 1) != 0) PyErr_WriteUnraisable(functions_.launch.ptr());
+    return Status::not_implemented("it failed to say what it supports: " + text);
+  }
+
+  nb::dict attrs_of_op(const OpCall& call) const {
+    return decode_attrs(*KernelRegistry::instance().snapshot().find_op(traits().kind), call.attrs);
+  }
+
+  static nb::list specs(const TensorDesc* tensors, int count) {
+    nb::list list;
+    for (int i = 0; i < count; ++i) {
+      TensorSpec spec{tensors[i]};
+      spec.desc.data = nullptr;
+      list.append(nb::cast(spec));
+    }
+    return list;
+  }
+
+  PythonFunctions functions_;
+};
+
+void forget_all() {
+  python_is_over = true;
+  for (PythonKernel* kernel : python_kernels()) kernel->forget();
+}
+
+void register_kernel(const std::string& id, nb::handle kind, const std::string& device, int32_t priority,
+                     uint32_t flags, nb::object launch, nb::object supported, nb::object workspace_bytes,
+                     const std::string& origin) {
+  std::string checked;
+  check(read_name(id.c_str(), "register_kernel: kernel_id", &checked));
+  if (device != "host" && device != "cuda") {
+    raise(Status::invalid("register_kernel: device is '" + device + "'; 'host' and 'cuda' are possible"));
+  }
+  const DeviceType type = device == "host" ? DeviceType::Host : DeviceType::Cuda;
+  KernelTraits traits{kind_argument(kind, "register_kernel"), checked, type, priority, flags, 0, 0, origin};
+  KernelPtr kernel = make_python_kernel(std::move(traits), {launch, supported, workspace_bytes});
+  check(KernelRegistry::instance().add({}, {std::move(kernel)}).at("register_kernel"));
+}
+
+}  // namespace
+
+KernelPtr make_python_kernel(KernelTraits traits, PythonFunctions functions) {
+  return std::make_shared<PythonKernel>(std::move(traits), std::move(functions));
+}
+
+void bind_python_kernels(nb::module_& module) {
+  module.def("register_kernel", &register_kernel, nb::arg("kernel_id"), nb::arg("kind"), nb::arg("device"),
+             nb::arg("priority"), nb::arg("flags"), nb::arg("launch"), nb::arg("supported") = nb::none(),
+             nb::arg("workspace_bytes") = nb::none(), nb::arg("origin") = "Python",
+             nb::sig("def register_kernel(kernel_id: str, kind: OpKind | int, device: str, priority: int, flags: int, "
+                     "launch: Callable[..., None], supported: Callable[..., str | None] | None = None, "
+                     "workspace_bytes: Callable[..., int] | None = None, origin: str = 'Python') -> None"),
+             "Add a kernel in Python. npu_cuda.kernel does that with more comfort.");
+  module.def(
+      "remove_kernel",
+      [](const std::string& id) { check(KernelRegistry::instance().remove(id).at("remove_kernel")); },
+      nb::arg("kernel_id"), "Take a kernel out of the registry. Programs and graphs that chose it keep it.");
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(&forget_all));
+}
+
+}  // namespace npu::bindings

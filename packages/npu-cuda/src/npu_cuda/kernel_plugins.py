@@ -1,0 +1,124 @@
+"""Kernels of installed packages: the entry points of the group ``npu_cuda.kernels``.
+
+Each names a function without arguments. It returns the path of a shared library (npu_cuda/kernel.h), or registers
+kernels in Python and returns None. ``NPU_DISABLE_PLUGINS=name,name`` leaves some out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+
+from npu_cuda import _C
+from npu_cuda.errors import InvalidArgumentError
+
+GROUP = "npu_cuda.kernels"
+DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
+
+
+class KernelPluginWarning(UserWarning):
+    """A plugin was refused; the message says which and why."""
+
+
+@dataclass(slots=True)
+class KernelPlugin:
+    """What became of one plugin.
+
+    Attributes:
+        name: Its entry-point name.
+        distribution: The distribution it comes from, with version.
+        path: The shared library; None where its kernels are in Python.
+        ops: The ops it brought, by name.
+        kernels: The kernels it brought, by id.
+        refused: Why it is not used; None when it is.
+    """
+
+    name: str
+    distribution: str
+    path: str | None = None
+    ops: list[str] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    refused: str | None = None
+
+
+_lock = threading.RLock()
+_loading = threading.Event()
+
+
+def load_plugins() -> list[KernelPlugin]:
+    """Load the kernels of installed packages, on the first call, and return what became of each.
+
+    A plugin that cannot be loaded is refused with a warning; the others go on.
+
+    Raises:
+        InvalidArgumentError: A plugin calls it while it is loaded itself.
+    """
+    with _lock:
+        return list(_load_installed())
+
+
+@functools.cache
+def _load_installed() -> list[KernelPlugin]:
+    if _loading.is_set():
+        raise InvalidArgumentError("load_plugins: plugins are being loaded; one of them asks for them all")
+    disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")} - {""}
+    _loading.set()
+    try:
+        return load(entry_points(group=GROUP), disabled)
+    finally:
+        _loading.clear()
+
+
+def load(points: Iterable[EntryPoint], disabled: set[str]) -> list[KernelPlugin]:
+    """Load plugins from entry points, in the order of their names; warns for each that is refused."""
+    plugins: list[KernelPlugin] = []
+    for point in sorted(points, key=lambda point: (point.name, point.value)):
+        plugin = KernelPlugin(point.name, _distribution(point))
+        twin = next((other for other in plugins if other.name == plugin.name), None)
+        plugins.append(plugin)
+        if point.name in disabled:
+            plugin.refused = f"disabled by {DISABLE_VARIABLE}"
+            continue
+        try:
+            if twin is not None:
+                raise InvalidArgumentError(f"there is one of this name already, from {twin.distribution}")
+            _load_one(point, plugin)
+        except (Exception, SystemExit) as error:
+            # Whatever a plugin raises is its report: one broken plugin must not stop the others.
+            plugin.refused = f"{type(error).__name__}: {error}"
+            warnings.warn(
+                f"the kernels of {plugin.name} ({plugin.distribution}) were refused: {plugin.refused}",
+                KernelPluginWarning,
+                stacklevel=2,
+            )
+    return plugins
+
+
+def _distribution(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown distribution"
+
+
+def _load_one(point: EntryPoint, plugin: KernelPlugin) -> None:
+    ops, kernels = set(_C.kinds()), _kernel_ids()
+    try:
+        path = point.load()()
+        if path is not None:
+            plugin.path = os.fspath(path)
+            _C.load_library(plugin.path)
+    except (Exception, SystemExit):
+        for kernel_id in _kernel_ids() - kernels:  # all of a plugin or nothing
+            _C.remove_kernel(kernel_id)
+        raise
+    plugin.ops = sorted(set(_C.kinds()) - ops)
+    plugin.kernels = sorted(_kernel_ids() - kernels)
+    if not plugin.ops and not plugin.kernels:
+        raise InvalidArgumentError(f"{point.value} returned no path, and registered neither op nor kernel")
+
+
+def _kernel_ids() -> set[str]:
+    return {kernel["id"] for kernel in _C.kernels()}

@@ -1,0 +1,97 @@
+"""Ops that Python adds: what is known of them, without a kernel."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from npu_cuda import _C
+from npu_cuda.errors import InvalidArgumentError
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An op of the registry.
+
+    Attributes:
+        name: Unique in the process.
+        kind: Its number in this process, for ``op_call`` and ``Program.add``; another one in the next process.
+        schema: The four letters of the schema of its attributes; None where it has none.
+    """
+
+    name: str
+    kind: int
+    schema: str | None
+
+    def attrs(self, **values: float) -> tuple[int, bytes]:
+        """Return ``schema_id`` and ``attrs_bytes`` for a call; what is not given has its default.
+
+        Raises:
+            InvalidArgumentError: It has no attribute of this name.
+        """
+        if self.schema is None:
+            if values:
+                raise InvalidArgumentError(f"{self.name} has no attributes, not {', '.join(values)}")
+            return 0, b""
+        from npu_cuda.attrs import pack
+
+        return pack(self.schema, **values)
+
+
+def op(
+    name: str,
+    *,
+    inputs: int | tuple[int, int],
+    outputs: int,
+    in_place: Mapping[int, int | Iterable[int]] | None = None,
+    attrs: Sequence[tuple[str, str, float]] = (),
+    attrs_required: bool = False,
+    schema: str | None = None,
+) -> Op:
+    """Add an op, which has kernels as soon as `npu_cuda.kernel` or a library brings one.
+
+    Args:
+        name: "acme.softmax"; unique in the process.
+        inputs: How many; or the least and the most.
+        outputs: How many.
+        in_place: For an output the input, or inputs, that it may be. In all else outputs overlap no input.
+        attrs: Name, letter of the struct module (one of i I q Q f d) and default of each attribute.
+        attrs_required: The defaults are no good: a call gives the attributes.
+        schema: Four letters that tell its attributes from those of all other ops; None: made from the name.
+
+    Raises:
+        InvalidArgumentError: The name or the schema is taken, or a count, letter or index is none.
+    """
+    least, most = (inputs, inputs) if isinstance(inputs, int) else inputs
+    if outputs < 1:
+        raise InvalidArgumentError(f"the op {name} has {outputs} outputs; 1 to 8 are possible")
+    masks = [0] * outputs
+    for output, allowed in (in_place or {}).items():
+        if not 0 <= output < outputs:
+            raise InvalidArgumentError(f"the op {name}: in_place names output {output} of {outputs}")
+        masks[output] = _mask((allowed,) if isinstance(allowed, int) else allowed, most, name)
+    letters = _letters_of(name, schema) if attrs else ""
+    fields = [(field, code, float(default)) for field, code, default in attrs]
+    kind = _C.register_op(name, least, most, masks, letters, fields, attrs_required)
+    return Op(name, kind, letters or None)
+
+
+def _mask(inputs: Iterable[int], most: int, name: str) -> int:
+    mask = 0
+    for index in inputs:
+        if not 0 <= index < most:
+            raise InvalidArgumentError(f"the op {name}: in_place names input {index} of {most}")
+        mask |= 1 << index
+    return mask
+
+
+def _letters_of(name: str, schema: str | None) -> str:
+    if schema is not None:
+        if len(schema) != 4 or not schema.isascii():
+            raise InvalidArgumentError(f"the op {name}: schema is {schema!r}, not four letters")
+        return schema
+    number = zlib.crc32(name.encode())
+    return "".join(_LETTERS[number // 36**place % 36] for place in range(4))

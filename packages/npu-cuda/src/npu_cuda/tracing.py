@@ -1,0 +1,81 @@
+"""What was launched: a table of the last launches, for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from npu_cuda import _C
+
+
+@contextmanager
+def trace(
+    capacity: int = 4096, *, nvtx: bool = False, file: TextIO | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """Write down what is launched in a ``with`` block, and print it at its end.
+
+    There is one trace per process: launches of all threads are in it, and a second block inside starts it anew.
+
+    Args:
+        capacity: Launches to keep, the last ones.
+        nvtx: Mark each launch for profilers as a range of NVTX.
+        file: Where to print; None stands for stdout.
+
+    Yields:
+        A list that has the launches, as `npu_cuda.trace_events` returns them, when the block has ended.
+
+    Raises:
+        InvalidArgumentError: The capacity is not at least 1.
+        UnavailableError: This build has no NVTX.
+    """
+    launches: list[dict[str, Any]] = []
+    _C.trace_start(capacity, nvtx)
+    try:
+        yield launches
+    finally:
+        _C.trace_stop()
+        launches.extend(trace_events())
+        (file or sys.stdout).write(format_trace(launches) + "\n")
+
+
+def trace_events() -> list[dict[str, Any]]:
+    """Return the launches since `trace_start`, those that the ring still has, the oldest first.
+
+    Each is a dict: ``number`` (counts all, also those dropped), ``start_ns``, ``duration_ns`` (on the host: of the
+    launch, not of the device's work), ``kind``, ``op``, ``kernel_id``, ``tensors``, ``stream`` and ``status``.
+    """
+    return _C.trace()
+
+
+def format_trace(launches: list[dict[str, Any]]) -> str:
+    """Return launches as a table, a line each: when, how long on the host, what, on what."""
+    if not launches:
+        return "no launches"
+    begin = launches[0]["start_ns"]
+    rows = [("#", "at us", "us", "op", "kernel", "tensors")]
+    for launch in launches:
+        failed = "" if launch["status"] == "Ok" else f"  {launch['status']}"
+        at, took = (launch["start_ns"] - begin) / 1000, launch["duration_ns"] / 1000
+        rows.append(
+            (
+                str(launch["number"]),
+                f"{at:.1f}",
+                f"{took:.1f}",
+                launch["op"],
+                launch["kernel_id"],
+                launch["tensors"] + failed,
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = [_line(row, widths) for row in rows]
+    if dropped := launches[0]["number"]:
+        lines.append(f"{dropped} launches before these are dropped: give a larger capacity")
+    return "\n".join(lines)
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    numbers = [cell.rjust(width) for cell, width in zip(row[:3], widths[:3], strict=True)]
+    texts = [cell.ljust(width) for cell, width in zip(row[3:5], widths[3:], strict=True)]
+    return "  ".join([*numbers, *texts, row[5]])
