@@ -25,7 +25,8 @@
 extern "C" {
 #endif
 
-/* Everything below as at the start, no error pending. Live memory, streams, events and graphs stay. */
+/* Everything below as at the start, no error pending, and the capture mode of this thread is Global again, as a
+ * failed cudaThreadExchangeStreamCaptureMode may leave it otherwise. What is alive stays. */
 void npu_emulator_reset(void);
 
 /* The order in which blocks, threads, the nodes of a graph and deferred work run, where several are right: 0 as

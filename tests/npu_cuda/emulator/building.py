@@ -1,0 +1,91 @@
+"""Compiles the emulator and kernels for it by g++, once per test run."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PACKAGE = HERE.parents[2] / "packages" / "npu-cuda"
+CSRC = PACKAGE / "csrc"
+# The flags that csrc/emulator/emulator_control.h names; -O0 for quick builds where it does not matter.
+FLAGS = [
+    *("-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-DNPU_WITH_CUDA", "-DNPU_EMULATE", "-g", "-fPIC"),
+    *("-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"),
+    *("-I", str(CSRC), "-I", str(PACKAGE / "src" / "npu_cuda" / "include")),
+]
+ASAN = ["-fsanitize=address", "-fno-omit-frame-pointer"]
+
+
+@functools.cache
+def cuda_headers() -> Path | None:
+    """Return the folder of CUDA's headers: of the toolkit, or of the wheels cuda-toolkit[cudart,crt]."""
+    nvcc = shutil.which("nvcc")
+    folders = [Path(os.environ["NPU_CUDA_INCLUDE"])] if "NPU_CUDA_INCLUDE" in os.environ else []
+    folders += [Path(nvcc).resolve().parent.parent / "include"] if nvcc else []
+    folders += [Path("/usr/local/cuda/include")]
+    return next((folder for folder in folders if (folder / "cuda_runtime.h").exists()), None)
+
+
+def require_compiler() -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("the emulator is compiled by g++, which is not on PATH")
+    if cuda_headers() is None:
+        pytest.skip("the emulator needs the headers of CUDA 13: install the toolkit, or set NPU_CUDA_INCLUDE")
+
+
+@functools.cache
+def build_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="npu-emulator-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def run_compiler(*arguments: str | Path) -> None:
+    command = ["g++", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stderr}"
+
+
+def compile_file(source: Path, *flags: str) -> Path:
+    target = build_folder() / f"{source.stem}{'.asan' if ASAN[0] in flags else ''}.o"
+    language = ["-xc++"] if source.suffix == ".cu" else []
+    run_compiler(*FLAGS, *flags, "-isystem", str(cuda_headers()), *language, "-c", source, "-o", target)
+    return target
+
+
+@functools.cache
+def emulator_objects() -> list[Path]:
+    """Return the object files of the emulator, without what AddressSanitizer needs otherwise."""
+    sources = [*sorted(CSRC.glob("emulator/*.cpp")), CSRC / "cuda" / "cuda_status.cpp", CSRC / "core" / "status.cpp"]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda source: compile_file(source, "-O1"), sources))
+
+
+@functools.cache
+def shared_library(*names: str) -> Path:
+    """Return a library with the kernels of these files, the emulator, and the functions of the CUDA runtime."""
+    with ThreadPoolExecutor(2) as pool:
+        kernels = list(pool.map(lambda name: compile_file(HERE / name, "-O1"), names))
+    target = build_folder() / f"lib{'_'.join(Path(name).stem for name in names)}.so"
+    run_compiler("-shared", "-Wl,-Bsymbolic", *emulator_objects(), *kernels, "-ldl", "-o", target)
+    return target
+
+
+@functools.cache
+def program_with_asan(name: str) -> Path:
+    """Return a program in which AddressSanitizer watches the kernels of one file."""
+    objects = [path for path in emulator_objects() if path.stem != "fiber"]
+    fiber = compile_file(CSRC / "emulator" / "fiber.cpp", "-O1", *ASAN)
+    kernels = compile_file(HERE / name, "-O1", *ASAN)
+    target = build_folder() / Path(name).stem
+    run_compiler(*ASAN, *objects, fiber, kernels, "-ldl", "-o", target)
+    return target
