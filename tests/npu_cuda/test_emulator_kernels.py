@@ -139,7 +139,9 @@ def test_what_nobody_wrote_is_nan(emulator: Emulator) -> None:
     ("grid_y", "threads", "depth"),
     [(0, 32, 1), (65536, 32, 1), (1, 0, 1), (1, 1025, 1), (1, 512, 3), (1, 1, 65)],
 )
-def test_shapes_beyond_the_limits_are_refused(emulator: Emulator, grid_y: int, threads: int, depth: int) -> None:
+def test_shapes_beyond_the_limits_are_refused(
+    emulator: Emulator, grid_y: int, threads: int, depth: int
+) -> None:
     error = emulator.run("shape", grid_y, threads, depth)
 
     assert error == "cudaLaunchKernelEx: cudaErrorInvalidConfiguration (9): invalid configuration argument"

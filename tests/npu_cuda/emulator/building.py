@@ -18,7 +18,17 @@ PACKAGE = HERE.parents[2] / "packages" / "npu-cuda"
 CSRC = PACKAGE / "csrc"
 # The flags that csrc/emulator/emulator_control.h names; -O0 for quick builds where it does not matter.
 FLAGS = [
-    *("-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-DNPU_WITH_CUDA", "-DNPU_EMULATE", "-g", "-fPIC"),
+    *(
+        "-std=c++20",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-DNPU_WITH_CUDA",
+        "-DNPU_EMULATE",
+        "-g",
+        "-fPIC",
+    ),
     *("-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"),
     *("-I", str(CSRC), "-I", str(PACKAGE / "src" / "npu_cuda" / "include")),
 ]
@@ -65,7 +75,11 @@ def compile_file(source: Path, *flags: str) -> Path:
 @functools.cache
 def emulator_objects() -> list[Path]:
     """Return the object files of the emulator, without what AddressSanitizer needs otherwise."""
-    sources = [*sorted(CSRC.glob("emulator/*.cpp")), CSRC / "cuda" / "cuda_status.cpp", CSRC / "core" / "status.cpp"]
+    sources = [
+        *sorted(CSRC.glob("emulator/*.cpp")),
+        CSRC / "cuda" / "cuda_status.cpp",
+        CSRC / "core" / "status.cpp",
+    ]
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda source: compile_file(source, "-O1"), sources))
 
