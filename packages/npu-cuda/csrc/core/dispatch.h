@@ -9,7 +9,7 @@ namespace npu {
 
 struct SelectionRules {
   bool deterministic = false;      // only kernels that give the same bits each time
-  uint64_t workspace_limit = UINT64_MAX;
+  uint64_t workspace_limit = INT64_MAX;
 };
 
 struct Refusal {

@@ -12,6 +12,12 @@ std::shared_ptr<void> owned(Device* device, void* memory) {
   return {memory, [device](void* block) { device->free(block); }};
 }
 
+bool are_too_large(const std::vector<Interval>& blocks) {
+  double sum = 0;
+  for (const Interval& block : blocks) sum += double(block.bytes) + kArenaAlignment;
+  return sum > 0x1p62;
+}
+
 }  // namespace
 
 Status Program::select_kernel(Op* op) {
@@ -48,6 +54,7 @@ Status Program::place(const Allocator& allocator) {
     blocks.push_back({bytes, is_placed ? uses_[i].front().op : 0, is_placed ? uses_[i].back().op : 0});
   }
   for (int i = 0; i < static_cast<int>(ops_.size()); ++i) blocks.push_back({ops_[i].call.workspace_bytes, i, i});
+  if (are_too_large(blocks)) return Status::invalid("the temporaries have more bytes than there are addresses");
   const ArenaPlan plan = plan_arena(blocks);
   NPU_TRY(resources_->allocate(device_, plan.bytes, allocator));
   arena_bytes_ = plan.bytes;
