@@ -1,5 +1,5 @@
 /* A library of kernels for the tests. What it offers can be written to, so that a test can spoil one thing of it; and it
- * counts what it is asked to do. The op kernel_library.scale: y = alpha * x, or what `code` asks for.
+ * counts what it is asked to do. The op PREFIX.scale: y = alpha * x, or what `code` asks for.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -7,6 +7,11 @@
 #include <string.h>
 
 #include "npu_cuda/kernel.h"
+
+#ifndef PREFIX
+#define PREFIX "kernel_library"
+#define LETTER 'K'
+#endif
 
 enum { MAGIC = 0x5ca1e };
 
@@ -86,19 +91,19 @@ static npu_cost scale_cost(const npu_call* call) {
 NPU_EXPORT npu_attr_field fields[] = {{"alpha", 1.0, 'f'}, {"code", 0.0, 'i'}, {"silent", 0.0, 'i'}};
 
 NPU_EXPORT npu_op ops[] = {{
-    sizeof(npu_op), "kernel_library.scale", 1, 1, 1, {1}, NPU_FOURCC('K', 'L', 'S', 'C'), sizeof(scale_attrs), 0, 3, fields,
+    sizeof(npu_op), PREFIX ".scale", 1, 1, 1, {1}, NPU_FOURCC(LETTER, 'L', 'S', 'C'), sizeof(scale_attrs), 0, 3, fields,
 }};
 
 NPU_EXPORT npu_kernel kernels[] = {
-    {sizeof(npu_kernel), "kernel_library.scale", "kernel_library.scale.host", 0,
+    {sizeof(npu_kernel), PREFIX ".scale", PREFIX ".scale.host", 0,
      NPU_KERNEL_CAPTURE_SAFE | NPU_KERNEL_DETERMINISTIC, NPU_CPU, 0, 0, scale_supported, scale_launch, scale_workspace,
      scale_prepare, scale_release, scale_cost},
-    {sizeof(npu_kernel), "EltwiseRelu", "kernel_library.relu.cuda", -5, NPU_KERNEL_DETERMINISTIC, NPU_CUDA, 90, 100,
+    {sizeof(npu_kernel), "EltwiseRelu", PREFIX ".relu.cuda", -5, NPU_KERNEL_DETERMINISTIC, NPU_CUDA, 90, 100,
      scale_supported, scale_launch, NULL, NULL, NULL, NULL},
 };
 
 NPU_EXPORT npu_kernel_library library = {
-    sizeof(npu_kernel_library), NPU_ABI_MAJOR, NPU_ABI_MINOR, "kernel-library", ops, 1, kernels, 2,
+    sizeof(npu_kernel_library), NPU_ABI_MAJOR, NPU_ABI_MINOR, PREFIX, ops, 1, kernels, 2,
 };
 
 NPU_EXPORT const npu_kernel_library* offered = &library;
