@@ -20,7 +20,9 @@ std::string list(const std::vector<int>& numbers) {
 
 Cost cost_of_op(const Program::Op& op) { return op.kernel ? op.kernel->cost(op.call) : Cost{0, 0}; }
 
-std::string kernel_of(const Program::Op& op) { return op.kernel ? op.kernel->traits().id : "a kernel to be chosen"; }
+std::string kernel_of(const Program::Op& op) {
+  return op.kernel ? op.kernel->traits().id : "a kernel to be chosen";
+}
 
 // Inside of double quotes, in DOT.
 std::string escaped(const std::string& text) {
@@ -68,8 +70,8 @@ std::string text_of_program(const Program& program) {
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const Program::Op& op = program.ops()[i];
     const Cost cost = cost_of_op(op);
-    text += "op " + std::to_string(i) + ": " + op.info->name + "(" + list(op.inputs) + ") -> (" + list(op.outputs) +
-            ") by " + kernel_of(op) + (op.is_pinned ? ", pinned" : "");
+    text += "op " + std::to_string(i) + ": " + op.info->name + "(" + list(op.inputs) + ") -> (" +
+            list(op.outputs) + ") by " + kernel_of(op) + (op.is_pinned ? ", pinned" : "");
     if (op.call.workspace_bytes > 0) {
       text += ", workspace of " + std::to_string(op.call.workspace_bytes) + " bytes at " +
               std::to_string(op.workspace_offset);

@@ -1,5 +1,5 @@
-// What a program is, for people and tools: its slots and where they lie, its ops, the kernels that were chosen and those
-// that refused, and what a run costs.
+// What a program is, for people and tools: its slots and where they lie, its ops, the kernels that were chosen and
+// those that refused, and what a run costs.
 #pragma once
 
 #include <optional>

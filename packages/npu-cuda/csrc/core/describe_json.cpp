@@ -71,7 +71,8 @@ std::string json_of_slot(const Program& program, size_t index) {
   const auto lifetime = lifetime_of(program, static_cast<int>(index));
   const bool is_placed = program.is_final() && !slot.is_external && lifetime;
   Members members;
-  members.add("name", slot.name).add("is_external", slot.is_external).add("is_bound", slot.is_external && slot.is_bound);
+  members.add("name", slot.name).add("is_external", slot.is_external);
+  members.add("is_bound", slot.is_external && slot.is_bound);
   members.add("dtype", name_of(desc.dtype)).add_json("shape", json_list(desc.shape, desc.shape + desc.rank));
   members.add_json("strides", json_list(desc.strides, desc.strides + desc.rank)).add("alignment", desc.alignment);
   members.add("bytes", span_bytes(desc)).add_json("arena_offset", is_placed ? json(slot.arena_offset) : "null");
@@ -104,8 +105,10 @@ std::string json_of_program(const Program& program) {
   members.add("device", program.device()->name()).add("is_final", program.is_final());
   members.add("arena_bytes", program.arena_bytes()).add("temporary_bytes", memory.temporary_bytes);
   members.add("workspace_bytes", memory.workspace_bytes).add("bytes", cost.bytes).add("flops", cost.flops);
-  members.add_json("slots", json_objects(program.slots().size(), [&](size_t i) { return json_of_slot(program, i); }));
-  members.add_json("ops", json_objects(program.ops().size(), [&](size_t i) { return json_of_op(program.ops()[i]); }));
+  const auto slot = [&](size_t i) { return json_of_slot(program, i); };
+  const auto op = [&](size_t i) { return json_of_op(program.ops()[i]); };
+  members.add_json("slots", json_objects(program.slots().size(), slot));
+  members.add_json("ops", json_objects(program.ops().size(), op));
   return members.object() + "\n";
 }
 

@@ -7,7 +7,8 @@ namespace npu {
 
 class Exclusive {
  public:
-  explicit Exclusive(std::atomic<bool>* flag) : flag_(flag), is_held_(!flag->exchange(true, std::memory_order_acquire)) {}
+  explicit Exclusive(std::atomic<bool>* flag)
+      : flag_(flag), is_held_(!flag->exchange(true, std::memory_order_acquire)) {}
   Exclusive(const Exclusive&) = delete;
   Exclusive& operator=(const Exclusive&) = delete;
   ~Exclusive() {

@@ -30,15 +30,15 @@ Status check_same_ops(const std::vector<GraphNode>& nodes, const std::vector<Pro
 }  // namespace
 
 Status Graph::launch(void* stream, int64_t count) {
-  if (!stream) return Status::invalid("launch: the stream is null; the legacy default stream of CUDA is the handle 1");
+  if (!stream) return Status::invalid("launch: the stream is null; that of CUDA without a name is the handle 1");
   if (count < 0) return Status::invalid("launch: a graph cannot run " + std::to_string(count) + " times");
   const Exclusive exclusive(&is_running_);
   if (!exclusive.is_held()) return in_use();
   bool is_capturing = false;
   NPU_TRY(parts_.device->is_capturing(stream, &is_capturing));
   if (is_capturing) {
-    return Status::invalid("launch: the stream is being captured, and a graph does not become part of another one; "
-                           "launch it on another stream, or capture the ops themselves");
+    return Status::invalid("launch: the stream is being captured, and a graph does not become part of another "
+                           "one; launch it on another stream, or capture the ops themselves");
   }
   return parts_.executable->launch(stream, count);
 }

@@ -47,13 +47,13 @@ class Graph {
   std::atomic<bool> is_running_{false};
 };
 
-// Recording of single op calls: one at a time per device. begin_capture returns the stream to give to op calls; calls on
-// it are recorded and not run. end_capture makes the graph; where a call broke the capture it says which.
+// Recording of single op calls: one at a time per device. begin_capture returns the stream to give to op calls;
+// calls on it are recorded and not run. end_capture makes the graph; where a call failed it says which.
 Status begin_capture(Device* device, CaptureMode mode, void** stream);
 Status end_capture(Device* device, std::unique_ptr<Graph>* out);
 void abort_capture(Device* device) noexcept;
-// Launches by the device, where single calls are launched. If the stream is that of a capture, the capture learns what
-// was recorded, and the graph keeps what the launch `needs` (its state; null for nothing); a launch that fails breaks it.
+// Launches by the device. If the stream is that of a capture of op calls, the capture learns what was recorded, and
+// the graph keeps what the launch `needs` (its state; null for nothing); a launch that fails breaks it.
 Status launch_or_record(Device* device, const OpInfo& op, const KernelPtr& kernel, const OpCall& call,
                         const std::shared_ptr<void>& needs);
 

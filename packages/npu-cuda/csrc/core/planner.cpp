@@ -15,8 +15,8 @@ struct Placed {
 
 uint64_t aligned(uint64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
 
-// Where the block fits: in the smallest gap between blocks that live when it does, else behind all of them. `placed` is
-// sorted by where blocks begin.
+// Where the block fits: in the smallest gap between blocks that live when it does, else behind all of them. `placed`
+// is sorted by where blocks begin.
 uint64_t find_gap(const std::vector<Placed>& placed, const Interval& block, uint64_t bytes) {
   uint64_t free_from = 0;
   uint64_t best = 0;
@@ -40,7 +40,8 @@ uint64_t find_gap(const std::vector<Placed>& placed, const Interval& block, uint
 ArenaPlan plan_arena(const std::vector<Interval>& blocks) {
   std::vector<size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
+  const auto is_larger = [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; };
+  std::stable_sort(order.begin(), order.end(), is_larger);
 
   ArenaPlan plan;
   plan.offsets.assign(blocks.size(), 0);

@@ -35,8 +35,8 @@ Status fits(const TensorDesc& slot, const TensorDesc& tensor) {
   if (!tensor.data) return Status::invalid(": the tensor has no memory: its pointer is null");
   const uintptr_t address = reinterpret_cast<uintptr_t>(tensor.data);
   if (address % slot.alignment == 0) return {};
-  return Status::invalid(" promises an alignment of " + std::to_string(slot.alignment) + " bytes, the tensor has " +
-                         std::to_string(address & (~address + 1)) +
+  return Status::invalid(" promises an alignment of " + std::to_string(slot.alignment) +
+                         " bytes, the tensor has " + std::to_string(address & (~address + 1)) +
                          ": bind other memory, or promise less when the slot is added");
 }
 
@@ -93,7 +93,7 @@ Status Program::run(void* stream) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "run", true));
   if (num_unbound_ > 0 || !unchecked_.empty()) NPU_TRY(require_ready());
-  if (!stream) return Status::invalid("run: the stream is null; the legacy default stream of CUDA is the handle 1");
+  if (!stream) return Status::invalid("run: the stream is null; that of CUDA without a name is the handle 1");
   bool is_capturing = false;
   NPU_TRY(device_->is_capturing(stream, &is_capturing));
   ActiveDevice active;

@@ -80,8 +80,8 @@ Status Program::begin(const Exclusive& exclusive, const char* action, bool is_fi
   if (is_final && !is_final_) {
     return Status::invalid(std::string(action) + ": this program is not final: call finalize() first");
   }
-  if (!is_final && is_final_) return Status::invalid(std::string(action) + ": this program is final; make another one");
-  return {};
+  if (is_final || !is_final_) return {};
+  return Status::invalid(std::string(action) + ": this program is final; make another one");
 }
 
 Status Program::add_slot(TensorDesc desc, bool is_external, std::string name, int* slot) {
@@ -106,7 +106,9 @@ Status Program::find_op(OpKind kind, const std::string& kernel_id, Op* op) const
   if (!kernel_id.empty()) {
     op->kernel = registry.find_kernel(kernel_id);
     op->is_pinned = true;
-    if (!op->kernel) return Status::invalid("there is no kernel '" + kernel_id + "'; npu_cuda.kernels() lists them");
+    if (!op->kernel) {
+      return Status::invalid("there is no kernel '" + kernel_id + "'; npu_cuda.kernels() lists them");
+    }
     if (op->kernel->traits().device != device_->type()) {
       return Status::invalid("the kernel '" + kernel_id + "' does not run on " + device_->name());
     }
@@ -131,7 +133,8 @@ Status Program::check_slots(const Op& op) const {
     const std::string place = "output " + std::to_string(i) + " is " + name_of_slot(op.outputs[i]);
     for (size_t j = 0; j < op.inputs.size(); ++j) {
       if (op.outputs[i] != op.inputs[j] || op.info->in_place[i] & input_bit(static_cast<int>(j))) continue;
-      return Status::invalid(place + ", which is input " + std::to_string(j) + ", too: this op does not work in place");
+      return Status::invalid(place + ", which is input " + std::to_string(j) +
+                             ", too: this op does not work in place");
     }
     if (std::count(op.outputs.begin(), op.outputs.begin() + static_cast<std::ptrdiff_t>(i), op.outputs[i]) > 0) {
       return Status::invalid(place + ", which is another output, too");
@@ -163,8 +166,8 @@ Status Program::take_slots(AttrBlob attrs, Op* op) const {
   return {};
 }
 
-Status Program::add_op(OpKind kind, const std::string& kernel_id, std::vector<int> inputs, std::vector<int> outputs,
-                       AttrBlob attrs, int* index) {
+Status Program::add_op(OpKind kind, const std::string& kernel_id, std::vector<int> inputs,
+                       std::vector<int> outputs, AttrBlob attrs, int* index) {
   const Exclusive exclusive(&is_running_);
   NPU_TRY(begin(exclusive, "add_op", false));
   const int number = static_cast<int>(ops_.size());

@@ -1,6 +1,5 @@
 #include "host/host_device.h"
 
-#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -27,9 +26,10 @@ Status HostDevice::refuse_in_capture(const std::string& action, bool is_global) 
     const auto capture = entry.lock();
     if (!capture || !capture->is_open()) continue;
     if (!capture->is_mine() && !(is_global && capture->mode() == CaptureMode::Global)) continue;
-    const std::string whose = capture->is_mine() ? "this thread records a graph" : "a graph is recorded in global mode";
-    capture->break_by(action + " while " + whose);
-    return Status::invalid("host: " + action + " while " + whose + ", which this breaks: do it before the capture or after");
+    const std::string what =
+        action + (capture->is_mine() ? " while this thread records a graph" : " while a graph is recorded in global mode");
+    capture->break_by(what);
+    return Status::invalid("host: " + what + ", which this breaks: do it before the capture or after");
   }
   return {};
 }
@@ -106,8 +106,7 @@ Status HostDevice::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recordi
   NPU_TRY(refuse_in_capture("a second capture", false));
   auto capture = std::make_shared<HostCapture>(mode, is_dag);
   const std::lock_guard lock(mutex_);
-  captures_.erase(std::remove_if(captures_.begin(), captures_.end(), [](const auto& old) { return old.expired(); }),
-                  captures_.end());
+  std::erase_if(captures_, [](const auto& old) { return old.expired(); });
   captures_.push_back(capture);
   may_record_.store(true, std::memory_order_release);
   *out = std::make_unique<HostRecording>(std::move(capture));

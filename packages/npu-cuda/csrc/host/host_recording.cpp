@@ -1,6 +1,5 @@
 #include "host/host_recording.h"
 
-#include <algorithm>
 
 #include "core/trace.h"
 
@@ -41,8 +40,8 @@ Status HostCapture::append(const KernelPtr& kernel, const OpCall& call) {
   if (!is_open_) return Status::invalid("this stream belongs to a capture that has ended");
   if (!reason_.empty()) return broken();
   if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
-    reason_ = "kernel '" + kernel->traits().id + "' is not safe in a capture (it may allocate, wait, or touch memory " +
-              "that is not of the call); choose another kernel, or run this op outside of the graph";
+    reason_ = "kernel '" + kernel->traits().id + "' is not safe in a capture (it may allocate, wait, or touch " +
+              "memory that is not of the call); choose another kernel, or run this op outside of the graph";
     return broken();
   }
   launches_.push_back(copy_of(kernel, call, after_));
@@ -56,7 +55,8 @@ Status HostCapture::set_dependencies(const std::vector<int>& after) {
   if (!is_dag_) return {};
   for (const int op : after) {
     if (op < 0 || op >= static_cast<int>(op_ends_.size())) {
-      return Status::internal("an op of a recording waits for op " + std::to_string(op) + ", which is not before it");
+      return Status::internal("an op of a recording waits for op " + std::to_string(op) +
+                              ", which is not before it");
     }
     if (op_ends_[op] > (op == 0 ? 0 : op_ends_[op - 1])) after_.push_back(op_ends_[op] - 1);
   }
