@@ -98,9 +98,10 @@ Status check_call(const OpInfo& op, const OpCall& call, bool pointers) {
     NPU_TRY(check_tensor(tensor, pointers));
     return check_device(tensor, first);
   };
-  for (int i = 0; i < call.num_inputs; ++i) NPU_TRY(check(call.inputs[i]).at(op.name + ": " + name_of(false, i)));
-  for (int i = 0; i < call.num_outputs; ++i) NPU_TRY(check(call.outputs[i]).at(op.name + ": " + name_of(true, i)));
-  return pointers ? check_overlaps(op, call).at(op.name) : Status();
+  const auto place = [&](bool is_output, int i) { return [&, is_output, i] { return op.name + ": " + name_of(is_output, i); }; };
+  for (int i = 0; i < call.num_inputs; ++i) NPU_TRY(check(call.inputs[i]).at(place(false, i)));
+  for (int i = 0; i < call.num_outputs; ++i) NPU_TRY(check(call.outputs[i]).at(place(true, i)));
+  return pointers ? check_overlaps(op, call).at([&] { return op.name; }) : Status();
 }
 
 std::string text_of(const OpCall& call) {

@@ -53,7 +53,7 @@ Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall cal
   NPU_TRY(kernel->prepare(call, &call.state));
   std::shared_ptr<void> state;
   if (call.state) state.reset(call.state, [kernel](void* made) { kernel->release(made); });
-  return launch_or_record(device, op, kernel, call, state).at(op.name + " by " + kernel->traits().id);
+  return launch_or_record(device, op, kernel, call, state).at([&] { return op.name + " by " + kernel->traits().id; });
 }
 
 Status checked(const OpInfo& op, OpCall* call, Device** device) {
@@ -66,9 +66,24 @@ Status checked(const OpInfo& op, OpCall* call, Device** device) {
   return {};
 }
 
+Status takes_dtype(const Kernel& kernel, const OpCall& call) {
+  if (kernel.may_take(call)) return {};
+  return expect_dtype(call.inputs[0], kernel.traits().input_dtype, "input 0");
+}
+
+// What select() chooses, without a word about the others: most of them are of another dtype, and are not asked.
+const KernelPtr* choose(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules,
+                        uint64_t* workspace) {
+  for (const KernelPtr& kernel : KernelRegistry::instance().snapshot().kernels_of(op.kind, device)) {
+    if (kernel->may_take(call) && takes(*kernel, call, rules, workspace).ok()) return &kernel;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Status takes(const Kernel& kernel, const OpCall& call, const SelectionRules& rules, uint64_t* workspace) {
+  NPU_TRY(takes_dtype(kernel, call));
   NPU_TRY(supports_device(kernel.traits(), call.compute_capability));
   NPU_TRY(kernel.supported(call));
   *workspace = kernel.workspace_bytes(call);
@@ -101,9 +116,12 @@ Status dispatch(OpKind kind, OpCall call) {
   if (!op) return unknown_kind(kind);
   Device* device = nullptr;
   NPU_TRY(checked(*op, &call, &device));
-  const Selection selection = select(*op, call, device->type(), {false, workspace_limit()});
-  if (!selection.kernel) return refused(*op, call, selection, device->type());
-  return run(device, *op, selection.kernel, call, selection.workspace_bytes);
+  const SelectionRules rules{false, workspace_limit()};
+  uint64_t workspace = 0;
+  if (const KernelPtr* kernel = choose(*op, call, device->type(), rules, &workspace)) {
+    return run(device, *op, *kernel, call, workspace);
+  }
+  return refused(*op, call, select(*op, call, device->type(), rules), device->type());
 }
 
 Status launch_by_id(const std::string& kernel_id, OpCall call) {

@@ -25,7 +25,8 @@ class FunctionKernel final : public Kernel {
 
 }  // namespace
 
-KernelPtr make_kernel(KernelTraits traits, KernelFunctions functions) {
+KernelPtr make_kernel(KernelTraits traits, KernelFunctions functions, DType input_dtype) {
+  traits.input_dtype = input_dtype;
   return std::make_shared<FunctionKernel>(std::move(traits), functions);
 }
 

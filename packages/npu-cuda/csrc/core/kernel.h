@@ -29,6 +29,7 @@ struct KernelTraits {
   int32_t min_compute_capability = 0;  // 0: any
   int32_t max_compute_capability = 0;
   std::string origin = "npu-cuda";  // who brought it, for people
+  DType input_dtype{};              // of the first input; of no bits: any
 };
 
 // Called from many threads at once.
@@ -41,6 +42,10 @@ class Kernel {
 
   const KernelTraits& traits() const { return traits_; }
   bool is(uint32_t flag) const { return traits_.flags & flag; }
+  // Whether it is worth asking: the first input has the dtype that is meant.
+  bool may_take(const OpCall& call) const {
+    return traits_.input_dtype.bits == 0 || (call.num_inputs > 0 && call.inputs[0].dtype == traits_.input_dtype);
+  }
 
   // Ok, or NotImplemented with the reason. Reads descriptions only (data may be null); calls no device.
   virtual Status supported(const OpCall& call) const = 0;
@@ -65,6 +70,7 @@ struct KernelFunctions {
   Status (*prepare)(const OpCall& call, void** state) = nullptr;
 };
 
-KernelPtr make_kernel(KernelTraits traits, KernelFunctions functions);
+// `input_dtype`: the only one that the first input may have; without it the kernel is asked about any.
+KernelPtr make_kernel(KernelTraits traits, KernelFunctions functions, DType input_dtype = {});
 
 }  // namespace npu

@@ -10,10 +10,7 @@ const std::string& Status::message() const {
   return ok() ? empty : failure_->message;
 }
 
-Status Status::at(const std::string& place) && {
-  if (!ok()) failure_->message = place + ": " + failure_->message;
-  return std::move(*this);
-}
+void Status::prefix(const std::string& place) { failure_->message = place + ": " + failure_->message; }
 
 const char* name_of(StatusCode code) {
   switch (code) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "npu_cuda/kernel.h"
 
@@ -32,10 +33,22 @@ class [[nodiscard]] Status {
   StatusCode code() const { return ok() ? StatusCode::Ok : failure_->code; }
   const std::string& message() const;
 
-  // The same failure, saying where it happened: "op 3 (EltwiseRelu): ...". Ok stays ok.
-  Status at(const std::string& place) &&;
+  // The same failure, saying where it happened: "op 3 (EltwiseRelu): ...". Ok stays ok. The place is text, or, where
+  // calls must not pay for text that nobody reads, a function that returns it.
+  template <class Place>
+  Status at(const Place& place) && {
+    if (ok()) return {};
+    if constexpr (std::is_invocable_v<Place>) {
+      prefix(place());
+    } else {
+      prefix(place);
+    }
+    return std::move(*this);
+  }
 
  private:
+  void prefix(const std::string& place);
+
   struct Failure {
     StatusCode code;
     std::string message;

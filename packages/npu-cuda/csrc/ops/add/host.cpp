@@ -40,7 +40,7 @@ Status launch(const OpCall& call) {
 
 template <class T>
 KernelPtr kernel(const char* id) {
-  return make_kernel({OpKind::EltwiseAdd, id, DeviceType::Host}, {supported<T>, launch<T>, add_cost});
+  return make_kernel({OpKind::EltwiseAdd, id, DeviceType::Host}, {supported<T>, launch<T>, add_cost}, kDTypeOf<T>);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Status launch(const OpCall& call) {
 
 template <class T>
 KernelPtr kernel(const char* id) {
-  return make_kernel({OpKind::EltwiseRelu, id, DeviceType::Host}, {supported<T>, launch<T>, relu_cost});
+  return make_kernel({OpKind::EltwiseRelu, id, DeviceType::Host}, {supported<T>, launch<T>, relu_cost}, kDTypeOf<T>);
 }
 
 }  // namespace
