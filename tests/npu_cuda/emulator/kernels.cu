@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(1024) row_sums(const T* __restrict__ x, float*
 __global__ void scale(const float4* x, float* y, const float factor, int64_t n) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= n / 4) return;
-  const float4 value = x[i];
-  reinterpret_cast<float4*>(y)[i] = make_float4(value.x * factor, value.y * factor, value.z * factor, value.w * factor);
+  const float4 v = x[i];
+  reinterpret_cast<float4*>(y)[i] = make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
 }
 
 __global__ void reverse_by_dynamic_memory(const float* x, float* y) {
@@ -123,17 +123,17 @@ __global__ void read_undefined(const float* memory, float* out) {
 
 }  // namespace
 
-EXPORT const char* run_row_sums(void* stream, int threads, const float* x, float* y, int64_t rows, int64_t columns) {
-  return text_of(npu::launch(row_sums<float>, {dim3(unsigned(rows)), dim3(unsigned(threads))}, stream, x, y, columns));
+EXPORT const char* run_row_sums(void* stream, int threads, const float* x, float* y, int64_t rows, int64_t n) {
+  return text_of(npu::launch(row_sums<float>, {unsigned(rows), unsigned(threads)}, stream, x, y, n));
 }
-EXPORT const char* run_row_sums_f16(void* stream, const __half* x, float* y, int64_t rows, int64_t columns) {
-  return text_of(npu::launch(row_sums<__half>, {dim3(unsigned(rows)), 64}, stream, x, y, columns));
+EXPORT const char* run_row_sums_f16(void* stream, const __half* x, float* y, int64_t rows, int64_t n) {
+  return text_of(npu::launch(row_sums<__half>, {unsigned(rows), 64}, stream, x, y, n));
 }
-EXPORT const char* run_row_sums_bf16(void* stream, const __nv_bfloat16* x, float* y, int64_t rows, int64_t columns) {
-  return text_of(npu::launch(row_sums<__nv_bfloat16>, {dim3(unsigned(rows)), 64}, stream, x, y, columns));
+EXPORT const char* run_row_sums_bf16(void* stream, const __nv_bfloat16* x, float* y, int64_t rows, int64_t n) {
+  return text_of(npu::launch(row_sums<__nv_bfloat16>, {unsigned(rows), 64}, stream, x, y, n));
 }
 EXPORT const char* run_scale(void* stream, const float4* x, float* y, float factor, int64_t n) {
-  return text_of(npu::launch(scale, {dim3(unsigned((n / 4 + 63) / 64)), 64}, stream, x, y, factor, n));
+  return text_of(npu::launch(scale, {unsigned((n / 4 + 63) / 64), 64}, stream, x, y, factor, n));
 }
 EXPORT const char* run_reverse(void* stream, unsigned threads, size_t shared_bytes, const float* x, float* y) {
   return text_of(npu::launch(reverse_by_dynamic_memory, {1, threads, shared_bytes}, stream, x, y));

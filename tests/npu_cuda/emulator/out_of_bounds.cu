@@ -47,8 +47,8 @@ int main(int, char** arguments) {
   if (cudaMalloc(reinterpret_cast<void**>(&y), 16 * sizeof(float)) != cudaSuccess) return 1;
   npu::Status status = npu::launch(copy, {1, 32}, nullptr, x, y, bug == "out_of_device_memory" ? 16 : 15);
   if (status.ok()) status = npu::launch(shared, {1, 16}, nullptr, y, bug == "out_of_shared_memory" ? 16 : 15);
-  const size_t bytes = 16 * sizeof(float);
-  if (status.ok()) status = npu::launch(dynamic, {1, 16, bytes}, nullptr, y, bug == "out_of_dynamic_shared_memory" ? 16 : 15);
+  const int last = bug == "out_of_dynamic_shared_memory" ? 16 : 15;
+  if (status.ok()) status = npu::launch(dynamic, {1, 16, 16 * sizeof(float)}, nullptr, y, last);
   if (status.ok()) status = npu::launch(local, {1, 16}, nullptr, y, bug == "out_of_local_memory" ? 8 : 7);
   if (status.ok()) status = npu::launch(overflow, {1, 1}, nullptr, y, bug == "stack_overflow" ? 0 : 64);
   if (bug == "use_after_free") {

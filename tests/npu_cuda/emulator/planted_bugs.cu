@@ -117,7 +117,9 @@ EXPORT const char* run_add_up(bool repaired, float* sum) {
 EXPORT const char* run_sum_of_a_full_warp(unsigned threads, const float* x, float* y) {
   return text_of(npu::launch(sum_of_a_full_warp, {1, threads}, nullptr, x, y));
 }
-EXPORT const char* run_trap(const float* x) { return text_of(npu::launch(trap_where_negative, {1, 32}, nullptr, x)); }
+EXPORT const char* run_trap(const float* x) {
+  return text_of(npu::launch(trap_where_negative, {1, 32}, nullptr, x));
+}
 EXPORT const char* run_overflow(float* y, int depth) {
   return text_of(npu::launch(overflow_the_stack, {1, 1}, nullptr, y, depth));
 }

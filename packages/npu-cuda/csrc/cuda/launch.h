@@ -1,6 +1,6 @@
 // How device code is launched: `launch(kernel<T>, {grid, block}, stream, arguments...)`, never `<<<>>>`. The one
-// header that a .cu file needs for CUDA. nvcc compiles it for the GPU; g++ -xc++ -DNPU_EMULATE compiles the same file
-// for the emulator, which runs its kernels on the CPU (emulator/emulator_control.h).
+// header that a .cu file needs for CUDA. nvcc compiles it for the GPU; g++ -xc++ -DNPU_EMULATE compiles the same
+// file for the emulator, which runs its kernels on the CPU (emulator/emulator_control.h).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -30,8 +30,9 @@ struct LaunchShape {
 template <class... Params, class... Args>
 Status launch(void (*kernel)(Params...), const LaunchShape& shape, void* stream, Args... args) {
   std::tuple<Params...> params(static_cast<Params>(args)...);
-  const emulator::KernelLaunch call{reinterpret_cast<const void*>(kernel), shape.grid, shape.block, shape.shared_bytes,
-                                    [kernel, params] { std::apply(kernel, params); }};
+  const auto* address = reinterpret_cast<const void*>(kernel);
+  const auto thread_body = [kernel, params] { std::apply(kernel, params); };
+  const emulator::KernelLaunch call{address, shape.grid, shape.block, shape.shared_bytes, thread_body};
   return cuda_status(emulator::launch_kernel(call, static_cast<cudaStream_t>(stream)), "cudaLaunchKernelEx");
 }
 

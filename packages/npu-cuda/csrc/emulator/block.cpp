@@ -1,6 +1,7 @@
 #include "emulator/block.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "emulator/device_code.h"
@@ -27,12 +28,7 @@ std::string Block::run(dim3 size, uint3 index, const std::function<void()>& thre
   size_ = size;
   index_ = index;
   thread_body_ = &thread_body;
-  threads_.assign(size.x * size.y * size.z, Thread{});
-  ended_ = at_barrier_ = 0;
-  predicates_ = 0;
-  report_.clear();
-  free_fibers_.clear();
-  for (auto& fiber : fibers_) free_fibers_.push_back(fiber.get());
+  make_threads();
   blockIdx = index;
   blockDim = size;
   order_threads(schedule);
@@ -50,10 +46,23 @@ std::string Block::run(dim3 size, uint3 index, const std::function<void()>& thre
   return {};
 }
 
+void Block::make_threads() {
+  const uint32_t count = size_.x * size_.y * size_.z;
+  threads_.assign(count, Thread{});
+  warps_.assign((count + 31) / 32, Warp{~0u});
+  if (count % 32 != 0) warps_.back().present = (1u << count % 32) - 1;
+  ended_ = at_barrier_ = 0;
+  predicates_ = 0;
+  report_.clear();
+  free_fibers_.clear();
+  for (auto& fiber : fibers_) free_fibers_.push_back(fiber.get());
+}
+
 void Block::order_threads(int schedule) {
   order_.resize(threads_.size());
   std::iota(order_.begin(), order_.end(), 0u);
   if (schedule == 1) std::reverse(order_.begin(), order_.end());
+  if (schedule <= 1) return;
   random_.seed(static_cast<uint32_t>(schedule) * 7919u + index_.x + 31u * index_.y + 1021u * index_.z);
 }
 
@@ -66,7 +75,7 @@ void Block::run_thread(uint32_t number) {
     return;
   }
   if (free_fibers_.empty()) {
-    fibers_.push_back(std::make_unique<Fiber>());
+    fibers_.push_back(std::make_unique<Fiber>(fibers_.size()));
     free_fibers_.push_back(fibers_.back().get());
   }
   thread.fiber = free_fibers_.back();
@@ -89,11 +98,12 @@ void Block::end_thread() {
     report_ = place() + describe(other) + ", but " + describe(current_);
     return;
   }
-  const uint32_t first = current_ / 32 * 32;
-  for (uint32_t lane = 0; lane < 32 && first + lane < threads_.size(); ++lane) {
-    const Thread& other = threads_[first + lane];
-    if (other.state != State::AtWarp || !(other.request.mask >> this->lane() & 1)) continue;
-    report_ = place() + describe(first + lane) + ", but " + describe(current_);
+  Warp& warp = warps_[current_ / 32];
+  warp.ended |= 1u << lane();
+  for (uint32_t lanes = warp.waiting; lanes != 0; lanes &= lanes - 1) {
+    const uint32_t other = current_ / 32 * 32 + static_cast<uint32_t>(std::countr_zero(lanes));
+    if (!(threads_[other].request.mask >> lane() & 1)) continue;
+    report_ = place() + describe(other) + ", but " + describe(current_);
     return;
   }
 }
@@ -105,13 +115,10 @@ int Block::wait_at_barrier(bool predicate, std::source_location where) {
   for (uint32_t other = 0; ended_ > 0 && other < threads_.size(); ++other) {
     if (threads_[other].state == State::Ended) fail(describe(current_) + ", but " + describe(other));
   }
-  const auto waits = [](const Thread& thread) { return thread.state == State::AtBarrier; };
-  if (at_barrier_ > 0) {
-    const auto first = std::find_if(threads_.begin(), threads_.end(), waits);
-    const auto& other = &*first == &self ? *std::find_if(first + 1, threads_.end(), waits) : *first;
-    if (other.where.line() != where.line() || other.where.column() != where.column()) {
-      fail(describe(current_) + ", but " + describe(static_cast<uint32_t>(&other - threads_.data())));
-    }
+  if (at_barrier_ == 0) first_at_barrier_ = current_;
+  const std::source_location& first = threads_[first_at_barrier_].where;
+  if (first.line() != where.line() || first.column() != where.column()) {
+    fail(describe(current_) + ", but " + describe(first_at_barrier_));
   }
   ++at_barrier_;
   predicates_ += predicate;

@@ -1,7 +1,7 @@
-// One block of threads at a time: which of its threads runs, and where the others wait. Each thread is a fiber that
-// runs until it waits for a barrier, for its warp, or ends. What a kernel may not do (threads of a block at different
-// barriers, a thread that ends while others wait for it, a warp function that names a lane that is not there) ends
-// the whole launch with a report, where hardware would hang or compute something else each time.
+// One block of threads at a time: which of its threads runs, and where the others wait. Each thread is a fiber
+// that runs until it waits for a barrier, for its warp, or ends. What a kernel may not do (threads of a block at
+// different barriers, a thread that ends while others wait for it, a warp function that names a lane that is not
+// there) ends the whole launch with a report, where hardware would hang or compute something else each time.
 #pragma once
 
 #include <vector_types.h>
@@ -46,7 +46,7 @@ class Block {
   // Returns this lane's part of the result: Shuffle the value, Ballot and Match a mask, Reduce the combination.
   WarpValue wait_for_warp(const WarpRequest& request, std::source_location where);
   uint32_t lane() const { return current_ % 32; }
-  uint32_t live_lanes() const;
+  uint32_t live_lanes() const { return warp().present & ~warp().ended; }
   // Lets other threads run first; for loops that wait for a value in memory.
   void pause() { threads_[current_].fiber->suspend(); }
   [[noreturn]] void fail(const std::string& what);
@@ -61,15 +61,25 @@ class Block {
     WarpValue result{};
   };
 
+  // Lanes of a warp, as masks.
+  struct Warp {
+    uint32_t present = 0;
+    uint32_t ended = 0;
+    uint32_t waiting = 0;  // in a function of the warp
+  };
+
   void run_thread(uint32_t thread);
   void end_thread();
   void finish_warp_op(uint32_t first_lane, uint32_t mask);
+  static bool waits_for(const Thread& thread, const WarpRequest& request);
   void check_mask(const WarpRequest& request, std::source_location where);
   std::string why_nothing_runs() const;
   std::string describe(uint32_t thread) const;
   std::string place() const;
   static std::string mask_text(uint32_t mask);
   uint3 index_of(uint32_t thread) const;
+  const Warp& warp() const { return warps_[current_ / 32]; }
+  void make_threads();
   void order_threads(int schedule);
   static void thread_main();
 
@@ -77,11 +87,13 @@ class Block {
   uint3 index_{};
   const std::function<void()>* thread_body_ = nullptr;
   std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
   std::vector<uint32_t> order_;
   std::mt19937 random_;
   uint32_t current_ = 0;
   uint32_t ended_ = 0;
   uint32_t at_barrier_ = 0;
+  uint32_t first_at_barrier_ = 0;
   int predicates_ = 0;
   int predicates_of_last_barrier_ = 0;
   std::string report_;

@@ -13,6 +13,7 @@ std::string text_of(uint3 index) {
 }  // namespace
 
 uint3 Block::index_of(uint32_t thread) const {
+  if (size_.x == threads_.size()) return {thread, 0, 0};
   return {thread % size_.x, thread / size_.x % size_.y, thread / (size_.x * size_.y)};
 }
 
@@ -25,7 +26,8 @@ std::string Block::describe(uint32_t number) const {
   if (thread.state == State::Ready) return name;
   const std::string line = std::string(thread.where.file_name()) + ":" + std::to_string(thread.where.line());
   if (thread.state == State::AtBarrier) return name + " waits at __syncthreads (" + line + ")";
-  return name + " waits at " + thread.request.name + " (" + line + ", mask " + mask_text(thread.request.mask) + ")";
+  const WarpRequest& request = thread.request;
+  return name + " waits at " + request.name + " (" + line + ", mask " + mask_text(request.mask) + ")";
 }
 
 std::string Block::mask_text(uint32_t mask) {
@@ -44,8 +46,7 @@ std::string Block::why_nothing_runs() const {
   for (uint32_t lane = 0; lane < 32; ++lane) {
     if (!(request.mask >> lane & 1)) continue;
     blocking = waiting / 32 * 32 + lane;
-    const Thread& other = threads_[blocking];
-    if (other.state != State::AtWarp || other.request.mask != request.mask || other.request.op != request.op) break;
+    if (!waits_for(threads_[blocking], request)) break;
   }
   return place() + describe(waiting) + ", but " + describe(blocking);
 }

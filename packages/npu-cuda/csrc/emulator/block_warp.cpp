@@ -5,19 +5,26 @@
 
 namespace npu::emulator {
 
+// The thread waits for the same function of the same lanes.
+bool Block::waits_for(const Thread& thread, const WarpRequest& request) {
+  return thread.state == State::AtWarp && thread.request.mask == request.mask && thread.request.op == request.op;
+}
+
 WarpValue Block::wait_for_warp(const WarpRequest& request, std::source_location where) {
   check_mask(request, where);
   Thread& self = threads_[current_];
   self.where = where;
   self.request = request;
   self.state = State::AtWarp;
+  Warp& warp = warps_[current_ / 32];
+  warp.waiting |= 1u << lane();
   const uint32_t first = current_ / 32 * 32;
-  bool complete = true;
-  for (uint32_t lanes = request.mask; lanes != 0; lanes &= lanes - 1) {
-    const Thread& other = threads_[first + static_cast<uint32_t>(std::countr_zero(lanes))];
-    complete &= other.state == State::AtWarp && other.request.mask == request.mask && other.request.op == request.op;
+  bool complete = (warp.waiting & request.mask) == request.mask;
+  for (uint32_t lanes = request.mask; complete && lanes != 0; lanes &= lanes - 1) {
+    complete = waits_for(threads_[first + static_cast<uint32_t>(std::countr_zero(lanes))], request);
   }
   if (complete) {
+    warp.waiting &= ~request.mask;
     finish_warp_op(first, request.mask);
   } else {
     self.fiber->suspend();
@@ -30,17 +37,17 @@ void Block::check_mask(const WarpRequest& request, std::source_location where) {
   const auto fail_here = [&](const std::string& why) {
     fail(std::string(request.name) + " at " + where.file_name() + ":" + std::to_string(where.line()) + " " + why);
   };
-  if (!(request.mask >> lane() & 1)) fail_here("does not name lane " + std::to_string(lane()) + ", which calls it");
-  for (uint32_t lanes = request.mask; lanes != 0; lanes &= lanes - 1) {
-    const auto lane = static_cast<uint32_t>(std::countr_zero(lanes));
-    if (first + lane >= threads_.size()) {
-      fail_here("names lane " + std::to_string(lane) + ", but this warp has " +
-                std::to_string(threads_.size() - first) + " threads (a block of " + std::to_string(threads_.size()) +
-                "): launch whole warps, or name the lanes that there are");
-    }
-    if (threads_[first + lane].state == State::Ended) {
-      fail_here("names lane " + std::to_string(lane) + ", but " + describe(first + lane));
-    }
+  if (!(request.mask >> lane() & 1)) {
+    fail_here("does not name lane " + std::to_string(lane()) + ", which calls it");
+  }
+  if (const uint32_t absent = request.mask & ~warp().present; absent != 0) {
+    fail_here("names lane " + std::to_string(std::countr_zero(absent)) + ", but this warp has " +
+              std::to_string(threads_.size() - first) + " threads (a block of " + std::to_string(threads_.size()) +
+              "): launch whole warps, or name the lanes that there are");
+  }
+  if (const uint32_t ended = request.mask & warp().ended; ended != 0) {
+    const auto lane = static_cast<uint32_t>(std::countr_zero(ended));
+    fail_here("names lane " + std::to_string(lane) + ", but " + describe(first + lane));
   }
 }
 
@@ -73,15 +80,6 @@ void Block::finish_warp_op(uint32_t first, uint32_t mask) {
       if (threads_[first + lane].request.value == thread.request.value) thread.result[0] |= 1u << lane;
     }
   }
-}
-
-uint32_t Block::live_lanes() const {
-  const uint32_t first = current_ / 32 * 32;
-  uint32_t lanes = 0;
-  for (uint32_t lane = 0; lane < 32 && first + lane < threads_.size(); ++lane) {
-    lanes |= (threads_[first + lane].state != State::Ended ? 1u : 0u) << lane;
-  }
-  return lanes;
 }
 
 }  // namespace npu::emulator

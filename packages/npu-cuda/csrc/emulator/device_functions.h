@@ -1,6 +1,6 @@
 // The device functions of CUDA that do not wait: atomics, loads, fast math, bits. Each takes the place of the
-// function of the same name. One thread runs at a time, so an atomic is a plain read and write; that it now and then
-// lets other threads run keeps loops that wait for a value from hanging.
+// function of the same name. One thread runs at a time, so an atomic is a plain read and write; that it now and
+// then lets other threads run keeps loops that wait for a value from hanging.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 /* The emulator of CUDA: kernels in .cu files, and the code that launches and captures them, on a machine without a
  * GPU. For tests only (NPU_CUDA=EMULATE). Three parts, read in this order:
  *   device_code.h, block.h   CUDA's device language for g++. The threads of a block are fibers: one runs until it
- *                            waits for others. Blocks run one after the other. Misuse ends the launch with a report.
+ *                            waits for others. Blocks run one after the other. Misuse ends a launch with a report.
  *   runtime_*.cpp            the functions of the CUDA runtime that a backend needs, with the rules of streams,
- *                            events, capture and graphs. Device memory is malloc of the exact size, filled with NaN;
+ *                            events, capture and graphs. Device memory is malloc of the exact size, full of NaN;
  *                            host pointers are device pointers. The device is one of compute capability 9.0.
  *   this header              what tests set and read.
  *
@@ -13,8 +13,8 @@
  * with AddressSanitizer: -fsanitize=address -fno-omit-frame-pointer, and python under LD_PRELOAD=libasan.so with
  *   ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0
  *
- * Not here: tensor cores, TMA, clusters, cooperative groups, the weak order of memory, timing, and blocks that wait
- * for other blocks.
+ * Not here: tensor cores, TMA, clusters, cooperative groups, the weak order of memory, timing, and blocks that
+ * wait for other blocks.
  */
 #ifndef NPU_EMULATOR_CONTROL_H
 #define NPU_EMULATOR_CONTROL_H
@@ -36,11 +36,11 @@ void npu_emulator_set_schedule(int schedule);
 /* 1: work waits until something synchronizes with it, and only what must run before that runs. */
 void npu_emulator_set_deferred(int deferred);
 
-/* How many devices there are; 1 at first. They share their memory and streams: this is for code that chooses one. */
+/* How many devices there are; 1 at first. They share memory and streams: this is for code that chooses one. */
 void npu_emulator_set_devices(int count);
 
-/* Makes the k-th call of the runtime from now on fail, once; of the function `name` ("cudaMalloc"), or of any if it
- * is NULL. k = 0 cancels. The call does nothing, except where it releases or ends something. */
+/* Makes the k-th call of the runtime from now on fail, once; of the function `name` ("cudaMalloc"), or of any if
+ * it is NULL. k = 0 cancels. The call does nothing, except where it releases or ends something. */
 void npu_emulator_fail_call(const char* name, int64_t k, int error);
 
 /* Calls of a function since the last reset; of all if name is NULL. */

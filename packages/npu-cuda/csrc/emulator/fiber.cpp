@@ -21,9 +21,9 @@ namespace {
 
 constexpr size_t kGuardBytes = 64 << 10;
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kMemoryBytes = kGuardBytes + (256 << 10);
 #else
-constexpr size_t kStackBytes = 64 << 10;
+constexpr size_t kMemoryBytes = kGuardBytes + (80 << 10);
 #endif
 
 // The fiber that starts; kernels run on one thread of the operating system at a time.
@@ -60,8 +60,8 @@ npu_emulator_switch:
 )");
 #endif
 
-Fiber::Fiber() {
-  void* memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+Fiber::Fiber(size_t number) : stack_bytes_(kMemoryBytes - kGuardBytes - number % 64 * 256) {
+  void* memory = mmap(nullptr, kMemoryBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED || mprotect(memory, kGuardBytes, PROT_NONE) != 0) {
     std::perror("emulator: no memory for the stack of an emulated thread");
@@ -75,7 +75,7 @@ Fiber::Fiber() {
 }
 
 Fiber::~Fiber() {
-  munmap(memory_, kGuardBytes + kStackBytes);
+  munmap(memory_, kMemoryBytes);
 #if !defined(__x86_64__)
   delete static_cast<ucontext_t*>(context_);
   delete static_cast<ucontext_t*>(scheduler_);
@@ -85,14 +85,14 @@ Fiber::~Fiber() {
 void Fiber::start(void (*entry)()) {
   char* bottom = memory_ + kGuardBytes;
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(bottom, kStackBytes);  // a thread that was given up leaves its marks
+  __asan_unpoison_memory_region(bottom, stack_bytes_);  // a thread that was given up leaves its marks
 #endif
   fake_stack_ = nullptr;
   starting = this;
   starting_entry = entry;
 #if defined(__x86_64__)
-  // As npu_emulator_switch leaves a stack: six registers and the return address, above a null one that ends the stack.
-  auto* top = reinterpret_cast<void**>(bottom + kStackBytes);
+  // As npu_emulator_switch leaves a stack: six registers and the return address; above, a null one ends the stack.
+  auto* top = reinterpret_cast<void**>(bottom + stack_bytes_);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(&Fiber::begin);
   for (int i = 0; i < 6; ++i) *--top = nullptr;
@@ -101,7 +101,7 @@ void Fiber::start(void (*entry)()) {
   auto* context = static_cast<ucontext_t*>(context_);
   getcontext(context);
   context->uc_stack.ss_sp = bottom;
-  context->uc_stack.ss_size = kStackBytes;
+  context->uc_stack.ss_size = stack_bytes_;
   context->uc_link = nullptr;
   makecontext(context, &Fiber::begin, 0);
 #endif
@@ -113,7 +113,7 @@ void Fiber::resume() { switch_in(); }
 void Fiber::switch_in() {
 #if defined(__SANITIZE_ADDRESS__)
   void* own_fake_stack = nullptr;
-  __sanitizer_start_switch_fiber(&own_fake_stack, memory_ + kGuardBytes, kStackBytes);
+  __sanitizer_start_switch_fiber(&own_fake_stack, memory_ + kGuardBytes, stack_bytes_);
 #endif
 #if defined(__x86_64__)
   npu_emulator_switch(&scheduler_, context_);

@@ -9,7 +9,8 @@ namespace npu::emulator {
 
 class Fiber {
  public:
-  Fiber();
+  // number: which of many; their stacks begin at different offsets, so that they do not share cache lines' places.
+  explicit Fiber(size_t number);
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -25,6 +26,7 @@ class Fiber {
   void switch_in();
 
   char* memory_;               // guard region, then stack
+  size_t stack_bytes_;
   void* context_ = nullptr;    // where the fiber stands: stack pointer or ucontext_t
   void* scheduler_ = nullptr;  // where the scheduler stands
   void* fake_stack_ = nullptr;  // of AddressSanitizer

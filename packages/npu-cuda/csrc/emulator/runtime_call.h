@@ -1,5 +1,5 @@
-// What every function of the fake runtime does around its body: lock, count, fail where a test wants it, remember the
-// error for cudaGetLastError.
+// What every function of the fake runtime does around its body: lock, count, fail where a test wants it, remember
+// the error for cudaGetLastError.
 #pragma once
 
 #include <cuda_runtime_api.h>

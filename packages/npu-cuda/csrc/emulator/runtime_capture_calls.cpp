@@ -62,8 +62,8 @@ cudaError_t end(cudaStream_t handle, cudaGraph_t* graph, bool* owned) {
   return error;
 }
 
-// Also gives the stream, if asked. The legacy stream has no capture of its own; asking it is an error where a blocking
-// stream is being captured, which stays valid.
+// Also gives the stream, if asked. The legacy stream has no capture of its own; asking it is an error where a
+// blocking stream is being captured, which stays valid.
 cudaError_t describe_capture(cudaStream_t handle, cudaStreamCaptureStatus* status, cudaStream_t* found) {
   cudaStream_t stream = find_stream(handle);
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
@@ -82,8 +82,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   return call("cudaStreamBeginCapture", [&] { return begin_capture(stream, nullptr, nullptr, 0, mode); });
 }
 
-cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph, const cudaGraphNode_t* dependencies,
-                                          const cudaGraphEdgeData*, size_t count, cudaStreamCaptureMode mode) {
+cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t stream, cudaGraph_t graph,
+                                          const cudaGraphNode_t* dependencies, const cudaGraphEdgeData*,
+                                          size_t count, cudaStreamCaptureMode mode) {
   return call("cudaStreamBeginCaptureToGraph", [&] {
     if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
     return begin_capture(stream, graph, dependencies, count, mode);

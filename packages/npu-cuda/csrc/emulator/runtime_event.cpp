@@ -29,7 +29,8 @@ cudaError_t record(cudaEvent_t event, cudaStream_t stream) {
   }
   const auto time = std::make_shared<double>(0);
   TaskPtr task;
-  const cudaError_t error = submit(stream, {cudaGraphNodeTypeEventRecord, [time] { *time = milliseconds_now(); }}, &task);
+  Work work{cudaGraphNodeTypeEventRecord, [time] { *time = milliseconds_now(); }};
+  const cudaError_t error = submit(stream, std::move(work), &task);
   if (error != cudaSuccess) return error;
   event->task = task;
   event->capture = nullptr;

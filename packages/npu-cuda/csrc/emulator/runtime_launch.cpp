@@ -82,7 +82,8 @@ cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
   });
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int block, size_t shared) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int block,
+                                                          size_t shared) {
   return call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&] {
     if (kernel == nullptr) return cudaErrorInvalidDeviceFunction;
     if (block <= 0 || static_cast<uint64_t>(block) > kMaxThreads) return cudaErrorInvalidValue;

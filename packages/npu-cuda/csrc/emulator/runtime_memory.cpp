@@ -65,15 +65,15 @@ std::map<const void*, Allocation>::const_iterator find_allocation(const void* ad
   auto next = all.upper_bound(address);
   if (next == all.begin()) return all.end();
   --next;
-  const bool inside = static_cast<const char*>(address) < static_cast<const char*>(next->first) + next->second.bytes;
-  return inside ? next : all.end();
+  const char* end = static_cast<const char*>(next->first) + next->second.bytes;
+  return static_cast<const char*>(address) < end ? next : all.end();
 }
 
 bool stays_inside(const void* address, size_t bytes) {
   const auto found = find_allocation(address);
   if (found == runtime().allocations.end()) return true;
-  const size_t offset = static_cast<size_t>(static_cast<const char*>(address) - static_cast<const char*>(found->first));
-  return bytes <= found->second.bytes - offset;
+  const char* end = static_cast<const char*>(found->first) + found->second.bytes;
+  return bytes <= static_cast<size_t>(end - static_cast<const char*>(address));
 }
 
 }  // namespace npu::emulator

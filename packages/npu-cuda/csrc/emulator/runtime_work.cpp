@@ -30,11 +30,11 @@ std::vector<TaskPtr> what_comes_before(cudaStream_t stream) {
 }
 
 void record(cudaStream_t stream, Work work) {
-  auto node = std::make_unique<CUgraphNode_st>(CUgraphNode_st{stream->capture->graph, work.type, std::move(work.run),
-                                                              stream->dependencies, std::move(work.launch)});
-  stream->dependencies = {node.get()};
+  cudaGraph_t graph = stream->capture->graph;
+  graph->nodes.push_back(std::make_unique<CUgraphNode_st>(
+      CUgraphNode_st{graph, work.type, std::move(work.run), stream->dependencies, std::move(work.launch)}));
+  stream->dependencies = {graph->nodes.back().get()};
   stream->edges.assign(1, cudaGraphEdgeData{});
-  stream->capture->graph->nodes.push_back(std::move(node));
 }
 
 void forget_finished() {
@@ -109,20 +109,22 @@ void run_on_device(const KernelLaunch& launch) {
 }
 
 void run_program(const Program& program) {
-  std::vector<char> done(program.size());
-  const auto ready = [&](size_t node) {
-    const auto& after = program[node].after;
-    return !done[node] && std::all_of(after.begin(), after.end(), [&](size_t other) { return done[other]; });
-  };
-  for (size_t count = 0; count < program.size() && runtime().device_error == cudaSuccess; ++count) {
-    std::vector<size_t> candidates;
-    for (size_t node = 0; node < program.size(); ++node) {
-      if (ready(node)) candidates.push_back(node);
-      if (schedule() == 0 && !candidates.empty()) break;
+  std::vector<size_t> open(program.size());  // how many a node still waits for
+  std::vector<std::vector<size_t>> next(program.size());
+  std::vector<size_t> ready;
+  for (size_t node = 0; node < program.size(); ++node) {
+    open[node] = program[node].after.size();
+    for (const size_t before : program[node].after) next[before].push_back(node);
+    if (open[node] == 0) ready.push_back(node);
+  }
+  while (!ready.empty() && runtime().device_error == cudaSuccess) {
+    const auto chosen = ready.begin() + static_cast<std::ptrdiff_t>(choose(ready.size()));
+    const size_t node = *chosen;
+    ready.erase(chosen);
+    program[node].run();
+    for (const size_t follower : next[node]) {
+      if (--open[follower] == 0) ready.insert(std::upper_bound(ready.begin(), ready.end(), follower), follower);
     }
-    const size_t next = candidates[choose(candidates.size())];
-    program[next].run();
-    done[next] = true;
   }
 }
 

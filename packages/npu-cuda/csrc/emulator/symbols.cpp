@@ -57,7 +57,10 @@ Library read_library(const char* path, char* base) {
 }
 
 const Library& library_of(const void* kernel) {
-  static std::map<const void*, Library> libraries;
+  static std::map<const void*, Library> libraries;             // by the address where they begin
+  static std::map<const void*, const Library*> library_of_kernel;  // dladdr takes its time
+  const Library*& known = library_of_kernel[kernel];
+  if (known != nullptr) return *known;
   Dl_info info{};
   if (dladdr(kernel, &info) == 0) std::abort();  // a kernel is a function of a loaded file
   auto found = libraries.find(info.dli_fbase);
@@ -65,7 +68,8 @@ const Library& library_of(const void* kernel) {
     char* base = static_cast<char*>(info.dli_fbase);
     found = libraries.emplace(info.dli_fbase, read_library(info.dli_fname, base)).first;
   }
-  return found->second;
+  known = &found->second;
+  return *known;
 }
 
 std::string symbol_of(const void* kernel) {
