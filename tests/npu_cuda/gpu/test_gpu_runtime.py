@@ -1,0 +1,144 @@
+"""What could not be known without a GPU: each test prints its answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import npu_cuda
+from npu_cuda import OpKind, Program
+from tests.npu_cuda.gpu.steps import bound, independent_program, relu_program, spec_of
+
+pytestmark = pytest.mark.gpu
+
+
+def test_the_build_is_for_this_gpu() -> None:
+    print(f"\n{npu_cuda.build_info()}\n{npu_cuda.devices()}\ntorch {torch.__version__}, CUDA {torch.version.cuda}")
+    major, minor = torch.cuda.get_device_capability()
+    gpu = next(device for device in npu_cuda.devices() if device["name"] == "cuda:0")
+
+    assert gpu["compute_capability"] == 10 * major + minor
+    assert npu_cuda.cuda_absence() == ""
+
+
+def test_torch_exports_its_tensors_streams_and_allocator() -> None:
+    has = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    print(f"\ntorch {torch.__version__}: __dlpack_c_exchange_api__ {'is there' if has else 'is missing'}")
+    x = torch.randn(100, device="cuda")
+
+    npu_cuda.op_call(OpKind.EltwiseRelu, [x], [x])
+
+    assert bool((x >= 0).all())
+
+
+def test_two_cuda_runtimes_share_a_process() -> None:
+    x = torch.randn(1 << 10, device="cuda")
+    ours = npu_cuda.empty([1 << 10], device="cuda")
+    npu_cuda.op_call(OpKind.Copy, [x], [ours])
+    theirs = torch.from_dlpack(ours)
+    theirs.mul_(2)
+    print(f"\ntorch's view of our memory is on {theirs.device}; its current device is {torch.cuda.current_device()}")
+
+    assert torch.equal(theirs, 2 * x)
+
+
+def test_an_error_of_ours_is_not_one_of_torch() -> None:
+    with pytest.raises(npu_cuda.DeviceError, match="cudaErrorMemoryAllocation \\(2\\)"):
+        npu_cuda.empty([1 << 50], dtype="uint8", device="cuda")
+
+    assert float(torch.ones(10, device="cuda").sum()) == 10
+
+
+def test_a_kernel_is_loaded_before_its_first_capture() -> None:
+    """In a process of its own, where no kernel ran: in mode global, loading would break the capture."""
+    script = """
+import torch, npu_cuda
+from tests.npu_cuda.gpu.steps import step_program
+state, data = torch.randn(32, 32, device="cuda"), torch.randn(32, 32, device="cuda")
+step_program(state, data).capture(mode="global").launch()
+torch.cuda.synchronize()
+print("captured before any kernel ran")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
+    print(f"\n{done.stdout.strip()}")
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
+    """A kernel that is a Python function launches three kernels of PyTorch in a DAG; each must come in order."""
+
+    @npu_cuda.kernel("EltwiseRelu", kernel_id="test.three", device="cuda", priority=1000)
+    def three(call: npu_cuda.KernelCall) -> None:
+        x, y = (torch.from_dlpack(tensor) for tensor in (call.inputs[0], call.outputs[0]))
+        with call.torch_stream():
+            torch.mul(x, 2, out=y)
+            y.add_(1)
+            y.clamp_(min=0)
+
+    try:
+        x, y, z = (torch.randn(1 << 22, device="cuda") for _ in range(3))
+        program = Program("cuda")
+        slots = [program.slot(spec_of(tensor)) for tensor in (x, y, z)]
+        program.add(OpKind.EltwiseRelu, slots[:1], slots[1:2])
+        program.add(OpKind.EltwiseAdd, [slots[1], slots[1]], slots[2:])
+        graph = bound(program, x, y, z).capture(topology="dag")
+        x.normal_()
+        for _ in range(20):
+            graph.launch()
+    finally:
+        three.remove()
+
+    torch.testing.assert_close(z, 2 * torch.clamp(2 * x + 1, min=0))
+
+
+def microseconds(run: Callable[[], object], rounds: int = 20) -> float:
+    run()
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(rounds):
+        run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3 / rounds
+
+
+def test_time_of_a_node() -> None:
+    tensors = [torch.randn(1024, device="cuda") for _ in range(200)]
+    independent = independent_program(tensors)
+    row = relu_program(tensors[0], tensors[1], ops=200)
+    print(f"\n{'':24} us per node, 200 nodes")
+    for name, program in (("independent", independent), ("in a row", row)):
+        for topology in ("chain", "dag"):
+            graph = program.capture(topology=topology)
+            print(f"{name + ', ' + topology:24} {microseconds(graph.launch) / 200:.2f}")
+        print(f"{name + ', run()':24} {microseconds(program.run) / 200:.2f}")
+
+
+def test_time_of_the_host() -> None:
+    x, y = torch.randn(1024, device="cuda"), torch.empty(1024, device="cuda")
+    program = relu_program(x, y)
+    graph = program.capture()
+    work: dict[str, Callable[[], object]] = {
+        "op_call": lambda: npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y]),
+        "Program.run": program.run,
+        "Graph.launch": graph.launch,
+        "torch.clamp_min(out=)": lambda: torch.clamp_min(x, 0, out=y),
+    }
+    print()
+    for name, run in work.items():
+        run()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(500):
+            run()
+        print(f"{name:24} {(time.perf_counter() - start) * 2e3:.2f} us on the host")
+        torch.cuda.synchronize()

@@ -1,0 +1,114 @@
+"""Which stream launches go to, and what they wait for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import npu_cuda
+from npu_cuda import OpKind
+from tests.npu_cuda.gpu.steps import relu_program
+
+pytestmark = pytest.mark.gpu
+
+LONG = 200_000_000  # cycles, about a tenth of a second
+
+
+@pytest.fixture
+def tensors() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.zeros(1 << 20, device="cuda"), torch.zeros(1 << 20, device="cuda")
+
+
+def test_a_graph_waits_for_the_default_stream(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+    x, y = tensors
+    graph = relu_program(x, y).capture()
+    torch.cuda.synchronize()
+
+    torch.cuda._sleep(LONG)
+    x.fill_(3)
+    graph.launch()
+    after = y.clone()
+
+    assert torch.equal(after, torch.full_like(y, 3))
+
+
+def test_a_graph_waits_for_the_current_stream(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+    x, y = tensors
+    graph = relu_program(x, y).capture()
+    torch.cuda.synchronize()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(LONG)
+        x.fill_(4)
+        graph.launch()
+        after = y.clone()
+    torch.cuda.synchronize()
+
+    assert torch.equal(after, torch.full_like(y, 4))
+
+
+def test_a_graph_does_not_wait_for_other_streams(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+    x, y = tensors
+    graph = relu_program(x.fill_(2), y).capture()
+    torch.cuda.synchronize()
+    busy, free = torch.cuda.Stream(), torch.cuda.Stream()
+
+    with torch.cuda.stream(busy):
+        torch.cuda._sleep(10 * LONG)
+    with torch.cuda.stream(free):
+        graph.launch()
+    free.synchronize()
+
+    assert not busy.query()
+    assert float(y[0]) == 2.0 if busy.query() else True
+    torch.cuda.synchronize()
+    assert float(y[0]) == 2.0
+
+
+def test_a_handle_says_which_stream(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+    x, y = tensors
+    graph = relu_program(x, y).capture()
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(LONG)
+        x.fill_(5)
+    graph.launch(1, stream.cuda_stream)
+    stream.synchronize()
+
+    assert torch.equal(y, torch.full_like(y, 5))
+
+
+def test_torch_and_npu_cuda_share_a_stream_of_npu_cuda(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
+    x, y = tensors
+    torch.cuda.synchronize()
+    handle = npu_cuda.create_stream("cuda")
+
+    with torch.cuda.stream(torch.cuda.ExternalStream(handle)):
+        torch.cuda._sleep(LONG)
+        x.fill_(6)
+        npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y])
+        y.add_(1)
+    npu_cuda.synchronize("cuda", handle)
+    npu_cuda.destroy_stream("cuda", handle)
+
+    assert torch.equal(y, torch.full_like(y, 7))
+
+
+@pytest.mark.parametrize("on_side_stream", [False, True])
+def test_op_calls_are_ordered_with_torch(
+    tensors: tuple[torch.Tensor, torch.Tensor], on_side_stream: bool
+) -> None:
+    x, y = tensors
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream() if on_side_stream else torch.cuda.default_stream()
+
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(LONG)
+        x.fill_(8)
+        npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y])
+        after = y.clone()
+    stream.synchronize()
+
+    assert torch.equal(after, torch.full_like(y, 8))
