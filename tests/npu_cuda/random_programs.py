@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import npu_cuda
 from hypothesis import strategies as st
+
+import npu_cuda
 
 SIDE = 4
 GEMM_ALPHA = 0.125  # keeps products of products small

@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 import numpy as np
-import npu_cuda
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import npu_cuda
 from npu_cuda import OpKind, TensorSpec
 
 BUFFER = 24  # elements
@@ -64,7 +65,9 @@ def additions_program(ops: list[tuple[int, int, int, int]], buffer: np.ndarray) 
 
 @settings(max_examples=150, deadline=None)
 @given(additions())
-def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(ops: list[tuple[int, int, int, int]]) -> None:
+def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(
+    ops: list[tuple[int, int, int, int]],
+) -> None:
     graph = additions_program(ops, np.zeros(BUFFER, np.float32)).capture(topology="dag")
 
     touches = [([(a, a + n), (b, b + n)] if n else [], [(y, y + n)] if n else []) for a, b, y, n in ops]
@@ -76,7 +79,9 @@ def test_the_edges_of_a_graph_are_the_reduced_hazards_of_its_ops(ops: list[tuple
 def test_a_chain_has_one_edge_between_ops_in_a_row(ops: list[tuple[int, int, int, int]]) -> None:
     graph = additions_program(ops, np.zeros(BUFFER, np.float32)).capture(topology="chain")
 
-    assert [node["after"] for node in graph.nodes] == [[index - 1] if index else [] for index in range(len(ops))]
+    assert [node["after"] for node in graph.nodes] == [
+        [index - 1] if index else [] for index in range(len(ops))
+    ]
 
 
 @settings(max_examples=50, deadline=None)
@@ -127,7 +132,9 @@ def placed(program: npu_cuda.Program) -> list[dict[str, Any]]:
 
 @settings(max_examples=100, deadline=None)
 @given(staged_copies())
-def test_temporaries_that_live_together_do_not_overlap(case: tuple[list[int], list[tuple[int, bool]]]) -> None:
+def test_temporaries_that_live_together_do_not_overlap(
+    case: tuple[list[int], list[tuple[int, bool]]],
+) -> None:
     program = staged_program(*case)
 
     for slot in placed(program):

@@ -68,7 +68,7 @@ void broken_capture_names_the_kernel(bool is_dag, CaptureMode mode) {
     std::unique_ptr<Executable> graph;
     const Status status = record({{add_one(), &data.x, &data.y}, {allocating(), &data.y, &data.y, {0}}}, is_dag,
                                  &graph, mode);
-    expect_failure(status, StatusCode::DeviceError, "op by allocating: cudaErrorStreamCaptureInvalidated (901)");
+    expect_failure(status, StatusCode::InvalidArgument, "op by allocating: cudaErrorStreamCaptureInvalidated (901)");
     expect(graph == nullptr, "there is no graph");
   }
   expect_that_capture_works();
@@ -98,6 +98,18 @@ void copies_within_the_device_are_recorded() {
   expect_ok(graph->launch(stream.get(), 1));
   expect_ok(device().synchronize(stream.get()));
   expect(holds(data.y, 1), "the graph copies");
+}
+
+void failed_ends_free_the_thread() {
+  for (const bool is_dag : {false, true}) {
+    std::unique_ptr<Recording> recording;
+    std::unique_ptr<Executable> graph;
+    expect_ok(device().record(CaptureMode::ThreadLocal, is_dag, &recording));
+    npu_emulator_fail_call("cudaStreamEndCapture", 1, cudaErrorUnknown);
+    expect_failure(recording->finish(&graph), StatusCode::DeviceError, "cudaStreamEndCapture: cudaErrorUnknown");
+    expect(npu_emulator_live_objects("graph") == 0, "its graph is gone");
+    expect_that_capture_works();
+  }
 }
 
 void dropped_recordings_leave_no_trace() {
@@ -145,6 +157,7 @@ Scenarios capture_scenarios() {
       {"broken_global_capture_names_it_too", [] { broken_capture_names_the_kernel(true, CaptureMode::Global); }},
       {"failing_kernel_ends_the_capture", failing_kernel_ends_the_capture},
       {"copies_within_the_device_are_recorded", copies_within_the_device_are_recorded},
+      {"failed_ends_free_the_thread", failed_ends_free_the_thread},
       {"dropped_recordings_leave_no_trace", dropped_recordings_leave_no_trace},
       {"executables_outlive_streams", executables_outlive_streams},
   };

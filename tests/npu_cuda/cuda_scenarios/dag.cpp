@@ -10,7 +10,7 @@
 namespace npu::scenarios {
 namespace {
 
-using Edges = std::set<std::pair<int, int>>;
+using Edges = std::multiset<std::pair<int, int>>;  // an edge that is there twice is seen
 
 // Edges of the graph of a recording, by the position of its nodes in the order of their launch.
 Edges edges_of(const std::vector<Op>& ops, bool is_dag) {

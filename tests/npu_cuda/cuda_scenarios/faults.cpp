@@ -112,7 +112,7 @@ void sweep_over_all(bool is_dag) {
 
 void errors_of_the_capture_itself_are_named() {
   npu_emulator_fail_call("cudaStreamEndCapture", 1, cudaErrorStreamCaptureUnjoined);
-  expect_failure(life(true), StatusCode::DeviceError, "cudaStreamEndCapture: cudaErrorStreamCaptureUnjoined (904)");
+  expect_failure(life(true), StatusCode::InvalidArgument, "cudaStreamEndCapture: cudaErrorStreamCaptureUnjoined (904)");
   expect_untouched("a capture that is not joined");
 }
 

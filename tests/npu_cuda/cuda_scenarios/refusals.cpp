@@ -39,6 +39,21 @@ void refusals_leave_the_capture_whole() {
   }
 }
 
+// What breaks a capture past the launch of a kernel is seen at the end of the op.
+void offences_between_launches_are_seen() {
+  const Pair data;
+  for (const bool is_dag : {false, true}) {
+    std::unique_ptr<Recording> recording;
+    expect_ok(device().record(CaptureMode::ThreadLocal, is_dag, &recording));
+    expect_ok(recording->begin_op({}));
+    expect_ok(launch({add_one(), &data.x, &data.y}, recording->stream()));
+    void* memory = nullptr;
+    expect(cudaMalloc(&memory, 64) == cudaErrorStreamCaptureUnsupported, "CUDA itself refuses");
+    (void)cudaGetLastError();
+    expect_failure(recording->end_op(), StatusCode::InvalidArgument, "cudaErrorStreamCaptureInvalidated (901)");
+  }
+}
+
 void graphs_are_not_launched_into_captures() {
   Pair data;
   std::unique_ptr<Executable> graph, outer;
@@ -84,6 +99,7 @@ Scenarios refusal_scenarios() {
   return {
       {"relaxed_capture_lets_kernels_allocate", relaxed_capture_lets_kernels_allocate},
       {"refusals_leave_the_capture_whole", refusals_leave_the_capture_whole},
+      {"offences_between_launches_are_seen", offences_between_launches_are_seen},
       {"graphs_are_not_launched_into_captures", graphs_are_not_launched_into_captures},
       {"is_capturing_says_so", is_capturing_says_so},
       {"misuse_is_internal", misuse_is_internal},

@@ -49,10 +49,9 @@ void others_may_allocate_unless_the_mode_is_global() {
     const Status status = record_beside(CaptureMode::Global, is_dag, [] {
       void* memory = nullptr;
       expect_failure(device().allocate(64, &memory), StatusCode::InvalidArgument,
-                     "cudaErrorStreamCaptureUnsupported (900): operation not permitted when stream is capturing; a "
-                     "graph is being captured, which this has broken");
+                     "cudaErrorStreamCaptureUnsupported (900): operation not permitted when stream is capturing");
     });
-    expect_failure(status, StatusCode::DeviceError, "cudaErrorStreamCaptureInvalidated (901)");
+    expect_failure(status, StatusCode::InvalidArgument, "cudaErrorStreamCaptureInvalidated (901)");
   }
 }
 
@@ -105,7 +104,7 @@ void waiting_for_the_device_breaks_every_capture() {
   for (const CaptureMode mode : {CaptureMode::ThreadLocal, CaptureMode::Global, CaptureMode::Relaxed}) {
     const Status status = record_beside(mode, true, [] { (void)cudaDeviceSynchronize(); });
     (void)cudaGetLastError();
-    expect_failure(status, StatusCode::DeviceError, "cudaErrorStreamCaptureInvalidated (901)");
+    expect_failure(status, StatusCode::InvalidArgument, "cudaErrorStreamCaptureInvalidated (901)");
   }
 }
 
@@ -135,6 +134,17 @@ void threads_record_at_the_same_time() {
   }
   for (std::thread& thread : threads) thread.join();
   for (const Status& status : results) expect_ok(status);
+}
+
+void others_cannot_wait_for_the_stream_of_a_recording() {
+  std::unique_ptr<Recording> recording;
+  std::unique_ptr<Executable> graph;
+  expect_ok(device().record(CaptureMode::ThreadLocal, true, &recording));
+  on_another_thread([&] {
+    expect_failure(device().synchronize(recording->stream()), StatusCode::InvalidArgument,
+                   "waiting is not possible on a stream that captures a graph");
+  });
+  expect_ok(recording->finish(&graph));
 }
 
 void recordings_end_on_their_thread() {
@@ -182,6 +192,7 @@ Scenarios thread_scenarios() {
       {"others_may_record_and_run_in_any_mode", others_may_record_and_run_in_any_mode},
       {"waiting_for_the_device_breaks_every_capture", waiting_for_the_device_breaks_every_capture},
       {"threads_record_at_the_same_time", threads_record_at_the_same_time},
+      {"others_cannot_wait_for_the_stream_of_a_recording", others_cannot_wait_for_the_stream_of_a_recording},
       {"recordings_end_on_their_thread", recordings_end_on_their_thread},
       {"recordings_may_be_dropped_anywhere", recordings_may_be_dropped_anywhere},
   };

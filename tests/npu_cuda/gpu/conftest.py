@@ -1,14 +1,17 @@
 """Tests that need an NVIDIA GPU: left out where PyTorch finds none, which the run says.
 
-Each prints what it measured: run them by ``pytest -m gpu -s tests/npu_cuda/gpu``.
+Run them by ``pytest -m gpu tests/npu_cuda/gpu``: what they found out about the machine is printed at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+
+LEFT_OUT = pytest.StashKey[int]()
+ANSWERS = pytest.StashKey[list[str]]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -26,11 +29,21 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:
     return f"{count} tests marked gpu are left out: PyTorch finds no GPU here" if count else []
 
 
-LEFT_OUT = pytest.StashKey[int]()
-
-
 @pytest.fixture(autouse=True)
 def _nothing_pending() -> Iterator[None]:
     """Fail the test, not the one after it, where work on the GPU failed."""
     yield
     torch.cuda.synchronize()
+
+
+@pytest.fixture
+def answer(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Return what takes a line for the end of the run: what a test found out."""
+    return request.config.stash.setdefault(ANSWERS, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    answers = config.stash.get(ANSWERS, [])
+    if answers:
+        terminalreporter.section("what the GPU answered")
+        terminalreporter.write_line("\n".join(answers))

@@ -40,7 +40,9 @@ def step_program(state: torch.Tensor, data: torch.Tensor) -> Program:
     return bound(program, state, data)
 
 
-def step_by_op_calls(state: torch.Tensor, data: torch.Tensor, product: torch.Tensor, active: torch.Tensor) -> None:
+def step_by_op_calls(
+    state: torch.Tensor, data: torch.Tensor, product: torch.Tensor, active: torch.Tensor
+) -> None:
     """Do what `step_program` does, one call at a time."""
     npu_cuda.op_call(OpKind.Gemm, [state, data], [product])
     npu_cuda.op_call(OpKind.EltwiseRelu, [product], [active])
@@ -67,9 +69,8 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
 
 
 def bound(program: Program, *tensors: torch.Tensor) -> Program:
-    """Finalize a program and bind its external slots, in the order in which they were made."""
+    """Finalize a program and bind its first slots."""
     program.finalize()
-    external = [i for i, slot in enumerate(program.slots) if slot["external"]]
-    for slot, tensor in zip(external, tensors, strict=True):
+    for slot, tensor in enumerate(tensors):
         program.bind(slot, tensor)
     return program

@@ -1,4 +1,4 @@
-"""What could not be known without a GPU: each test prints its answer."""
+"""What could not be known without a GPU: each test gives its answer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from tests.npu_cuda.gpu.steps import bound, independent_program, relu_program, s
 pytestmark = pytest.mark.gpu
 
 
-def test_the_build_is_for_this_gpu() -> None:
-    print(f"\n{npu_cuda.build_info()}\n{npu_cuda.devices()}\ntorch {torch.__version__}, CUDA {torch.version.cuda}")
+def test_the_build_is_for_this_gpu(answer: Callable[[str], None]) -> None:
+    answer(
+        f"{npu_cuda.build_info()}\n{npu_cuda.devices()}\ntorch {torch.__version__}, CUDA {torch.version.cuda}"
+    )
     major, minor = torch.cuda.get_device_capability()
     gpu = next(device for device in npu_cuda.devices() if device["name"] == "cuda:0")
 
@@ -26,9 +28,9 @@ def test_the_build_is_for_this_gpu() -> None:
     assert npu_cuda.cuda_absence() == ""
 
 
-def test_torch_exports_its_tensors_streams_and_allocator() -> None:
+def test_torch_exports_its_tensors_streams_and_allocator(answer: Callable[[str], None]) -> None:
     has = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-    print(f"\ntorch {torch.__version__}: __dlpack_c_exchange_api__ {'is there' if has else 'is missing'}")
+    answer(f"torch {torch.__version__}: __dlpack_c_exchange_api__ {'is there' if has else 'is missing'}")
     x = torch.randn(100, device="cuda")
 
     npu_cuda.op_call(OpKind.EltwiseRelu, [x], [x])
@@ -36,13 +38,15 @@ def test_torch_exports_its_tensors_streams_and_allocator() -> None:
     assert bool((x >= 0).all())
 
 
-def test_two_cuda_runtimes_share_a_process() -> None:
+def test_two_cuda_runtimes_share_a_process(answer: Callable[[str], None]) -> None:
     x = torch.randn(1 << 10, device="cuda")
     ours = npu_cuda.empty([1 << 10], device="cuda")
     npu_cuda.op_call(OpKind.Copy, [x], [ours])
     theirs = torch.from_dlpack(ours)
     theirs.mul_(2)
-    print(f"\ntorch's view of our memory is on {theirs.device}; its current device is {torch.cuda.current_device()}")
+    answer(
+        f"torch's view of our memory is on {theirs.device}; its current device is {torch.cuda.current_device()}"
+    )
 
     assert torch.equal(theirs, 2 * x)
 
@@ -54,7 +58,7 @@ def test_an_error_of_ours_is_not_one_of_torch() -> None:
     assert float(torch.ones(10, device="cuda").sum()) == 10
 
 
-def test_a_kernel_is_loaded_before_its_first_capture() -> None:
+def test_a_kernel_is_loaded_before_its_first_capture(answer: Callable[[str], None]) -> None:
     """In a process of its own, where no kernel ran: in mode global, loading would break the capture."""
     script = """
 import torch, npu_cuda
@@ -67,7 +71,7 @@ print("captured before any kernel ran")
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
     )
-    print(f"\n{done.stdout.strip()}")
+    answer(f"{done.stdout.strip()}")
 
     assert done.returncode == 0, done.stderr
 
@@ -111,19 +115,19 @@ def microseconds(run: Callable[[], object], rounds: int = 20) -> float:
     return start.elapsed_time(end) * 1e3 / rounds
 
 
-def test_time_of_a_node() -> None:
+def test_time_of_a_node(answer: Callable[[str], None]) -> None:
     tensors = [torch.randn(1024, device="cuda") for _ in range(200)]
     independent = independent_program(tensors)
     row = relu_program(tensors[0], tensors[1], ops=200)
-    print(f"\n{'':24} us per node, 200 nodes")
+    answer("us per node, of 200")
     for name, program in (("independent", independent), ("in a row", row)):
         for topology in ("chain", "dag"):
             graph = program.capture(topology=topology)
-            print(f"{name + ', ' + topology:24} {microseconds(graph.launch) / 200:.2f}")
-        print(f"{name + ', run()':24} {microseconds(program.run) / 200:.2f}")
+            answer(f"{name + ', ' + topology:24} {microseconds(graph.launch) / 200:.2f}")
+        answer(f"{name + ', run()':24} {microseconds(program.run) / 200:.2f}")
 
 
-def test_time_of_the_host() -> None:
+def test_time_of_the_host(answer: Callable[[str], None]) -> None:
     x, y = torch.randn(1024, device="cuda"), torch.empty(1024, device="cuda")
     program = relu_program(x, y)
     graph = program.capture()
@@ -133,12 +137,11 @@ def test_time_of_the_host() -> None:
         "Graph.launch": graph.launch,
         "torch.clamp_min(out=)": lambda: torch.clamp_min(x, 0, out=y),
     }
-    print()
     for name, run in work.items():
         run()
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(500):
             run()
-        print(f"{name:24} {(time.perf_counter() - start) * 2e3:.2f} us on the host")
+        answer(f"{name:24} {(time.perf_counter() - start) * 2e3:.2f} us on the host")
         torch.cuda.synchronize()

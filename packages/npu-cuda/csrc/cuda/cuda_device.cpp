@@ -32,10 +32,7 @@ Status CudaDevice::allocate(uint64_t bytes, void** out) {
   NPU_TRY(refuse_recording(what.c_str()));
   ActiveDevice active;
   NPU_TRY(active.set(this));
-  const cudaError_t error = cudaMalloc(out, bytes);
-  Status status = cuda_check(error, ("cudaMalloc: " + what).c_str());
-  if (error != cudaErrorStreamCaptureUnsupported) return status;
-  return Status::invalid(status.message() + "; a graph is being captured, which this has broken");
+  return cuda_check(cudaMalloc(out, bytes), ("cudaMalloc: " + what).c_str());
 }
 
 void CudaDevice::free(void* memory) noexcept {
@@ -106,14 +103,13 @@ Status CudaDevice::launch(const KernelPtr& kernel, const OpCall& call) {
   if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
     NPU_TRY(refuse_capture(call.stream, ("kernel " + kernel->traits().id + " allocates or waits, which").c_str()));
   }
-  if (Status status = traced_launch(*kernel, call); !status.ok()) {
-    (void)cudaGetLastError();
-    return status;
-  }
-  if (call.stream == cudaStreamLegacy) return {};  // it never captures
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  NPU_TRY(cuda_check(cudaStreamIsCapturing(stream_of(call.stream), &status), "cudaStreamIsCapturing"));
-  return status == cudaStreamCaptureStatusInvalidated ? broken_capture() : Status();
+  Status status = traced_launch(*kernel, call);
+  if (!status.ok()) (void)cudaGetLastError();
+  if (call.stream == cudaStreamLegacy) return status;  // it never captures
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(stream_of(call.stream), &capture);
+  if (error == cudaSuccess && capture == cudaStreamCaptureStatusInvalidated) return broken_capture();
+  return status.ok() ? cuda_check(error, "cudaStreamIsCapturing") : std::move(status);
 }
 
 Status CudaDevice::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>* out) {

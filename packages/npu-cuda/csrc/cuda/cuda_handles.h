@@ -9,11 +9,14 @@
 
 namespace npu {
 
-// cuda_status, where the error is also taken from the state of the runtime: the next caller shall not find it.
+// cuda_status, where the error is also taken from the state of the runtime: the next caller shall not find it. An
+// offence against the rules of capture is InvalidArgument, as it is on the host.
 inline Status cuda_check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return {};
   (void)cudaGetLastError();
-  return cuda_status(error, what);
+  Status status = cuda_status(error, what);
+  const bool is_offence = error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
+  return is_offence ? Status::invalid(status.message()) : std::move(status);
 }
 
 // Until the end of a block, what this thread does that is not part of a capture (freeing, instantiating) is no

@@ -29,7 +29,7 @@ cudaStreamCaptureMode cuda_mode(CaptureMode mode) {
 bool this_thread_records() { return recordings_of_this_thread()->load() > 0; }
 
 Status broken_capture() {
-  return Status::device_error(
+  return Status::invalid(
       "cudaErrorStreamCaptureInvalidated (901): something that was called broke the capture. Neither allocate, free "
       "nor wait while a stream captures: not here, in mode global not in any other thread either, and nowhere for "
       "the whole device");

@@ -1,4 +1,5 @@
-// Instantiated graphs: launching and updating.
+// Instantiated graphs: launching and updating. Making, updating and destroying one allocates and frees; NVIDIA does not
+// say whether that is unsafe in a capture, so here it is.
 #include <algorithm>
 
 #include "emulator/runtime_call.h"
@@ -23,6 +24,7 @@ Program program_of(const CUgraph_st& graph) {
 cudaError_t instantiate(cudaGraphExec_t* exec, cudaGraph_t graph) {
   *exec = nullptr;
   if (!runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
+  if (const cudaError_t error = check_unsafe_call(); error != cudaSuccess) return error;
   *exec = new CUgraphExec_st{std::make_shared<const Program>(program_of(*graph)), nullptr};
   runtime().execs.insert(*exec);
   return cudaSuccess;
@@ -52,6 +54,7 @@ cudaGraphExecUpdateResult compare(const Program& old, const Program& next, size_
 
 cudaError_t update(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* info) {
   if (!runtime().execs.contains(exec) || !runtime().graphs.contains(graph)) return cudaErrorInvalidValue;
+  if (const cudaError_t error = check_unsafe_call(); error != cudaSuccess) return error;
   Program next = program_of(*graph);
   size_t position = 0;
   const cudaGraphExecUpdateResult result = compare(*exec->program, next, &position);
@@ -84,7 +87,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return call("cudaGraphExecDestroy", CallKind::Release, [&] {
     if (runtime().execs.erase(exec) == 0) return cudaErrorInvalidValue;
     delete exec;
-    return cudaSuccess;
+    return check_unsafe_call();
   });
 }
 
