@@ -40,6 +40,21 @@ void replays_see_new_data() {
   }
 }
 
+void chains_need_no_begin_of_an_op() {
+  Pair data;
+  std::unique_ptr<Recording> recording;
+  std::unique_ptr<Executable> graph;
+  expect_ok(device().record(CaptureMode::ThreadLocal, false, &recording));
+  for (int i = 0; i < 3; ++i) {
+    expect_ok(launch({add_one(), &data.x, &data.x}, recording->stream()));
+    expect_ok(recording->end_op());
+  }
+  expect_ok(recording->finish(&graph));
+  expect_ok(graph->launch(device().default_stream(), 1));
+  expect_ok(device().synchronize(device().default_stream()));
+  expect(holds(data.x, 4), "it ran the three");
+}
+
 void launches_count_times() {
   Pair data;
   std::unique_ptr<Executable> graph;
@@ -150,6 +165,7 @@ Scenarios capture_scenarios() {
   return {
       {"records_without_running", records_without_running},
       {"replays_see_new_data", replays_see_new_data},
+      {"chains_need_no_begin_of_an_op", chains_need_no_begin_of_an_op},
       {"launches_count_times", launches_count_times},
       {"graph_runs_after_earlier_work_of_its_stream", graph_runs_after_earlier_work_of_its_stream},
       {"broken_chain_names_the_kernel", [] { broken_capture_names_the_kernel(false, CaptureMode::ThreadLocal); }},
