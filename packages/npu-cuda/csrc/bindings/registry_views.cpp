@@ -62,32 +62,32 @@ nb::dict view_of(const AttrSchema& schema) {
 
 nb::dict kinds() {
   nb::dict all;
-  for (const auto& op : KernelRegistry::instance().snapshot().ops) all[nb::cast(op->name)] = int(op->kind);
+  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) all[nb::cast(op.info->name)] = int(op.info->kind);
   return all;
 }
 
 nb::list ops() {
   nb::list all;
-  for (const auto& op : KernelRegistry::instance().snapshot().ops) all.append(view_of(*op));
+  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) all.append(view_of(*op.info));
   return all;
 }
 
 nb::list kernels(nb::handle kind) {
-  const RegistrySnapshot& registry = KernelRegistry::instance().snapshot();
   const bool all_kinds = kind.is_none();
   const OpKind wanted = all_kinds ? OpKind{} : kind_argument(kind, "kernels");
   nb::list all;
-  for (const auto& [key, some] : registry.kernels) {
-    if (!all_kinds && OpKind(key.first) != wanted) continue;
-    for (const KernelPtr& kernel : some) all.append(view_of(*kernel, *registry.find_op(OpKind(key.first))));
+  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) {
+    if (!all_kinds && op.info->kind != wanted) continue;
+    for (const KernelPtr& kernel : op.host_kernels) all.append(view_of(*kernel, *op.info));
+    for (const KernelPtr& kernel : op.cuda_kernels) all.append(view_of(*kernel, *op.info));
   }
   return all;
 }
 
 nb::dict attr_schemas() {
   nb::dict all;
-  for (const auto& op : KernelRegistry::instance().snapshot().ops) {
-    if (op->schema) all[nb::cast(op->schema->name)] = view_of(*op->schema);
+  for (const RegisteredOp& op : KernelRegistry::instance().snapshot().ops) {
+    if (op.info->schema) all[nb::cast(op.info->schema->name)] = view_of(*op.info->schema);
   }
   return all;
 }

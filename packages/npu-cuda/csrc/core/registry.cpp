@@ -9,6 +9,13 @@
 namespace npu {
 namespace {
 
+// Where the op of this kind stands, or would stand.
+template <class Ops>
+auto place_of(Ops& ops, OpKind kind) {
+  const auto is_before = [](const RegisteredOp& op, OpKind wanted) { return op.info->kind < wanted; };
+  return std::lower_bound(ops.begin(), ops.end(), kind, is_before);
+}
+
 Status add_op(RegistrySnapshot& next, OpInfo op) {
   if (op.name.empty()) return Status::invalid("an op of " + op.origin + " has no name");
   if (const OpInfo* other = next.find_op(op.name)) {
@@ -21,16 +28,14 @@ Status add_op(RegistrySnapshot& next, OpInfo op) {
   if (next.find_op(op.kind)) {
     return Status::invalid("the op kind " + std::to_string(static_cast<int32_t>(op.kind)) + " of " + op.name + " is taken");
   }
-  for (const auto& other : next.ops) {
-    if (op.schema && other->schema && other->schema->id == op.schema->id) {
-      return Status::invalid("the attribute schema " + op.schema->name + " of " + op.name + " is that of " + other->name);
+  for (const RegisteredOp& other : next.ops) {
+    if (op.schema && other.info->schema && other.info->schema->id == op.schema->id) {
+      return Status::invalid("the attribute schema " + op.schema->name + " of " + op.name + " is that of " +
+                             other.info->name);
     }
   }
-  auto shared = std::make_shared<const OpInfo>(std::move(op));
-  next.op_by_kind[static_cast<int32_t>(shared->kind)] = shared;
-  next.op_by_name[shared->name] = shared;
-  const auto is_before = [](const auto& a, const auto& b) { return a->kind < b->kind; };
-  next.ops.insert(std::upper_bound(next.ops.begin(), next.ops.end(), shared, is_before), shared);
+  const auto place = place_of(next.ops, op.kind);
+  next.ops.insert(place, {std::make_shared<const OpInfo>(std::move(op)), {}, {}});
   return {};
 }
 
@@ -45,7 +50,7 @@ Status add_kernel(RegistrySnapshot& next, KernelPtr kernel) {
     return Status::invalid("the kernel " + traits.id + " of " + traits.origin + " is of an op that is not there: kind " +
                            std::to_string(static_cast<int32_t>(traits.kind)));
   }
-  auto& list = next.kernels[{static_cast<int32_t>(traits.kind), traits.device}];
+  auto& list = place_of(next.ops, traits.kind)->kernels(traits.device);
   const auto is_before = [](const KernelPtr& a, const KernelPtr& b) {
     if (a->traits().priority != b->traits().priority) return a->traits().priority > b->traits().priority;
     return a->traits().id < b->traits().id;
@@ -57,20 +62,26 @@ Status add_kernel(RegistrySnapshot& next, KernelPtr kernel) {
 
 }  // namespace
 
+const RegisteredOp* RegistrySnapshot::find(OpKind kind) const {
+  const auto place = place_of(ops, kind);
+  return place == ops.end() || place->info->kind != kind ? nullptr : &*place;
+}
+
 const OpInfo* RegistrySnapshot::find_op(OpKind kind) const {
-  const auto found = op_by_kind.find(static_cast<int32_t>(kind));
-  return found == op_by_kind.end() ? nullptr : found->second.get();
+  const RegisteredOp* op = find(kind);
+  return op ? op->info.get() : nullptr;
 }
 
 const OpInfo* RegistrySnapshot::find_op(const std::string& name) const {
-  const auto found = op_by_name.find(name);
-  return found == op_by_name.end() ? nullptr : found->second.get();
+  const auto is_named = [&](const RegisteredOp& op) { return op.info->name == name; };
+  const auto found = std::find_if(ops.begin(), ops.end(), is_named);
+  return found == ops.end() ? nullptr : found->info.get();
 }
 
 const std::vector<KernelPtr>& RegistrySnapshot::kernels_of(OpKind kind, DeviceType device) const {
   static const std::vector<KernelPtr> none;
-  const auto found = kernels.find({static_cast<int32_t>(kind), device});
-  return found == kernels.end() ? none : found->second;
+  const RegisteredOp* op = find(kind);
+  return !op ? none : device == DeviceType::Host ? op->host_kernels : op->cuda_kernels;
 }
 
 KernelPtr RegistrySnapshot::find_kernel(const std::string& id) const {
@@ -114,7 +125,7 @@ Status KernelRegistry::remove(const std::string& kernel_id) {
   const KernelPtr kernel = next.find_kernel(kernel_id);
   if (!kernel) return Status::invalid("there is no kernel " + kernel_id);
   next.kernel_by_id.erase(kernel_id);
-  std::erase(next.kernels[{static_cast<int32_t>(kernel->traits().kind), kernel->traits().device}], kernel);
+  std::erase(place_of(next.ops, kernel->traits().kind)->kernels(kernel->traits().device), kernel);
   publish(std::move(next));
   return {};
 }

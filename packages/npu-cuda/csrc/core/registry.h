@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -14,13 +13,18 @@
 namespace npu {
 
 
+struct RegisteredOp {
+  std::shared_ptr<const OpInfo> info;
+  std::vector<KernelPtr> host_kernels, cuda_kernels;  // descending priority, then id
+
+  std::vector<KernelPtr>& kernels(DeviceType device) { return device == DeviceType::Host ? host_kernels : cuda_kernels; }
+};
+
 struct RegistrySnapshot {
-  std::vector<std::shared_ptr<const OpInfo>> ops;  // in the order of their kinds
-  std::unordered_map<int32_t, std::shared_ptr<const OpInfo>> op_by_kind;
-  std::unordered_map<std::string, std::shared_ptr<const OpInfo>> op_by_name;
-  std::map<std::pair<int32_t, DeviceType>, std::vector<KernelPtr>> kernels;  // descending priority, then id
+  std::vector<RegisteredOp> ops;  // in the order of their kinds
   std::unordered_map<std::string, KernelPtr> kernel_by_id;
 
+  const RegisteredOp* find(OpKind kind) const;
   const OpInfo* find_op(OpKind kind) const;
   const OpInfo* find_op(const std::string& name) const;
   const std::vector<KernelPtr>& kernels_of(OpKind kind, DeviceType device) const;  // empty where there are none
