@@ -23,7 +23,7 @@ npu_op 120: struct_size 0, name 8, min_inputs 16, max_inputs 20, num_outputs 24,
 npu_kernel_library 48: struct_size 0, abi_major 4, abi_minor 6, name 8, ops 16, num_ops 24, kernels 32, num_kernels 40
 npu_error 512: text 0
 npu_cost 16: bytes 0, flops 8
-"""  # noqa: E501
+"""
 
 # What the numbers of the enumerations are.
 VALUES = {

@@ -1,4 +1,7 @@
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <set>
 
@@ -48,6 +51,36 @@ std::set<PythonKernel*>& python_kernels() {
   return *all;
 }
 
+// A thread that needs the GIL while the interpreter ends is unwound by Python before 3.14, through code that cannot bear
+// it. Here it waits for the end of the process instead, as it does from 3.14 on.
+template <class Call>
+auto until_the_end(Call call) {
+  try {
+    return call();
+  } catch (abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
+
+PyGILState_STATE take_gil() { return until_the_end([] { return PyGILState_Ensure(); }); }
+
+class Gil {
+ public:
+  Gil() = default;
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+  ~Gil() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_ = take_gil();
+};
+
+nb::object call_function(const nb::object& function, const nb::tuple& arguments) {
+  PyObject* result = until_the_end([&] { return PyObject_Call(function.ptr(), arguments.ptr(), nullptr); });
+  if (!result) throw nb::python_error();
+  return nb::steal(result);
+}
+
 class PythonKernel final : public Kernel {
  public:
   PythonKernel(KernelTraits traits, PythonFunctions functions)
@@ -57,7 +90,7 @@ class PythonKernel final : public Kernel {
 
   ~PythonKernel() override {
     if (python_is_over) return;  // forget() has been here
-    const nb::gil_scoped_acquire gil;
+    const Gil gil;
     python_kernels().erase(this);
     functions_ = {};
   }
@@ -66,7 +99,7 @@ class PythonKernel final : public Kernel {
 
   Status supported(const OpCall& call) const override {
     if (python_is_over) return over();
-    const nb::gil_scoped_acquire gil;
+    const Gil gil;
     if (!functions_.launch.is_valid()) return over();
     if (functions_.supported.is_none()) return {};
     try {
@@ -84,7 +117,7 @@ class PythonKernel final : public Kernel {
 
   uint64_t workspace_bytes(const OpCall& call) const override {
     if (python_is_over) return 0;
-    const nb::gil_scoped_acquire gil;
+    const Gil gil;
     if (!functions_.launch.is_valid() || functions_.workspace_bytes.is_none()) return 0;
     try {
       const nb::object answer = ask(functions_.workspace_bytes, call);
@@ -99,11 +132,12 @@ class PythonKernel final : public Kernel {
 
   Status launch(const OpCall& call) const override {
     if (python_is_over) return over();
-    const nb::gil_scoped_acquire gil;
+    const Gil gil;
     if (!functions_.launch.is_valid()) return over();
     try {
-      functions_.launch(views(call.inputs, call.num_inputs), views(call.outputs, call.num_outputs), attrs_of_op(call),
-                        reinterpret_cast<uintptr_t>(call.stream), workspace_of(call));
+      call_function(functions_.launch,
+                    nb::make_tuple(views(call.inputs, call.num_inputs), views(call.outputs, call.num_outputs),
+                                   attrs_of_op(call), reinterpret_cast<uintptr_t>(call.stream), workspace_of(call)));
       return {};
     } catch (nb::python_error& error) {
       error.restore();
@@ -115,8 +149,9 @@ class PythonKernel final : public Kernel {
   static Status over() { return Status::unavailable("the Python that this kernel is in has ended"); }
 
   nb::object ask(const nb::object& function, const OpCall& call) const {
-    return function(specs(call.inputs, call.num_inputs), specs(call.outputs, call.num_outputs), attrs_of_op(call),
-                    call.compute_capability);
+    return call_function(function, nb::make_tuple(specs(call.inputs, call.num_inputs),
+                                                  specs(call.outputs, call.num_outputs), attrs_of_op(call),
+                                                  call.compute_capability));
   }
 
   // Turns the exception that is set into a refusal. Another kernel may take the call, so a warning tells of it.
