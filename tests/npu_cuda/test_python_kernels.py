@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import npu_cuda
-from npu_cuda import CallSpec, KernelCall, _C
-from npu_cuda.errors import InternalError, InvalidArgumentError, NotSupportedError, UnavailableError
+from npu_cuda import _C, CallSpec, KernelCall
+from npu_cuda.errors import InvalidArgumentError, NotSupportedError, UnavailableError
 from npu_cuda.python_kernels import RegisteredKernel
 
 RELU = _C.OpKind.EltwiseRelu
@@ -157,7 +157,7 @@ def test_what_a_kernel_raises_reaches_the_caller_unchanged(error: BaseException)
 
     x = torch.zeros(2)
 
-    with registered(fail), pytest.raises(type(error)) as caught:  # noqa: PT012
+    with registered(fail), pytest.raises(type(error)) as caught:
         npu_cuda.op_call(RELU, [x], [x])
 
     assert caught.value is error
