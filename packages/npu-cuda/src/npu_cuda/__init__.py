@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from npu_cuda._C import cuda_absence as cuda_absence
     from npu_cuda._C import devices as devices
     from npu_cuda._C import empty as empty
+    from npu_cuda._C import kernels as kernels
+    from npu_cuda._C import kinds as kinds
     from npu_cuda._C import launch_by_id as launch_by_id
     from npu_cuda._C import libraries as libraries
     from npu_cuda._C import load_library as load_library
     from npu_cuda._C import op_call as op_call
+    from npu_cuda._C import ops as ops
     from npu_cuda._C import remove_kernel as remove_kernel
     from npu_cuda._C import trace_start as trace_start
     from npu_cuda._C import trace_stop as trace_stop
@@ -49,12 +52,15 @@ LAZY = {
     "format_trace": "tracing",
     "get_include": "installation",
     "kernel": "python_kernels",
+    "kernels": "_C",
+    "kinds": "_C",
     "launch_by_id": "_C",
     "libraries": "_C",
     "load_library": "_C",
     "load_plugins": "kernel_plugins",
     "op": "python_ops",
     "op_call": "_C",
+    "ops": "_C",
     "remove_kernel": "_C",
     "status": "installation",
     "trace": "tracing",

@@ -1,0 +1,37 @@
+"""The package is found, and its kernels compute what they say."""
+
+from __future__ import annotations
+
+import struct
+
+import npu_cuda
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def plugin() -> npu_cuda.KernelPlugin:
+    return next(each for each in npu_cuda.load_plugins() if each.name == "npu-kernel-example")
+
+
+def test_the_package_is_loaded(plugin: npu_cuda.KernelPlugin) -> None:
+    assert plugin.refused is None
+    assert plugin.ops == ["npu_kernel_example.window"]
+
+
+def test_relu_keeps_nan(plugin: npu_cuda.KernelPlugin) -> None:
+    x = np.array([-1.0, 2.0, np.nan], dtype=np.float32)
+
+    npu_cuda.launch_by_id("npu_kernel_example.relu.f32.host", [x], [x])
+
+    np.testing.assert_array_equal(x, np.array([0.0, 2.0, np.nan], dtype=np.float32))
+
+
+def test_window_removes_what_signals_have_in_common(plugin: npu_cuda.KernelPlugin) -> None:
+    kind = npu_cuda.kinds()["npu_kernel_example.window"]
+    x = np.random.default_rng(0).standard_normal((5, 9)).astype(np.float32)
+    y = np.empty_like(x)
+
+    npu_cuda.op_call(kind, [x], [y], int.from_bytes(b"XWIN", "little"), struct.pack("<f", 2.0))
+
+    np.testing.assert_allclose(y, 2.0 * np.hanning(9) * (x - x.mean(axis=0)), rtol=1e-5, atol=1e-6)
