@@ -95,6 +95,11 @@ void others_may_record_and_run_in_any_mode() {
       expect_ok(record({{double_and_add(), &data.x, &data.y}}, true, &graph, mode));
       const Stream stream;
       expect_ok(graph->launch(stream.get(), 1));
+      std::unique_ptr<Recording> recording;
+      std::unique_ptr<Executable> next;
+      expect_ok(device().record(CaptureMode::ThreadLocal, true, &recording));
+      expect_ok(record_into(recording.get(), {{double_and_add(), &data.y, &data.x}}));
+      expect_ok(device().update(graph.get(), recording.get(), &next));
     }));
     expect_ok(device().synchronize(device().default_stream()));
   }

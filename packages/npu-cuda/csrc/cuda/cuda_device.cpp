@@ -56,7 +56,6 @@ void* CudaDevice::default_stream() const { return cudaStreamLegacy; }
 Status CudaDevice::create_stream(void** out) {
   ActiveDevice active;
   NPU_TRY(active.set(this));
-  const RelaxedCapture relaxed;
   cudaStream_t stream = nullptr;
   NPU_TRY(cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"));
   return *out = stream, Status();
