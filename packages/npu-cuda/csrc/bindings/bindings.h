@@ -18,5 +18,9 @@ void bind_libraries(nb::module_& module);
 void bind_python_kernels(nb::module_& module);
 void bind_python_ops(nb::module_& module);
 void bind_traces(nb::module_& module);
+void bind_programs(nb::module_& module);
+void bind_graphs(nb::module_& module);
+void bind_captures(nb::module_& module);
+void bind_streams(nb::module_& module);
 
 }  // namespace npu::bindings

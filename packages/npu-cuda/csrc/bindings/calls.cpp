@@ -1,4 +1,5 @@
 #include "bindings/bindings.h"
+#include "bindings/captures.h"
 #include "bindings/specs.h"
 #include "bindings/tensors.h"
 #include "core/call_checks.h"
@@ -19,11 +20,22 @@ bool is_long(const OpCall& call) {
 }
 
 template <class Run>
-Status run_call(const OpCall& call, Run run) {
-  if (!is_long(call)) return run(call);
+Status unlocked(const OpCall& call, Run run) {
   const nb::gil_scoped_release unlocked;
   return run(call);
 }
+
+// Runs a call; a graph that records it keeps its tensors.
+template <class Run>
+void run_call(TensorArguments& tensors, const OpCall& call, Run run) {
+  check(is_long(call) ? unlocked(call, run) : run(call));
+  if (!is_captured(call.stream)) [[likely]] return;
+  Owners owners;
+  tensors.give_owners(&owners);
+  keep_for_capture(call.stream, owners);
+}
+
+Hold hold_on(void* stream) { return is_captured(stream) ? Hold::Longer : Hold::ForTheCall; }
 
 OpCall make_call(TensorArguments& tensors, nb::handle inputs, nb::handle outputs, const AttrsArgument& attrs) {
   OpCall call{};
@@ -42,9 +54,10 @@ void op_call(nb::handle kind, nb::handle inputs, nb::handle outputs, nb::handle 
   constexpr const char* kName = "op_call";
   const OpKind op = kind_argument(kind, kName);
   const AttrsArgument attrs(schema_id, attrs_bytes, kName);
-  TensorArguments tensors(kName, stream_argument(stream_handle, kName));
+  void* stream = stream_argument(stream_handle, kName);
+  TensorArguments tensors(kName, stream, hold_on(stream));
   const OpCall call = make_call(tensors, inputs, outputs, attrs);
-  check(run_call(call, [&](const OpCall& ready) { return dispatch(op, ready); }));
+  run_call(tensors, call, [&](const OpCall& ready) { return dispatch(op, ready); });
 }
 
 void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
@@ -52,9 +65,10 @@ void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, 
   constexpr const char* kName = "launch_by_id";
   const std::string id = text_argument(kernel_id, {kName, "kernel_id"});
   const AttrsArgument attrs(schema_id, attrs_bytes, kName);
-  TensorArguments tensors(kName, stream_argument(stream_handle, kName));
+  void* stream = stream_argument(stream_handle, kName);
+  TensorArguments tensors(kName, stream, hold_on(stream));
   const OpCall call = make_call(tensors, inputs, outputs, attrs);
-  check(run_call(call, [&](const OpCall& ready) { return launch_by_id(id, ready); }));
+  run_call(tensors, call, [&](const OpCall& ready) { return launch_by_id(id, ready); });
 }
 
 }  // namespace

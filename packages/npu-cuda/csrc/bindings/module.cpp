@@ -14,5 +14,9 @@ NB_MODULE(_C, module) {
   bind_python_kernels(module);
   bind_python_ops(module);
   bind_traces(module);
+  bind_graphs(module);
+  bind_programs(module);
+  bind_captures(module);
+  bind_streams(module);
   bind_installation(module);
 }

@@ -60,7 +60,15 @@ int TensorArguments::add_all(nb::handle list, const char* name, Role role, int m
 void TensorArguments::add(nb::handle tensor, ArgName name, Role role) {
   Py_INCREF(tensor.ptr());
   own(tensor.ptr());
-  read(tensor, producer_of(Py_TYPE(tensor.ptr())), name, role);
+  const Producer producer = producer_of(Py_TYPE(tensor.ptr()));
+  if (hold_ == Hold::Longer && producer.is_torch && !producer.is_dispatched) {
+    // Another tensor on the same memory: `tensor.data = other` takes the memory from the first one only.
+    nb::object detached = tensor.attr("detach")();
+    read(detached, producer, name, role);
+    own(detached.release().ptr());
+  } else {
+    read(tensor, producer, name, role);
+  }
   ++count_;
 }
 
@@ -84,7 +92,7 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
 
 void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name) {
   const DLPackExchangeAPI* api = producer.api;
-  if (hold_ == Hold::ForTheCall && api->dltensor_from_py_object_no_sync) [[likely]] {
+  if ((hold_ == Hold::ForTheCall || producer.is_torch) && api->dltensor_from_py_object_no_sync) [[likely]] {
     DLTensor dl;
     if (api->dltensor_from_py_object_no_sync(tensor.ptr(), &dl) != 0) raise_unreadable(tensor, name);
     if (Status status = describe(dl, &descs_[count_]); !status.ok()) raise(std::move(status).at(name.text()));

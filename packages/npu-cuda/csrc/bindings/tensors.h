@@ -51,7 +51,7 @@ class TensorArguments {
   int count_ = 0;
   int num_owners_ = 0;
   const DLPackExchangeAPI* stream_source_ = nullptr;  // of the first tensor on cuda that has one
-  PyObject* owners_[2 * kMost];
+  PyObject* owners_[3 * kMost];
   TensorDesc descs_[kMost];
 };
 

@@ -1,0 +1,188 @@
+#include "bindings/holders.h"
+
+#include <cstring>
+
+#include "bindings/captures.h"
+
+namespace npu::bindings {
+namespace {
+
+template <class Core>
+Core& alive(const std::unique_ptr<Core>& core, const char* what) {
+  if (!core) raise(Status::invalid(std::string("this ") + what + " is being destroyed by the garbage collector"));
+  return *core;
+}
+
+// Memory from Python: alloc(bytes) returns a tensor of at least so many bytes.
+Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
+  try {
+    const nb::object memory = allocator(bytes);
+    TensorArguments tensors("finalize", nullptr, Hold::Longer);
+    tensors.add(memory, {"finalize", "alloc(nbytes)"}, Role::Output);
+    TensorDesc desc = tensors.descs()[0];
+    adapt(&desc, device);
+    if (!is_contiguous(desc) || uint64_t(nbytes(desc)) < bytes) {
+      return Status::invalid("alloc(" + std::to_string(bytes) + ") returned " + text_of(desc) + ", " +
+                             std::to_string(nbytes(desc)) + " bytes: return a contiguous tensor that is large enough");
+    }
+    if (desc.device_type != int32_t(device.type()) || desc.device_id != device.id()) {
+      return Status::invalid("alloc(" + std::to_string(bytes) + ") returned memory that is not on " + device.name());
+    }
+    auto owners = std::make_unique<Owners>();
+    tensors.give_owners(owners.get());
+    *data = desc.data;
+    owner->reset(owners.release(), [](void* kept) {
+      const nb::gil_scoped_acquire locked;
+      delete static_cast<Owners*>(kept);
+    });
+    return {};
+  } catch (nb::python_error& error) {
+    error.restore();
+    return python_failure();
+  }
+}
+
+}  // namespace
+
+void adapt([[maybe_unused]] TensorDesc* desc, [[maybe_unused]] const Device& device) {
+#ifdef NPU_EMULATE
+  if (device.type() != DeviceType::Cuda || desc->device_type != NPU_CPU) return;
+  desc->device_type = NPU_CUDA;
+  desc->device_id = device.id();
+#endif
+}
+
+void* stream_or_current(nb::handle stream_handle, const char* function, const DLPackExchangeAPI* source,
+                        const Device& device) {
+  if (void* stream = stream_argument(stream_handle, function)) return stream;
+  return current_stream(source, int32_t(device.type()), device.id());
+}
+
+Program& ProgramHolder::core() const { return alive(program_, "program"); }
+
+void ProgramHolder::finalize(nb::handle allocator) {
+  Program& program = core();
+  if (!allocator.is_none()) {
+    if (!PyCallable_Check(allocator.ptr())) {
+      raise_type_error(std::string("finalize: alloc must be a function of a number of bytes, not ") +
+                       nb::type_name(allocator.type()).c_str());
+    }
+    return check(program.finalize([&](uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
+      return allocate(allocator, *program.device(), bytes, data, owner);
+    }));
+  }
+  Status status;
+  {
+    const nb::gil_scoped_release unlocked;
+    status = program.finalize();
+  }
+  check(status);
+}
+
+bool ProgramHolder::is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const {
+  const auto found = owners_.find(slot);
+  if (found == owners_.end() || !found->second.front().is(tensor)) return false;
+  const TensorDesc& bound = core().slots()[size_t(slot)].desc;
+  return bound.data == desc.data && bound.dtype == desc.dtype && same_shape(bound, desc) &&
+         bound.device_type == desc.device_type && bound.device_id == desc.device_id &&
+         std::equal(bound.strides, bound.strides + bound.rank, desc.strides);
+}
+
+void ProgramHolder::bind(int slot, nb::handle tensor, ArgName name) {
+  Program& program = core();
+  const bool is_known = slot >= 0 && size_t(slot) < program.slots().size();
+  const Role role = is_known && program.slots()[size_t(slot)].is_written ? Role::Output : Role::Input;
+  {
+    TensorArguments glance(name.function, nullptr);
+    glance.add(tensor, name, role);
+    adapt(glance.descs(), *program.device());
+    if (is_known && is_bound_to(slot, tensor, glance.descs()[0])) return;
+  }
+  TensorArguments read(name.function, nullptr, Hold::Longer);
+  read.add(tensor, name, role);
+  adapt(read.descs(), *program.device());
+  check(program.bind(slot, read.descs()[0]).at(name.text()));
+  Owners owners;
+  read.give_owners(&owners);
+  owners_[slot].swap(owners);  // the old ones go when this function ends
+  if (read.stream_source()) stream_source_ = read.stream_source();
+}
+
+void ProgramHolder::bind_all(nb::handle tensors) {
+  if (!PyList_Check(tensors.ptr()) && !PyTuple_Check(tensors.ptr())) {
+    raise_type_error(std::string("call: tensors must be a list or tuple, not ") + nb::type_name(tensors.type()).c_str());
+  }
+  const nb::tuple all = nb::borrow<nb::tuple>(PyTuple_Check(tensors.ptr()) ? nb::borrow(tensors) : nb::tuple(tensors));
+  std::vector<int> external;
+  const auto& slots = core().slots();
+  for (int slot = 0; slot < int(slots.size()); ++slot) {
+    if (slots[size_t(slot)].is_external) external.push_back(slot);
+  }
+  if (all.size() != external.size()) {
+    raise(Status::invalid("call: tensors has " + std::to_string(all.size()) + " entries, the program has " +
+                          std::to_string(external.size()) + " external slots"));
+  }
+  for (size_t i = 0; i < external.size(); ++i) bind(external[i], all[i], {"call", "tensors", int(i)});
+}
+
+void ProgramHolder::run(nb::handle stream_handle) {
+  Program& program = core();
+  void* stream = stream_or_current(stream_handle, "run", stream_source_, *program.device());
+  if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners());
+  Status status;
+  {
+    const nb::gil_scoped_release unlocked;
+    status = program.run(stream);
+  }
+  check(status);
+}
+
+Owners ProgramHolder::owners() const {
+  Owners all;
+  for (const auto& [slot, owners] : owners_) all.insert(all.end(), owners.begin(), owners.end());
+  return all;
+}
+
+int ProgramHolder::traverse(visitproc visit, void* arg) const {
+  for (const auto& [slot, owners] : owners_) {
+    for (const nb::object& owner : owners) Py_VISIT(owner.ptr());
+  }
+  return 0;
+}
+
+void ProgramHolder::clear() {
+  const std::unique_ptr<Program> program = std::move(program_);
+  const std::map<int, Owners> owners = std::move(owners_);
+}
+
+Graph& GraphHolder::core() const { return alive(graph_, "graph"); }
+
+void GraphHolder::launch(int64_t count, nb::handle stream_handle) const {
+  Graph& graph = core();
+  void* stream = stream_or_current(stream_handle, "launch", stream_source_, *graph.device());
+  Status status;
+  {
+    const nb::gil_scoped_release unlocked;
+    status = graph.launch(stream, count);
+  }
+  check(status);
+}
+
+void GraphHolder::update(const ProgramHolder& program) {
+  check(core().update(&program.core()));
+  Owners owners = program.owners();
+  owners_.swap(owners);
+  stream_source_ = program.stream_source();
+}
+
+int GraphHolder::traverse(visitproc visit, void* arg) const {
+  for (const nb::object& owner : owners_) Py_VISIT(owner.ptr());
+  return 0;
+}
+
+void GraphHolder::clear() {
+  const std::unique_ptr<Graph> graph = std::move(graph_);
+  const Owners owners = std::move(owners_);
+}
+
+}  // namespace npu::bindings

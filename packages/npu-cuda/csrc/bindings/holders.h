@@ -1,0 +1,67 @@
+// What Python calls Program and Graph: those of the core, and the references that keep their tensors alive.
+#pragma once
+
+#include <map>
+
+#include "bindings/tensors.h"
+#include "core/graph.h"
+#include "core/program.h"
+
+namespace npu::bindings {
+
+using Owners = std::vector<nb::object>;
+
+class ProgramHolder {
+ public:
+  ProgramHolder(Device* device, SelectionRules rules) : program_(std::make_unique<Program>(device, rules)) {}
+
+  // InvalidArgumentError after the garbage collector has taken it apart, for finalizers that still see it.
+  Program& core() const;
+  void finalize(nb::handle allocator);
+  void bind(int slot, nb::handle tensor, ArgName name);
+  // Binds the external slots in order.
+  void bind_all(nb::handle tensors);
+  void run(nb::handle stream_handle);
+  Owners owners() const;
+  const DLPackExchangeAPI* stream_source() const { return stream_source_; }
+
+  int traverse(visitproc visit, void* arg) const;
+  void clear();
+
+ private:
+  bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
+
+  std::unique_ptr<Program> program_;
+  std::map<int, Owners> owners_;  // of bound slots; the tensor comes first
+  const DLPackExchangeAPI* stream_source_ = nullptr;
+};
+
+class GraphHolder {
+ public:
+  GraphHolder(std::unique_ptr<Graph> graph, Owners owners, const DLPackExchangeAPI* stream_source)
+      : graph_(std::move(graph)), owners_(std::move(owners)), stream_source_(stream_source) {}
+
+  Graph& core() const;
+  void launch(int64_t count, nb::handle stream_handle) const;
+  void update(const ProgramHolder& program);
+
+  int traverse(visitproc visit, void* arg) const;
+  void clear();
+
+ private:
+  std::unique_ptr<Graph> graph_;
+  Owners owners_;
+  const DLPackExchangeAPI* stream_source_;
+};
+
+// The stream that was given, or the current one.
+void* stream_or_current(nb::handle stream_handle, const char* function, const DLPackExchangeAPI* source,
+                        const Device& device);
+
+CaptureMode mode_argument(nb::handle mode, const char* function);
+bool dag_argument(nb::handle topology, const char* function);
+
+// In an emulated build the memory of the CPU is that of cuda, too.
+void adapt(TensorDesc* desc, const Device& device);
+
+}  // namespace npu::bindings

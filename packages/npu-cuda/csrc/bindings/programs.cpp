@@ -1,0 +1,170 @@
+#include <limits>
+
+#include "bindings/bindings.h"
+#include "bindings/collected.h"
+#include "bindings/holders.h"
+#include "bindings/specs.h"
+#include "core/describe.h"
+
+namespace npu::bindings {
+namespace {
+
+int index_argument(nb::handle value, ArgName name) {
+  return int(int_argument(value, name, 0, std::numeric_limits<int32_t>::max()));
+}
+
+std::vector<int> slots_argument(nb::handle value, const char* name) {
+  std::vector<int> slots;
+  for (const int64_t slot : ints_argument(value, {"add", name}, 0)) {
+    slots.push_back(int(std::min<int64_t>(slot, std::numeric_limits<int32_t>::max())));
+  }
+  return slots;
+}
+
+void make_program(ProgramHolder* self, nb::handle device_name, bool deterministic) {
+  Device* device = nullptr;
+  check(find_device(text_argument(device_name, {"Program", "device"}), &device));
+  new (self) ProgramHolder(device, {.deterministic = deterministic});
+}
+
+int add_slot(ProgramHolder& self, const TensorSpec& spec, nb::handle name, bool external) {
+  int slot = 0;
+  check(self.core().add_slot(spec.desc, external, text_argument(name, {"slot", "name"}), &slot));
+  return slot;
+}
+
+int add_op(ProgramHolder& self, nb::handle op, nb::handle inputs, nb::handle outputs, nb::handle schema_id,
+           nb::handle attrs_bytes) {
+  const bool is_pinned = PyUnicode_Check(op.ptr());
+  const std::string kernel_id = is_pinned ? text_argument(op, {"add", "op"}) : std::string();
+  if (is_pinned && kernel_id.empty()) raise(Status::invalid("add: op is an empty text, which is no kernel id"));
+  const OpKind kind = is_pinned ? OpKind{} : kind_argument(op, "add");
+  const AttrsArgument attrs(schema_id, attrs_bytes, "add");
+  int index = 0;
+  check(self.core().add_op(kind, kernel_id, slots_argument(inputs, "inputs"), slots_argument(outputs, "outputs"),
+                           attrs.blob(), &index));
+  return index;
+}
+
+void call(ProgramHolder& self, nb::handle tensors, nb::handle stream_handle) {
+  self.bind_all(tensors);
+  self.run(stream_handle);
+}
+
+std::string describe_program(const ProgramHolder& self, nb::handle format) {
+  ProgramFormat wanted{};
+  check(find_format(text_argument(format, {"describe", "format"}), &wanted));
+  return describe(self.core(), wanted);
+}
+
+// Garbage is not collected while a graph is recorded: a tensor that dies may call a function that breaks it.
+class CollectorPause {
+ public:
+  CollectorPause() : was_enabled_(PyGC_Disable()) {}
+  ~CollectorPause() {
+    if (was_enabled_) PyGC_Enable();
+  }
+
+ private:
+  bool was_enabled_;
+};
+
+GraphHolder capture(ProgramHolder& self, nb::handle mode, nb::handle topology) {
+  const CaptureMode captures = mode_argument(mode, "capture");
+  const bool is_dag = dag_argument(topology, "capture");
+  std::unique_ptr<Graph> graph;
+  {
+    const CollectorPause pause;
+    check(self.core().capture(captures, is_dag, &graph));
+  }
+  return {std::move(graph), self.owners(), self.stream_source()};
+}
+
+nb::list kernels_of(const ProgramHolder& self) {
+  nb::list ids;
+  for (const Program::Op& op : self.core().ops()) ids.append(op.kernel ? nb::cast(op.kernel->traits().id) : nb::none());
+  return ids;
+}
+
+nb::tuple cost(const ProgramHolder& self) {
+  const Cost all = cost_of(self.core());
+  return nb::make_tuple(all.bytes, all.flops);
+}
+
+}  // namespace
+
+void bind_programs(nb::module_& module) {
+  nb::class_<ProgramHolder>(module, "Program", nb::type_slots(collected<ProgramHolder>()),
+                            "A row of ops over slots, prepared once and run many times with nothing but launches.\n\n"
+                            "Slots are places for tensors of a fixed description: external ones are bound to tensors\n"
+                            "of the caller, the others lie in one arena. First slot() and add(), then finalize(),\n"
+                            "then bind() and run(). One thread at a time; others are refused.")
+      .def("__init__", &make_program, nb::arg("device") = "host", nb::arg("deterministic") = false,
+           nb::sig("def __init__(self, device: str = 'host', deterministic: bool = False) -> None"),
+           "Make an empty program.\n\n"
+           "Args:\n"
+           "    device: One that devices() names; \"cuda\" is the first one.\n"
+           "    deterministic: Take only kernels that give the same bits each time.\n\n"
+           "Raises:\n"
+           "    UnavailableError: The device is not here; the text says why.")
+      .def("slot", &add_slot, nb::arg("spec"), nb::arg("name") = "", nb::arg("external") = true,
+           nb::sig("def slot(self, spec: TensorSpec, name: str = '', external: bool = True) -> int"),
+           "Add a slot and return its number. One that is not external is a temporary in the arena.")
+      .def("add", &add_op, nb::arg("op"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("schema_id") = 0,
+           nb::arg("attrs_bytes") = nb::bytes("", 0),
+           nb::sig("def add(self, op: OpKind | int | str, inputs: Sequence[int], outputs: Sequence[int], "
+                   "schema_id: int = 0, attrs_bytes: Buffer = b'') -> int"),
+           "Add an op and return its position.\n\n"
+           "Args:\n"
+           "    op: Its kind; or the id of the one kernel that is to run it.\n"
+           "    inputs: Numbers of slots.\n"
+           "    outputs: Numbers of slots.\n"
+           "    schema_id: Of the attributes; 0, without bytes, stands for the defaults.\n"
+           "    attrs_bytes: The attributes, as npu_cuda.attrs() packs them.\n\n"
+           "Raises:\n"
+           "    InvalidArgumentError: Counts, slots, attributes, or a temporary that nobody has written.\n"
+           "    NotSupportedError: The op is not in this build.")
+      .def("finalize", [](ProgramHolder& self, nb::handle alloc) { self.finalize(alloc); }, nb::arg("alloc") = nb::none(),
+           nb::sig("def finalize(self, alloc: Callable[[int], Any] | None = None) -> None"),
+           "Choose kernels, plan and allocate the arena, prepare kernels. Nothing can be added after it.\n\n"
+           "Args:\n"
+           "    alloc: Makes the arena: alloc(nbytes) returns a contiguous tensor of at least so many bytes on the\n"
+           "        device, which the program keeps. What it raises goes through. None: the device makes it.\n\n"
+           "Raises:\n"
+           "    NotSupportedError: An op has no kernel for its slots; the text says why.")
+      .def("bind", [](ProgramHolder& self, nb::handle slot, nb::handle tensor) {
+             self.bind(index_argument(slot, {"bind", "slot"}), tensor, {"bind", "tensor"});
+           }, nb::arg("slot"), nb::arg("tensor"), nb::sig("def bind(self, slot: int, tensor: Any) -> None"),
+           "Tie an external slot to a tensor, which the program keeps until another one is bound.\n\n"
+           "Raises:\n"
+           "    InvalidArgumentError: Dtype, shape, strides, alignment or device are not those of the slot.")
+      .def("run", [](ProgramHolder& self, nb::handle stream_handle) { self.run(stream_handle); },
+           nb::arg("stream_handle") = 0, nb::sig("def run(self, stream_handle: int = 0) -> None"),
+           "Launch all ops. 0 is the stream that is current in PyTorch where its tensors are bound, and the default\n"
+           "stream of the device otherwise. On the stream of graph_begin() the ops are recorded.\n\n"
+           "Raises:\n"
+           "    InvalidArgumentError: A slot is not bound, or another thread uses the program.")
+      .def("call", &call, nb::arg("tensors"), nb::arg("stream_handle") = 0,
+           nb::sig("def call(self, tensors: TensorList, stream_handle: int = 0) -> None"),
+           "Bind all external slots, in the order in which they were added, and run.")
+      .def("describe", &describe_program, nb::arg("format") = "text",
+           nb::sig("def describe(self, format: str = 'text') -> str"),
+           "Slots, ops, kernels, memory and cost, as \"text\", \"json\" or \"dot\".")
+      .def("capture", &capture, nb::arg("mode") = "thread_local", nb::arg("topology") = "dag",
+           nb::sig("def capture(self, mode: str = 'thread_local', topology: str = 'dag') -> Graph"),
+           "Record what run() would do, without running it.\n\n"
+           "Args:\n"
+           "    mode: Who may disturb it: \"thread_local\", \"global\" or \"relaxed\", as in CUDA.\n"
+           "    topology: \"dag\": ops that need nothing of each other may run at the same time; \"chain\": each op\n"
+           "        waits for the one before.\n\n"
+           "Raises:\n"
+           "    InvalidArgumentError: A slot is not bound, or a kernel broke the capture; the text says which.")
+      .def_prop_ro("arena_bytes", [](const ProgramHolder& self) { return self.core().arena_bytes(); },
+                   "Of all temporaries and workspaces; 0 before finalize().")
+      .def_prop_ro("kernels", &kernels_of, nb::sig("def kernels(self) -> list[str | None]"),
+                   "The ids of the kernels, one for each op; None before finalize() has chosen.")
+      .def("cost", &cost, nb::sig("def cost(self) -> tuple[float, float]"),
+           "Bytes that a run reads and writes, and its floating-point operations.");
+}
+
+}  // namespace npu::bindings
