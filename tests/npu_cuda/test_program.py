@@ -1,0 +1,472 @@
+"""Programs: slots, ops, the choice of kernels, bindings, runs, and everything that they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import npu_cuda
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from npu_cuda import OpKind, TensorSpec
+from npu_cuda.errors import InvalidArgumentError, NotSupportedError
+
+from tests.npu_cuda.random_programs import RandomProgram, random_programs
+
+VECTOR = TensorSpec("float32", (3,))
+
+
+def relu_program() -> npu_cuda.Program:
+    """Return a final program: slot 0 'x' -> slot 2, a temporary -> slot 1 'y'."""
+    program = npu_cuda.Program("host")
+    x, y = program.slot(VECTOR, "x"), program.slot(VECTOR, "y")
+    between = program.slot(VECTOR, external=False)
+    program.add(OpKind.EltwiseRelu, [x], [between])
+    program.add("relu.f32.host", [between], [y])
+    program.finalize()
+    return program
+
+
+def bound_program() -> tuple[npu_cuda.Program, np.ndarray, np.ndarray]:
+    program, x, y = relu_program(), np.array([-1, 0, 2], np.float32), np.zeros(3, np.float32)
+    program.bind(0, x)
+    program.bind(1, y)
+    return program, x, y
+
+
+@settings(max_examples=100, deadline=None)
+@given(random_programs(), st.integers(1, 3))
+def test_a_program_computes_what_numpy_does(case: RandomProgram, rounds: int) -> None:
+    program, values = case.build(), case.values()
+    expected = values
+    for slot, value in enumerate(values):
+        program.bind(slot, value)
+
+    for _ in range(rounds):
+        expected = case.expected(expected)
+        program.run()
+
+    for found, wanted in zip(values, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_new_data_at_the_old_place_is_seen() -> None:
+    program, x, y = bound_program()
+    program.run()
+    x[:] = [5, -5, 6]
+
+    program.run()
+
+    np.testing.assert_array_equal(y, np.float32([5, 0, 6]))
+
+
+def test_a_slot_can_be_bound_again() -> None:
+    program, _, y = bound_program()
+    program.run()
+    program.bind(0, np.float32([7, 8, -9]))
+
+    program.run()
+
+    np.testing.assert_array_equal(y, np.float32([7, 8, 0]))
+
+
+def test_call_binds_all_external_slots_in_their_order() -> None:
+    y = np.zeros(3, np.float32)
+
+    relu_program().call([np.float32([1, -1, 1]), y])
+
+    np.testing.assert_array_equal(y, np.float32([1, 0, 1]))
+
+
+def test_two_slots_may_share_memory_if_no_op_has_both() -> None:
+    program, x = relu_program(), np.array([-1, 0, 2], np.float32)
+
+    program.call([x, x])
+
+    np.testing.assert_array_equal(x, np.float32([0, 0, 2]))
+
+
+def test_a_slot_is_input_and_output_where_the_op_works_in_place() -> None:
+    program, x = npu_cuda.Program("host"), np.array([-1, 0, 2], np.float32)
+    slot = program.slot(VECTOR)
+    program.add(OpKind.EltwiseRelu, [slot], [slot])
+    program.finalize()
+
+    program.call([x])
+
+    np.testing.assert_array_equal(x, np.float32([0, 0, 2]))
+
+
+def test_a_temporary_that_nobody_reads_does_no_harm() -> None:
+    program = npu_cuda.Program("host")
+    x, unread, unused = (program.slot(VECTOR, external=index == 0) for index in range(3))
+    program.add(OpKind.EltwiseRelu, [x], [unread])
+    program.finalize()
+
+    program.call([np.ones(3, np.float32)])
+
+    assert program.arena_bytes == 256
+    assert "slot 2: temporary float32[3], not used" in program.describe()
+    assert unused == 2
+
+
+def test_a_program_without_ops_runs() -> None:
+    program = npu_cuda.Program("host")
+    program.finalize()
+
+    program.run()
+
+    assert program.kernels == []
+    assert program.arena_bytes == 0
+
+
+def test_empty_tensors_pass_through() -> None:
+    program = npu_cuda.Program("host")
+    spec = TensorSpec("float32", (0, 4))
+    x, between, y = (program.slot(spec, external=index != 1) for index in range(3))
+    program.add(OpKind.EltwiseRelu, [x], [between])
+    program.add(OpKind.EltwiseRelu, [between], [y])
+    program.finalize()
+
+    program.call([np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32)])
+
+    assert program.arena_bytes == 0
+
+
+def test_a_slot_that_no_op_uses_needs_no_tensor() -> None:
+    program = npu_cuda.Program("host")
+    program.slot(VECTOR)
+    program.finalize()
+
+    program.run()
+
+
+def test_strides_of_axes_of_one_element_do_not_matter() -> None:
+    program, x, y = npu_cuda.Program("host"), np.float32([[1], [-2], [3]]), np.zeros((3, 1), np.float32)
+    slots = [program.slot(TensorSpec("float32", (3, 1))) for _ in range(2)]
+    program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+    program.finalize()
+
+    program.call([np.lib.stride_tricks.as_strided(x, (3, 1), (4, 400)), y])
+
+    np.testing.assert_array_equal(y, np.float32([[1], [0], [3]]))
+
+
+def test_the_arena_is_memory_of_the_allocator_wherever_it_begins() -> None:
+    asked = []
+
+    def allocate(nbytes: int) -> np.ndarray:
+        asked.append(np.full(nbytes + 1, 0xFF, np.uint8)[1:])
+        return asked[-1]
+
+    program = npu_cuda.Program("host")
+    x, between, y = (program.slot(VECTOR, external=index != 1) for index in range(3))
+    program.add(OpKind.EltwiseRelu, [x], [between])
+    program.add(OpKind.EltwiseRelu, [between], [y])
+    program.finalize(allocate)
+    program.call([np.ones(3, np.float32), np.zeros(3, np.float32)])
+
+    (memory,) = asked
+    start = -memory.ctypes.data % 256
+    assert program.arena_bytes == 256
+    np.testing.assert_array_equal(memory[start : start + 12].view(np.float32), np.ones(3, np.float32))
+
+
+def test_attributes_reach_the_kernel() -> None:
+    program, y = npu_cuda.Program("host"), np.zeros(3, np.float32)
+    slots = [program.slot(VECTOR) for _ in range(3)]
+    program.add(OpKind.EltwiseAdd, slots[:2], slots[2:], *npu_cuda.attrs("EADD", alpha=10.0))
+    program.finalize()
+
+    program.call([np.ones(3, np.float32), np.ones(3, np.float32), y])
+
+    np.testing.assert_array_equal(y, np.float32([11, 11, 11]))
+
+
+def test_a_description_has_the_same_facts_in_all_formats() -> None:
+    program, *_ = bound_program()
+
+    facts = json.loads(program.describe("json"))
+
+    assert [slot["name"] for slot in facts["slots"]] == ["x", "y", ""]
+    assert [op["kernel_id"] for op in facts["ops"]] == program.kernels == ["relu.f32.host"] * 2
+    assert [op["is_pinned"] for op in facts["ops"]] == [False, True]
+    assert (facts["arena_bytes"], facts["temporary_bytes"]) == (256, 12)
+    assert (facts["bytes"], facts["flops"]) == program.cost()
+    assert facts["bytes"] == 48
+    assert "slot 0 'x': external float32[3], alignment 4, bound" in program.describe("text")
+    assert "op 1: EltwiseRelu(2) -> (1) by relu.f32.host, pinned, 24 bytes" in program.describe("text")
+    assert "s2 -> o1;" in program.describe("dot")
+
+
+def test_a_description_says_why_kernels_refused() -> None:
+    program = npu_cuda.Program("host")
+    slots = [program.slot(TensorSpec("float16", (3,))) for _ in range(2)]
+    program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+    program.finalize()
+
+    text = program.describe()
+
+    assert "not relu.f32.host: x is float16, not float32" in text
+    assert len(json.loads(program.describe("json"))["ops"][0]["refusals"]) >= 1
+
+
+def test_names_are_escaped() -> None:
+    program = npu_cuda.Program("host")
+    program.slot(VECTOR, 'a "b" \\ \n é')
+
+    assert json.loads(program.describe("json"))["slots"][0]["name"] == 'a "b" \\ \n é'
+    assert r"a \"b\" \\" in program.describe("dot")
+
+
+def test_a_format_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="no format 'xml' of programs: there are text, json, dot"):
+        relu_program().describe("xml")
+
+
+ADDING: dict[str, tuple[Callable[[npu_cuda.Program], object], type[Exception], str]] = {
+    "a slot that is not there": (
+        lambda p: p.add(OpKind.EltwiseRelu, [0], [9]),
+        InvalidArgumentError,
+        r"op 0 \(EltwiseRelu\): there is no slot 9: the program has 3",
+    ),
+    "a negative slot": (lambda p: p.add(OpKind.EltwiseRelu, [-1], [1]), InvalidArgumentError, "-1"),
+    "too many inputs": (
+        lambda p: p.add(OpKind.EltwiseRelu, [0, 0], [1]),
+        InvalidArgumentError,
+        "op 0: EltwiseRelu takes 1 input and 1 output, not 2 and 1",
+    ),
+    "a temporary that nobody wrote": (
+        lambda p: p.add(OpKind.EltwiseRelu, [2], [1]),
+        InvalidArgumentError,
+        r"op 0 \(EltwiseRelu\): input 0 is slot 2 \('t'\), a temporary that no op before this one writes",
+    ),
+    "in place where the op is not": (
+        lambda p: p.add(OpKind.Copy, [0], [0]),
+        InvalidArgumentError,
+        r"output 0 is slot 0 \('x'\), which is input 0, too: this op does not work in place",
+    ),
+    "a kernel that is not there": (
+        lambda p: p.add("no.such.kernel", [0], [1]),
+        InvalidArgumentError,
+        "op 0: there is no kernel 'no.such.kernel'; npu_cuda.kernels\\(\\) lists them",
+    ),
+    "an op that is not there": (lambda p: p.add(9999, [0], [1]), NotSupportedError, "op 0: op kind 9999 is not in"),
+    "attributes of another op": (
+        lambda p: p.add(OpKind.EltwiseRelu, [0], [1], *npu_cuda.attrs("GEMM")),
+        InvalidArgumentError,
+        "op 0: EltwiseRelu",
+    ),
+    "a slot that spans all memory": (
+        lambda p: p.slot(TensorSpec("float32", (2**40, 2**22), strides=(1, 0))),
+        InvalidArgumentError,
+        r"slot 3 is .*: more bytes than there are addresses",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ADDING)
+def test_adding_refuses(case: str) -> None:
+    call, error, text = ADDING[case]
+    program = npu_cuda.Program("host")
+    for name, external in (("x", True), ("y", True), ("t", False)):
+        program.slot(VECTOR, name, external=external)
+
+    with pytest.raises(error, match=text):
+        call(program)
+
+    program.add(OpKind.EltwiseRelu, [0], [1])  # what was refused is not there
+    program.finalize()
+    assert program.kernels == ["relu.f32.host"]
+
+
+def test_finalize_names_the_op_that_no_kernel_takes() -> None:
+    program = npu_cuda.Program("host")
+    slots = [program.slot(TensorSpec("int32", (3,))) for _ in range(2)]
+    program.add(OpKind.Copy, slots[:1], slots[1:])
+    program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+
+    text = r"op 1 \(EltwiseRelu\): no kernel of EltwiseRelu on host takes \(int32\[3\]\) -> int32\[3\]\n  relu"
+    with pytest.raises(NotSupportedError, match=text):
+        program.finalize()
+    with pytest.raises(NotSupportedError, match=text):
+        program.finalize()
+
+
+def test_a_pinned_kernel_that_does_not_take_the_call_is_refused() -> None:
+    program = npu_cuda.Program("host")
+    slots = [program.slot(TensorSpec("float16", (3,))) for _ in range(2)]
+    program.add("relu.f32.host", slots[:1], slots[1:])
+
+    text = r"the kernel 'relu.f32.host' does not take \(float16\[3\]\) -> float16\[3\]: x is float16, not float32"
+    with pytest.raises(NotSupportedError, match=text):
+        program.finalize()
+
+
+def test_a_failing_allocator_leaves_the_program_open() -> None:
+    program = npu_cuda.Program("host")
+    x, between = program.slot(VECTOR), program.slot(VECTOR, external=False)
+    program.add(OpKind.EltwiseRelu, [x], [between])
+
+    def allocate(nbytes: int) -> np.ndarray:
+        raise MemoryError(f"no {nbytes} bytes")
+
+    with pytest.raises(MemoryError, match="no 511 bytes"):
+        program.finalize(allocate)
+
+    program.finalize()
+    program.call([np.ones(3, np.float32)])
+
+
+NOT_FINAL: dict[str, Callable[[npu_cuda.Program], object]] = {
+    "bind": lambda p: p.bind(0, np.zeros(3, np.float32)),
+    "run": lambda p: p.run(),
+    "capture": lambda p: p.capture(),
+}
+FINAL: dict[str, Callable[[npu_cuda.Program], object]] = {
+    "add_slot": lambda p: p.slot(VECTOR),
+    "add_op": lambda p: p.add(OpKind.EltwiseRelu, [0], [1]),
+    "finalize": lambda p: p.finalize(),
+}
+
+
+@pytest.mark.parametrize("case", NOT_FINAL)
+def test_before_finalize_this_is_refused(case: str) -> None:
+    program = npu_cuda.Program("host")
+    program.slot(VECTOR)
+
+    with pytest.raises(InvalidArgumentError, match=rf"{case}: this program is not final: call finalize\(\) first"):
+        NOT_FINAL[case](program)
+
+
+@pytest.mark.parametrize("case", FINAL)
+def test_after_finalize_this_is_refused(case: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"{case}: this program is final; make another one"):
+        FINAL[case](relu_program())
+
+
+BINDING = {
+    "dtype": (0, np.zeros(3, np.float64), "slot 0 ('x') is float32[3], the tensor is float64[3]"),
+    "shape": (1, np.zeros(4, np.float32), "slot 1 ('y') is float32[3], the tensor is float32[4]"),
+    "rank": (1, np.zeros((3, 1), np.float32), "the tensor is float32[3, 1]"),
+    "strides": (0, np.zeros(6, np.float32)[::2], "the tensor is float32[3] strides [2]"),
+    "a temporary": (2, np.zeros(3, np.float32), "slot 2 is a temporary: its memory is in the arena of the program"),
+    "no slot": (3, np.zeros(3, np.float32), "there is no slot 3: the program has 3"),
+}
+
+
+@pytest.mark.parametrize("case", BINDING)
+def test_bind_refuses(case: str) -> None:
+    slot, tensor, text = BINDING[case]
+    program, x, y = bound_program()
+
+    with pytest.raises(InvalidArgumentError, match=re.escape(text)):
+        program.bind(slot, tensor)
+
+    program.run()  # as it was bound before
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+
+
+def test_memory_has_the_alignment_that_the_slot_promises() -> None:
+    program = npu_cuda.Program("host")
+    program.slot(TensorSpec("float32", (3,), alignment=64), "x")
+    program.finalize()
+    memory = np.zeros(64, np.float32)
+    start = -memory.ctypes.data % 64 // 4
+
+    program.bind(0, memory[start : start + 3])
+    with pytest.raises(InvalidArgumentError, match=r"slot 0 \('x'\) promises an alignment of 64 bytes, the tensor has 4"):
+        program.bind(0, memory[start + 1 : start + 4])
+
+
+def test_a_run_names_the_slot_that_is_not_bound() -> None:
+    program = relu_program()
+    program.bind(0, np.zeros(3, np.float32))
+
+    for call in (program.run, program.capture):
+        with pytest.raises(InvalidArgumentError, match=r"slot 1 \('y'\) is not bound: bind\(\) a tensor to it"):
+            call()
+
+
+def test_outputs_that_overlap_inputs_of_the_op_are_refused() -> None:
+    program = npu_cuda.Program("host")
+    slots = [program.slot(VECTOR) for _ in range(2)]
+    program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+    program.finalize()
+    memory = np.float32([-1, 2, -3, 4])
+
+    for call in (program.run, program.capture):
+        program.bind(0, memory[:3])
+        program.bind(1, memory[1:])
+        with pytest.raises(InvalidArgumentError, match="op 0: EltwiseRelu: output 0 overlaps input 0: it may be the same"):
+            call()
+
+    program.bind(1, memory[:3])
+    program.run()
+    np.testing.assert_array_equal(memory, np.float32([0, 2, 0, 4]))
+
+
+def test_a_stream_that_is_not_there_is_refused() -> None:
+    program, *_ = bound_program()
+
+    with pytest.raises(InvalidArgumentError, match=r"host: there is no such stream \(12345\)"):
+        program.run(12345)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="there is no device 'tpu': there are host"):
+        npu_cuda.Program("tpu")
+
+
+def test_threads_with_programs_of_their_own_do_not_disturb_each_other() -> None:
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            program, x, y = bound_program()
+            numbers = np.random.default_rng(seed)
+            for _ in range(200):
+                x[:] = numbers.standard_normal(3)
+                program.run()
+                np.testing.assert_array_equal(y, np.maximum(x, 0))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+
+
+def test_a_program_that_is_in_use_refuses_a_second_thread() -> None:
+    program = npu_cuda.Program("host")
+    spec = TensorSpec("float32", (512, 512))
+    slots = [program.slot(spec) for _ in range(3)]
+    program.add(OpKind.Gemm, slots[:2], slots[2:])
+    program.finalize()
+    tensors = [np.zeros((512, 512), np.float32) for _ in slots]
+    refusals: list[str] = []
+
+    def work() -> None:
+        for _ in range(20):
+            try:
+                program.call(tensors)
+            except InvalidArgumentError as error:
+                refusals.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    program.call(tensors)
+
+    assert refusals
+    assert all("this program is in use, by another thread" in text for text in refusals)
