@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
 
-import npu_cuda
+from npu_cuda import _C
 
 SIDE = 4
 GEMM_ALPHA = 0.125  # keeps products of products small
@@ -30,14 +31,14 @@ class RandomProgram:
     temporaries: int
     ops: tuple[RandomOp, ...]
 
-    def build(self, device: str = "host") -> npu_cuda.Program:
-        program = npu_cuda.Program(device)
-        spec = npu_cuda.TensorSpec("float32", (SIDE, SIDE))
+    def build(self, device: str = "host") -> _C.Program:
+        program = _C.Program(device)
+        spec = _C.TensorSpec("float32", (SIDE, SIDE))
         for slot in range(self.externals + self.temporaries):
             program.slot(spec, f"s{slot}", external=slot < self.externals)
         for op in self.ops:
-            attrs = npu_cuda.attrs("GEMM", alpha=GEMM_ALPHA) if op.kind == "Gemm" else (0, b"")
-            program.add(getattr(npu_cuda.OpKind, op.kind), list(op.inputs), [op.output], *attrs)
+            attrs = packed("GEMM", alpha=GEMM_ALPHA) if op.kind == "Gemm" else (0, b"")
+            program.add(getattr(_C.OpKind, op.kind), list(op.inputs), [op.output], *attrs)
         program.finalize()
         return program
 
@@ -52,6 +53,13 @@ class RandomProgram:
         for op in self.ops:
             slots[op.output] = computed(op.kind, [slots[slot] for slot in op.inputs])
         return slots[: self.externals]
+
+
+def packed(schema: str, **fields: float) -> tuple[int, bytes]:
+    """Return the id and the bytes of attributes; fields that are not given have their defaults."""
+    facts = _C.attr_schemas()[schema]
+    values = [fields.get(name, default) for name, _, default in facts["fields"]]
+    return facts["id"], struct.pack(facts["format"], *values)
 
 
 def computed(kind: str, inputs: list[np.ndarray]) -> np.ndarray:

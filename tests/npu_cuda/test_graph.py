@@ -5,28 +5,28 @@ from __future__ import annotations
 import gc
 
 import numpy as np
-import npu_cuda
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from npu_cuda import OpKind, TensorSpec
-from npu_cuda.errors import InvalidArgumentError
 
+from npu_cuda import _C
+from npu_cuda._C import OpKind, TensorSpec
+from npu_cuda.errors import InvalidArgumentError
 from tests.npu_cuda.random_programs import RandomProgram, random_programs
 
 VECTOR = TensorSpec("float32", (3,))
 
 
-def bound(case: RandomProgram, values: list[np.ndarray]) -> npu_cuda.Program:
+def bound(case: RandomProgram, values: list[np.ndarray]) -> _C.Program:
     program = case.build()
     for slot, value in enumerate(values):
         program.bind(slot, value)
     return program
 
 
-def doubling(kinds: tuple[OpKind, ...] = (OpKind.EltwiseAdd,)) -> tuple[npu_cuda.Program, np.ndarray]:
+def doubling(kinds: tuple[OpKind, ...] = (OpKind.EltwiseAdd,)) -> tuple[_C.Program, np.ndarray]:
     """Return a program that doubles x in place, once per kind, and x."""
-    program, x = npu_cuda.Program("host"), np.ones(3, np.float32)
+    program, x = _C.Program("host"), np.ones(3, np.float32)
     slot = program.slot(VECTOR, "x")
     for kind in kinds:
         program.add(kind, [slot] * (2 if kind == OpKind.EltwiseAdd else 1), [slot])
@@ -80,7 +80,7 @@ def test_a_graph_stays_where_it_was_captured() -> None:
 
 def test_a_graph_outlives_its_program_and_the_tensors() -> None:
     case = RandomProgram(1, 2, ())
-    program = npu_cuda.Program("host")
+    program = _C.Program("host")
     x, t, y = (program.slot(VECTOR, external=index != 1) for index in range(3))
     program.add(OpKind.EltwiseRelu, [x], [t])
     program.add(OpKind.EltwiseRelu, [t], [y])
@@ -145,7 +145,7 @@ def test_an_update_to_other_ops_is_refused(case: str) -> None:
 
 def test_an_update_to_a_program_that_is_not_bound_is_refused() -> None:
     graph = doubling()[0].capture()
-    program = npu_cuda.Program("host")
+    program = _C.Program("host")
     slot = program.slot(VECTOR, "x")
     program.add(OpKind.EltwiseAdd, [slot, slot], [slot])
     program.finalize()
@@ -167,7 +167,7 @@ def test_nodes_and_dot_show_ops_and_their_order() -> None:
 
 
 def test_a_graph_without_ops_launches() -> None:
-    program = npu_cuda.Program("host")
+    program = _C.Program("host")
     program.finalize()
 
     graph = program.capture()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import npu_cuda
-from npu_cuda import OpKind, TensorSpec
+from npu_cuda import _C
+from npu_cuda._C import OpKind, TensorSpec
 
 BUFFER = 24  # elements
 Range = tuple[int, int]
@@ -51,8 +51,8 @@ def additions(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
     return ops
 
 
-def additions_program(ops: list[tuple[int, int, int, int]], buffer: np.ndarray) -> npu_cuda.Program:
-    program = npu_cuda.Program("host")
+def additions_program(ops: list[tuple[int, int, int, int]], buffer: np.ndarray) -> _C.Program:
+    program = _C.Program("host")
     for *_, length in ops:
         slots = [program.slot(TensorSpec("float32", (length,))) for _ in range(3)]
         program.add(OpKind.EltwiseAdd, slots[:2], slots[2:])
@@ -112,9 +112,9 @@ def staged_copies(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, bool]]]:
     return sizes, steps
 
 
-def staged_program(sizes: list[int], steps: list[tuple[int, bool]]) -> npu_cuda.Program:
+def staged_program(sizes: list[int], steps: list[tuple[int, bool]]) -> _C.Program:
     """Slots 3i, 3i + 1 and 3i + 2: the input, the temporary and the output of size i."""
-    program = npu_cuda.Program("host")
+    program = _C.Program("host")
     for size in sizes:
         for external in (True, False, True):
             program.slot(TensorSpec("float32", (size,)), external=external)
@@ -125,7 +125,7 @@ def staged_program(sizes: list[int], steps: list[tuple[int, bool]]) -> npu_cuda.
     return program
 
 
-def placed(program: npu_cuda.Program) -> list[dict[str, Any]]:
+def placed(program: _C.Program) -> list[dict[str, Any]]:
     slots = json.loads(program.describe("json"))["slots"]
     return [slot for slot in slots if not slot["is_external"]]
 
@@ -166,7 +166,7 @@ def test_no_temporary_is_lost_to_another(case: tuple[list[int], list[tuple[int, 
 
 @pytest.mark.parametrize("length", [1, 2, 10, 100])
 def test_a_chain_needs_two_temporaries_whatever_its_length(length: int) -> None:
-    program = npu_cuda.Program("host")
+    program = _C.Program("host")
     spec = TensorSpec("float32", (1024,))
     slots = [program.slot(spec, external=index in (0, length + 1)) for index in range(length + 2)]
     for before, after in itertools.pairwise(slots):
@@ -177,7 +177,7 @@ def test_a_chain_needs_two_temporaries_whatever_its_length(length: int) -> None:
 
 
 def test_the_edges_of_ten_thousand_ops_are_found_at_once() -> None:
-    program = npu_cuda.Program("host")
+    program = _C.Program("host")
     spec = TensorSpec("float32", (1,))
     x, y = program.slot(spec), program.slot(spec)
     for _ in range(5000):
