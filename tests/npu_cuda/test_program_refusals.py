@@ -200,6 +200,7 @@ def test_outputs_that_overlap_inputs_of_the_op_are_refused() -> None:
     program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
     program.finalize()
     memory = np.float32([-1, 2, -3, 4])
+    program.call([memory[:3], np.zeros(3, np.float32)])
 
     for call in (program.run, program.capture):
         program.bind(0, memory[:3])
