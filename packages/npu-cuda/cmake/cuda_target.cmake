@@ -6,7 +6,6 @@ endif()
 if(NPU_MODE STREQUAL "ON")
   # Named here because nanobind links C++: CMake adds the runtime by itself only where CUDA links.
   target_link_libraries(_C PRIVATE CUDA::cudart_static)
-  target_link_options(_C PRIVATE -Wl,--exclude-libs,ALL)
   # Drivers since 12.4 unpack it.
   target_compile_options(_C PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>")
   if(NPU_PTXAS_VERBOSE)

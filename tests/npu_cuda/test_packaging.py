@@ -1,0 +1,159 @@
+"""What an installation of npu-cuda carries and says of itself, in whatever mode it was built."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+
+import npu_cuda
+from npu_cuda import _C
+
+LIBRARY = Path(_C.__file__)
+MODE = npu_cuda.build_info()["mode"]
+C = ["cc", "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+CXX = ["c++", "-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_build_is_the_one_that_was_meant_to_be_tested() -> None:
+    expected = os.environ.get("NPU_CUDA_EXPECTED_MODE", MODE)
+
+    assert expected == MODE, f"{LIBRARY} is imported"
+
+
+def test_the_import_loads_neither_torch_nor_numpy_nor_the_library() -> None:
+    script = "import sys, npu_cuda; print(*sys.modules)"
+
+    loaded = set(output(sys.executable, "-c", script).split())
+
+    assert not loaded & {"torch", "numpy", "npu_ir", "npu_runtime", "npu_cuda._C"}
+
+
+def test_everything_native_works_without_torch_and_numpy() -> None:
+    script = """
+import sys
+sys.modules["torch"] = sys.modules["numpy"] = None  # importing them now fails
+import npu_cuda
+print(npu_cuda.status())
+"""
+
+    assert f"npu-cuda {npu_cuda.__version__}" in output(sys.executable, "-c", script)
+
+
+def test_the_import_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
+    script = (
+        "import time; t = time.perf_counter(); import npu_cuda; npu_cuda.build_info();"
+        "print(time.perf_counter() - t)"
+    )
+
+    seconds = statistics.median(float(output(sys.executable, "-c", script)) for _ in range(5))
+
+    with capsys.disabled():
+        sys.stdout.write(f"\nimport npu_cuda, library included: {seconds * 1000:.1f} ms\n")
+    assert seconds < 1  # 50 ms is the aim; machines that run tests are busy
+
+
+@pytest.mark.parametrize("name", [name for name in dir(npu_cuda) if not name.startswith("__")])
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(npu_cuda, name) is not None
+
+
+def test_a_name_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(AttributeError, match="module 'npu_cuda' has no attribute 'op_cal'"):
+        npu_cuda.op_cal  # noqa: B018
+
+
+def test_the_version_is_that_of_the_distribution_and_of_the_library() -> None:
+    assert metadata.version("npu-cuda") == npu_cuda.__version__ == npu_cuda.build_info()["version"]
+
+
+def test_the_wheel_is_for_the_pythons_that_the_library_is_for() -> None:
+    wheel = metadata.distribution("npu-cuda").read_text("WHEEL") or ""
+    tag = re.search(r"^Tag: (\S+?)-(\S+?)-linux_\w+$", wheel, re.MULTILINE)
+    assert tag is not None
+
+    this = f"cp3{sys.version_info.minor}"
+    if "split" in npu_cuda.build_info()["nanobind"]:
+        assert (tag[1], tag[2]) == ("cp310", "abi3")
+    else:
+        assert (tag[1], tag[2]) == (("cp312", "abi3") if sys.version_info >= (3, 12) else (this, this))
+    assert LIBRARY.name.endswith(".abi3.so") == (tag[2] == "abi3")
+
+
+def test_no_library_of_cuda_or_torch_is_linked() -> None:
+    needed = re.findall(r"NEEDED.*\[(.+?)\]", output("readelf", "-d", str(LIBRARY)))
+
+    allowed = ("libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libstdc++.so", "libgcc_s.so")
+    allowed += ("ld-linux", *(["libasan.so"] if npu_cuda.build_info()["sanitizer"] else []))
+    assert [name for name in needed if not name.startswith(allowed)] == []
+
+
+def test_no_symbol_but_that_of_python_is_exported() -> None:
+    symbols = output("nm", "-D", "--defined-only", str(LIBRARY)).splitlines()
+
+    exported = {line.split()[-1].partition("@")[0] for line in symbols}
+    if MODE == "EMULATE":
+        exported = {name for name in exported if not name.startswith("npu_emulator_")}
+    assert exported == {"PyInit__C"}
+
+
+def test_the_status_says_how_the_library_was_built() -> None:
+    status = npu_cuda.status()
+
+    assert status.build == npu_cuda.build_info()
+    assert status.build["mode"] in {"ON", "OFF", "EMULATE"}
+    assert (status.build["reason"] == "") == (status.build["mode"] == "ON")
+    assert (status.build["architectures"] != "") == (status.build["mode"] == "ON")
+    assert status.build["build_type"] == "Release"
+    assert status.build["nanobind"].startswith(("2.", "3."))
+
+
+def test_the_status_says_which_devices_work_and_why_cuda_does_not() -> None:
+    status = npu_cuda.status()
+
+    names = [device["name"] for device in status.devices]
+    assert names[0] == "host"
+    assert any(name.startswith("cuda:") for name in names) == (status.cuda_absence == "")
+    text = str(status)
+    assert all(f"device    {name}: " in text for name in names)
+    assert status.cuda_absence in text
+
+
+@pytest.mark.skipif(MODE != "OFF", reason="built with CUDA")
+def test_a_build_without_cuda_says_why() -> None:
+    reason = npu_cuda.build_info()["reason"]
+
+    assert npu_cuda.cuda_absence() == f"npu-cuda was built without CUDA: {reason}"
+
+
+@pytest.mark.parametrize("compiler", [pytest.param(C, id="C99"), pytest.param(CXX, id="C++17")])
+def test_the_header_of_kernels_compiles_by_itself(compiler: list[str], tmp_path: Path) -> None:
+    source = tmp_path / ("kernel.c" if compiler is C else "kernel.cpp")
+    source.write_text('#include "npu_cuda/kernel.h"\nint main(void) { return NPU_OK; }\n')
+
+    done = subprocess.run(
+        [*compiler, f"-I{npu_cuda.get_include()}", str(source)], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_types_are_published() -> None:
+    assert resources.files("npu_cuda").joinpath("py.typed").is_file()
+    assert resources.files("npu_cuda").joinpath("_C.pyi").is_file()
+
+
+def test_the_plugin_is_an_entry_point() -> None:
+    (plugin,) = metadata.entry_points(group="npu", name="npu-cuda")
+
+    assert plugin.value == "npu_cuda.plugin"
