@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import npu_cuda
 import npu_ir
 import npu_passes
 import npu_runtime
@@ -19,9 +20,11 @@ LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)#\s]+)")
 
 
 def test_all_packages_have_one_version() -> None:
-    versions = {metadata.version(name) for name in ("npu-ir", "npu-passes", "npu-runtime")}
+    packages = {"npu-cuda": npu_cuda, "npu-ir": npu_ir, "npu-passes": npu_passes, "npu-runtime": npu_runtime}
 
-    assert versions == {npu_ir.__version__, npu_passes.__version__, npu_runtime.__version__}
+    versions = {metadata.version(name) for name in packages}
+
+    assert versions == {package.__version__ for package in packages.values()}
     assert len(versions) == 1
 
 
@@ -32,14 +35,17 @@ def test_a_package_asks_for_the_others_in_its_own_version() -> None:
     assert {f"npu-ir=={npu_runtime.__version__}", f"npu-passes=={npu_runtime.__version__}"} <= set(needed)
 
 
-def test_an_extra_brings_the_packages_that_need_no_device() -> None:
-    needed = metadata.requires("npu-ir") or []
+@pytest.mark.parametrize("extra", ["all", "cuda"])
+def test_an_extra_brings_the_other_packages_in_the_same_version(extra: str) -> None:
+    needed = [item.replace("'", '"') for item in metadata.requires("npu-ir") or []]
 
-    brought = {item.partition("==")[0] for item in needed if 'extra == "all"' in item.replace("'", '"')}
-    assert {"npu-passes", "npu-runtime"} <= brought
+    brought = {item.partition(";")[0].strip() for item in needed if f'extra == "{extra}"' in item}
+    ours = {"npu-passes", "npu-runtime"} | ({"npu-cuda"} if extra == "cuda" else set())
+    assert {f"{name}=={npu_ir.__version__}" for name in ours} <= brought
+    assert {item.partition(">")[0] for item in brought if ">" in item} == {"rich", "shtab"}
 
 
-@pytest.mark.parametrize("package", ["npu_ir", "npu_passes", "npu_runtime"])
+@pytest.mark.parametrize("package", ["npu_cuda", "npu_ir", "npu_passes", "npu_runtime"])
 def test_the_types_are_published(package: str) -> None:
     assert resources.files(package).joinpath("py.typed").is_file()
 
@@ -54,6 +60,7 @@ def test_the_command_is_installed() -> None:
 @pytest.mark.parametrize(
     ("name", "module"),
     [
+        ("npu-cuda", "npu_cuda.plugin"),
         ("npu-ir", "npu_ir.builtin"),
         ("npu-passes", "npu_passes.plugin"),
         ("npu-runtime", "npu_runtime.plugin"),

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import npu_cuda
 import npu_ir
 import npu_passes
 import npu_runtime
 
-PACKAGES = [Path(package.__file__ or "").parent for package in (npu_ir, npu_passes, npu_runtime)]
+PACKAGES = [Path(package.__file__ or "").parent for package in (npu_cuda, npu_ir, npu_passes, npu_runtime)]
 
 
 def private_torch_names(source: str) -> Iterator[str]:
