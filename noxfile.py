@@ -21,7 +21,9 @@ NATIVE = "packages/npu-cuda"
 PLUGIN = "examples/npu-plugin-example"
 CONSTRAINTS = "constraints.txt"
 # What packages are built with: pip before 25.3 reads the first, later ones the second.
-BUILD_CONSTRAINTS = dict.fromkeys(["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve()))
+BUILD_CONSTRAINTS = dict.fromkeys(
+    ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve())
+)
 BENCHMARKS = ["run", "passes", "runtime"]
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 

@@ -74,9 +74,15 @@ def test_an_op_includes_the_core_the_launch_and_its_own_folder(path: Path) -> No
     assert [name for name in includes(path) if is_ours(name) and not name.startswith(allowed)] == []
 
 
-@pytest.mark.parametrize("path", [p for p in sources("ops") if p.suffix != ".cu"], ids=ids)
-def test_only_device_code_of_an_op_includes_cuda(path: Path) -> None:
-    assert [name for name in includes(path) if name.startswith(CUDA_HEADERS)] == []
+@pytest.mark.parametrize("path", [p for p in sources("ops") if p.suffix == ".cpp"], ids=ids)
+def test_the_host_code_of_an_op_includes_no_cuda(path: Path) -> None:
+    seen, todo = set(), [path]
+    while todo:
+        names = set(includes(todo.pop())) - seen
+        seen |= names
+        todo += [CSRC / name for name in names if is_ours(name)]
+
+    assert [name for name in seen if name.startswith(CUDA_HEADERS)] == []
 
 
 @pytest.mark.parametrize("path", [p for p in sources() if p.parent.name != "bindings"], ids=ids)
