@@ -16,7 +16,7 @@ import pytest
 HERE = Path(__file__).parent
 PACKAGE = HERE.parents[2] / "packages" / "npu-cuda"
 CSRC = PACKAGE / "csrc"
-# The flags that csrc/emulator/emulator_control.h names; -O0 for quick builds where it does not matter.
+# The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows lines.
 FLAGS = [
     *(
         "-std=c++20",
@@ -26,13 +26,12 @@ FLAGS = [
         "-Werror",
         "-DNPU_WITH_CUDA",
         "-DNPU_EMULATE",
-        "-g",
         "-fPIC",
     ),
     *("-fno-strict-aliasing", "-ffp-contract=off", "-fno-gnu-unique"),
     *("-I", str(CSRC), "-I", str(PACKAGE / "src" / "npu_cuda" / "include")),
 ]
-ASAN = ["-fsanitize=address", "-fno-omit-frame-pointer"]
+ASAN = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g"]
 
 
 @functools.cache

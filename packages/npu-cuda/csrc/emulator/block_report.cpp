@@ -40,7 +40,8 @@ std::string Block::mask_text(uint32_t mask) {
 // Called where every thread that is left waits. At barriers alone they would go on, so one waits for its warp.
 std::string Block::why_nothing_runs() const {
   uint32_t waiting = 0;
-  while (threads_[waiting].state != State::AtWarp) ++waiting;
+  while (waiting < threads_.size() && threads_[waiting].state != State::AtWarp) ++waiting;
+  if (waiting == threads_.size()) return place() + "every thread waits, none for its warp: a bug of the emulator";
   const WarpRequest& request = threads_[waiting].request;
   uint32_t blocking = waiting / 32 * 32;
   for (uint32_t lane = 0; lane < 32; ++lane) {
