@@ -21,6 +21,8 @@ void bind_traces(nb::module_& module);
 void bind_programs(nb::module_& module);
 void bind_graphs(nb::module_& module);
 void bind_captures(nb::module_& module);
+void bind_selections(nb::module_& module);
+void bind_prepared_calls(nb::module_& module);
 void bind_streams(nb::module_& module);
 
 }  // namespace npu::bindings

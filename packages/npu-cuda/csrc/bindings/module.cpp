@@ -17,6 +17,8 @@ NB_MODULE(_C, module) {
   bind_graphs(module);
   bind_programs(module);
   bind_captures(module);
+  bind_selections(module);
+  bind_prepared_calls(module);
   bind_streams(module);
   bind_installation(module);
 }

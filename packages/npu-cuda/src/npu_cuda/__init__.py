@@ -6,10 +6,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from npu_cuda._C import Graph as Graph
+    from npu_cuda._C import OpKind as OpKind
+    from npu_cuda._C import PreparedCall as PreparedCall
+    from npu_cuda._C import Program as Program
+    from npu_cuda._C import Selection as Selection
+    from npu_cuda._C import Status as Status
+    from npu_cuda._C import Tensor as Tensor
+    from npu_cuda._C import TensorSpec as TensorSpec
+    from npu_cuda._C import attr_schemas as attr_schemas
     from npu_cuda._C import build_info as build_info
+    from npu_cuda._C import create_stream as create_stream
     from npu_cuda._C import cuda_absence as cuda_absence
+    from npu_cuda._C import destroy_stream as destroy_stream
     from npu_cuda._C import devices as devices
     from npu_cuda._C import empty as empty
+    from npu_cuda._C import graph_abort as graph_abort
+    from npu_cuda._C import graph_begin as graph_begin
+    from npu_cuda._C import graph_end as graph_end
+    from npu_cuda._C import graph_launch as graph_launch
     from npu_cuda._C import kernels as kernels
     from npu_cuda._C import kinds as kinds
     from npu_cuda._C import launch_by_id as launch_by_id
@@ -17,9 +32,19 @@ if TYPE_CHECKING:
     from npu_cuda._C import load_library as load_library
     from npu_cuda._C import op_call as op_call
     from npu_cuda._C import ops as ops
+    from npu_cuda._C import prepare_call as prepare_call
     from npu_cuda._C import remove_kernel as remove_kernel
+    from npu_cuda._C import select as select
+    from npu_cuda._C import synchronize as synchronize
     from npu_cuda._C import trace_start as trace_start
     from npu_cuda._C import trace_stop as trace_stop
+    from npu_cuda.attributes import attrs as attrs
+    from npu_cuda.errors import DeviceError as DeviceError
+    from npu_cuda.errors import InternalError as InternalError
+    from npu_cuda.errors import InvalidArgumentError as InvalidArgumentError
+    from npu_cuda.errors import NotSupportedError as NotSupportedError
+    from npu_cuda.errors import NpuCudaError as NpuCudaError
+    from npu_cuda.errors import UnavailableError as UnavailableError
     from npu_cuda.installation import Installation as Installation
     from npu_cuda.installation import get_include as get_include
     from npu_cuda.installation import status as status
@@ -40,17 +65,39 @@ __version__ = "0.1.0"
 # Loaded when they are first asked for: `import npu_cuda` takes a few milliseconds.
 LAZY = {
     "CallSpec": "python_kernels",
+    "DeviceError": "errors",
+    "Graph": "_C",
     "Installation": "installation",
+    "InternalError": "errors",
+    "InvalidArgumentError": "errors",
     "KernelCall": "python_kernels",
     "KernelPlugin": "kernel_plugins",
     "KernelPluginWarning": "kernel_plugins",
+    "NotSupportedError": "errors",
+    "NpuCudaError": "errors",
     "Op": "python_ops",
+    "OpKind": "_C",
+    "PreparedCall": "_C",
+    "Program": "_C",
+    "Selection": "_C",
+    "Status": "_C",
+    "Tensor": "_C",
+    "TensorSpec": "_C",
+    "UnavailableError": "errors",
+    "attr_schemas": "_C",
+    "attrs": "attributes",
     "build_info": "_C",
+    "create_stream": "_C",
     "cuda_absence": "_C",
+    "destroy_stream": "_C",
     "devices": "_C",
     "empty": "_C",
     "format_trace": "tracing",
     "get_include": "installation",
+    "graph_abort": "_C",
+    "graph_begin": "_C",
+    "graph_end": "_C",
+    "graph_launch": "_C",
     "kernel": "python_kernels",
     "kernels": "_C",
     "kinds": "_C",
@@ -61,8 +108,11 @@ LAZY = {
     "op": "python_ops",
     "op_call": "_C",
     "ops": "_C",
+    "prepare_call": "_C",
     "remove_kernel": "_C",
+    "select": "_C",
     "status": "installation",
+    "synchronize": "_C",
     "trace": "tracing",
     "trace_events": "tracing",
     "trace_start": "_C",

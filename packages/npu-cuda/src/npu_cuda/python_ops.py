@@ -36,9 +36,9 @@ class Op:
             if values:
                 raise InvalidArgumentError(f"{self.name} has no attributes, not {', '.join(values)}")
             return 0, b""
-        from npu_cuda.attrs import pack
+        from npu_cuda.attributes import attrs
 
-        return pack(self.schema, **values)
+        return attrs(self.schema, **values)
 
 
 def op(

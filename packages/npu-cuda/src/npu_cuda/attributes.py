@@ -1,0 +1,47 @@
+"""Attributes of ops as the native part wants them: an id and bytes, packed by the schemas of the C++ side."""
+
+from __future__ import annotations
+
+import struct
+
+from npu_cuda import _C
+from npu_cuda.errors import InvalidArgumentError
+
+INTEGER_CODES = "iIqQ"
+
+
+def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
+    """Return ``(schema_id, attrs_bytes)`` for ``op_call`` and ``Program.add``.
+
+    Args:
+        schema: The name of a schema: "GEMM". ``ops()`` says which one an op has.
+        **fields: Values by name; the others get their defaults. ``attr_schemas()`` lists both.
+
+    Raises:
+        InvalidArgumentError: There is no such schema or field, or a number does not fit into its field.
+        TypeError: A value is no number, or no integer where one is wanted.
+    """
+    schemas = _C.attr_schemas()
+    if schema not in schemas:
+        raise InvalidArgumentError(f"attrs: there is no schema {schema!r}; there are {', '.join(sorted(schemas))}")
+    known = schemas[schema]
+    names = [name for name, _, _ in known["fields"]]
+    for name in fields:
+        if name not in names:
+            raise InvalidArgumentError(f"attrs: {schema} has no field {name!r}; it has {', '.join(names) or 'none'}")
+    values = [_checked(schema, name, code, fields.get(name, default)) for name, code, default in known["fields"]]
+    return known["id"], struct.pack(known["format"], *values)
+
+
+def _checked(schema: str, name: str, code: str, value: object) -> float:
+    """Return the value if ``struct`` can pack it by this code."""
+    wanted = "an int" if code in INTEGER_CODES else "a number"
+    is_right = isinstance(value, int) if code in INTEGER_CODES else isinstance(value, (int, float))
+    if not is_right or isinstance(value, bool):
+        raise TypeError(f"attrs: {schema}.{name} must be {wanted}, not {type(value).__name__}")
+    assert isinstance(value, (int, float))
+    try:
+        struct.pack(f"<{code}", value)
+    except (struct.error, OverflowError) as error:
+        raise InvalidArgumentError(f"attrs: {schema}.{name} is {value}, which does not fit: {error}") from error
+    return value
