@@ -79,9 +79,10 @@ template <class T>
 void add_kernels(const std::string& dtype, std::vector<KernelPtr>* out) {
   const std::string id = "add." + dtype + ".cuda";
   out->push_back(make_kernel({OpKind::EltwiseAdd, id, DeviceType::Cuda, 10},
-                             {supported<T>, launch_items<T>, add_cost, nullptr, load_kernel<add_items<T>>}));
+                             {supported<T>, launch_items<T>, add_cost, nullptr, load_kernel<add_items<T>>}, kDTypeOf<T>));
   out->push_back(make_kernel({OpKind::EltwiseAdd, id + ".vec", DeviceType::Cuda, 20},
-                             {supported_vectors<T>, launch_vectors<T>, add_cost, nullptr, load_kernel<add_vectors<T>>}));
+                             {supported_vectors<T>, launch_vectors<T>, add_cost, nullptr, load_kernel<add_vectors<T>>},
+                             kDTypeOf<T>));
 }
 
 }  // namespace

@@ -170,7 +170,8 @@ Status launch_cast(const OpCall& call) {
 template <class X, class Y>
 KernelPtr cast_kernel(const char* id) {
   return make_kernel({OpKind::Copy, id, DeviceType::Cuda},
-                     {supported_cast<X, Y>, launch_cast<X, Y>, copy_cost, nullptr, load_kernel<copy_items<X, Y>>});
+                     {supported_cast<X, Y>, launch_cast<X, Y>, copy_cost, nullptr, load_kernel<copy_items<X, Y>>},
+                     kDTypeOf<X>);
 }
 
 KernelPtr kernel(const char* id, int priority, KernelFunctions functions) {

@@ -116,7 +116,7 @@ Status launch(const OpCall& call) {
 
 template <class X, class Y>
 KernelPtr cast_kernel(const char* id) {
-  return make_kernel({OpKind::Copy, id, DeviceType::Host}, {supported<X, Y>, launch<X, Y>, copy_cost});
+  return make_kernel({OpKind::Copy, id, DeviceType::Host}, {supported<X, Y>, launch<X, Y>, copy_cost}, kDTypeOf<X>);
 }
 
 }  // namespace

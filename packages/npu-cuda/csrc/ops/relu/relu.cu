@@ -75,9 +75,10 @@ template <class T>
 void add_kernels(const std::string& dtype, std::vector<KernelPtr>* out) {
   const std::string id = "relu." + dtype + ".cuda";
   out->push_back(make_kernel({OpKind::EltwiseRelu, id, DeviceType::Cuda, 10},
-                             {supported<T>, launch_items<T>, relu_cost, nullptr, load_kernel<relu_items<T>>}));
+                             {supported<T>, launch_items<T>, relu_cost, nullptr, load_kernel<relu_items<T>>}, kDTypeOf<T>));
   out->push_back(make_kernel({OpKind::EltwiseRelu, id + ".vec", DeviceType::Cuda, 20},
-                             {supported_vectors<T>, launch_vectors<T>, relu_cost, nullptr, load_kernel<relu_vectors<T>>}));
+                             {supported_vectors<T>, launch_vectors<T>, relu_cost, nullptr, load_kernel<relu_vectors<T>>},
+                             kDTypeOf<T>));
 }
 
 }  // namespace

@@ -1,0 +1,97 @@
+"""Run the probe of an op by hand: ``python -m npu_cuda.probe relu``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from npu_cuda import _C
+from npu_cuda.errors import InvalidArgumentError, NpuCudaError
+from npu_cuda.testing import OpRow, Outcome, row_of, rows, run_case, run_refusal
+
+
+def outcomes_of(row: OpRow, device: str) -> Iterator[Outcome]:
+    """Yield what comes of every case and every refusal of an op."""
+    for case in row.cases():
+        yield from run_case(row, case, device)
+    for refusal in row.refusals():
+        yield from run_refusal(row, refusal, device)
+
+
+def devices_named(name: str | None) -> list[str]:
+    """Return the devices to probe: all, or that of this name ("cuda" stands for all of its kind).
+
+    Raises:
+        InvalidArgumentError: There is none.
+    """
+    present = [device["name"] for device in _C.devices()]
+    chosen = [device for device in present if name is None or name in {device, device.partition(":")[0]}]
+    if not chosen:
+        why = f"; {_C.cuda_absence()}" if _C.cuda_absence() else ""
+        raise InvalidArgumentError(f"there is no device {name!r} here, only {', '.join(present)}{why}")
+    return chosen
+
+
+def line_of(outcome: Outcome) -> str:
+    verdict = "ok  " if outcome.passed else "FAIL"
+    status = f"{outcome.status:<15} (expected {outcome.expected_status})"
+    error = f"error {outcome.error:.2e} of {outcome.tolerance:.0e}" if outcome.status == "Ok" else ""
+    return (
+        f"{verdict} {outcome.device:<7} {outcome.way:<21} {outcome.kernel or '-':<24} {status:<42} {error:<27} "
+        f"{outcome.case}" + ("" if outcome.passed else f"\n     {outcome.wrong}")
+    )
+
+
+def listing() -> str:
+    return "\n".join(
+        f"{row.name:<8} {row.op} ({_C.kinds()[row.op]}), {len(list(row.cases()))} cases, "
+        f"{len(list(row.refusals()))} refusals"
+        for row in rows()
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="python -m npu_cuda.probe", description="Probe an op on the devices here."
+    )
+    made.add_argument("op", nargs="?", help="relu, add, copy, gemm, or the name in the registry")
+    made.add_argument("--device", help="host, cuda, cuda:0; without it, all that are here")
+    made.add_argument("--list", action="store_true", help="the ops that have probes")
+    made.add_argument("--json", action="store_true", help="one JSON object in place of the table")
+    return made
+
+
+def report(row: OpRow, outcomes: list[Outcome]) -> str:
+    failed = sum(not outcome.passed for outcome in outcomes)
+    return "\n".join([*map(line_of, outcomes), f"{row.op}: {len(outcomes)} calls, {failed} failed"])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code: 0, 1 if something failed, 2 if there is nothing to probe."""
+    options = parser().parse_args(arguments)
+    if options.list:
+        print(listing())
+        return 0
+    try:
+        if options.op is None:
+            raise InvalidArgumentError(f"which op? There are {', '.join(row.name for row in rows())}")
+        row, devices = row_of(options.op), devices_named(options.device)
+    except NpuCudaError as error:
+        print(f"npu_cuda.probe: {error}", file=sys.stderr)
+        return 2
+    kind = int(getattr(_C.OpKind, row.op))
+    if not options.json:
+        print(kind)
+    outcomes = [outcome for device in devices for outcome in outcomes_of(row, device)]
+    if options.json:
+        print(json.dumps({"op": row.op, "kind": kind, "outcomes": [asdict(outcome) for outcome in outcomes]}))
+    else:
+        print(report(row, outcomes))
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,35 @@
+"""The table of cases from which the ops are tested, on every device: for the ops of this package, and for yours.
+
+An op is a row: its cases, its refusals, and a reference in NumPy. ``run_case`` and ``run_refusal`` build guarded
+tensors, call the op in every way there is, and say what was wrong. ``python -m npu_cuda.probe`` runs a row by hand.
+"""
+
+from __future__ import annotations
+
+from npu_cuda.testing.case import Case, OpRow, Refusal, TensorLayout
+from npu_cuda.testing.dtypes import decode, encode
+from npu_cuda.testing.guarded import GuardedTensor
+from npu_cuda.testing.misuse import misuses
+from npu_cuda.testing.outcome import Outcome
+from npu_cuda.testing.running import run_case
+from npu_cuda.testing.running_refusals import run_refusal
+from npu_cuda.testing.table import row_of, rows
+from npu_cuda.testing.tolerance import Tolerance, tolerance_of
+
+__all__ = [
+    "Case",
+    "GuardedTensor",
+    "OpRow",
+    "Outcome",
+    "Refusal",
+    "TensorLayout",
+    "Tolerance",
+    "decode",
+    "encode",
+    "misuses",
+    "row_of",
+    "rows",
+    "run_case",
+    "run_refusal",
+    "tolerance_of",
+]

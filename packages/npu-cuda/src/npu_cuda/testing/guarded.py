@@ -1,0 +1,87 @@
+"""Tensors between canaries: what a kernel writes where it must not is seen."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from npu_cuda import _C
+from npu_cuda.testing.case import TensorLayout
+from npu_cuda.testing.dtypes import Array, decode, encode, storage_of
+
+START = 256  # bytes before the tensor; keeps its alignment, and holds the canary
+CANARY = 64  # bytes after it
+
+# As bytes of an input: NaN in each float dtype, so that what is read there spoils the result.
+INPUT_CANARY = np.frombuffer(b"\xa5\xff", np.uint8)
+# Of an output: no NaN, so that a NaN written there is seen.
+OUTPUT_CANARY = np.frombuffer(b"\x5a\x3c", np.uint8)
+POISON = np.frombuffer(b"\xff\xff", np.uint8)  # NaN, too: what an output holds before
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(max(size, 1) for size in shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+class GuardedTensor:
+    """A tensor of a layout on a device, in memory that is larger by two canaries.
+
+    Args:
+        layout: Shape, dtype, place.
+        device: As ``devices()`` names it.
+        values: What the elements are to be; None for an output, whose elements are NaN.
+        exact: Memory of exactly the size instead, for tools that see its ends (AddressSanitizer).
+    """
+
+    def __init__(
+        self, layout: TensorLayout, device: str, values: Array | None = None, *, exact: bool = False
+    ):
+        self.layout = layout
+        item = storage_of(layout.dtype).itemsize
+        strides = contiguous_strides(layout.shape) if layout.strides is None else layout.strides
+        self._bytes_strides = tuple(stride * item for stride in strides)
+        self._start = (0 if exact else START) + layout.shift * item
+        last = sum((size - 1) * stride for size, stride in zip(layout.shape, strides, strict=True))
+        span = (last + 1) * item if prod(layout.shape) else 0
+        self._written = np.resize(
+            OUTPUT_CANARY if values is None else INPUT_CANARY, self._start + span + CANARY
+        )
+        if exact:
+            self._written = self._written[: self._start + span]
+        self._base = _C.empty((self._written.size,), "uint8", device)
+        self.tensor = self._base.view(layout.shape, strides, self._start // item, layout.dtype)
+        if values is None:
+            self._elements(self._written)[...] = np.resize(POISON, item).view(storage_of(layout.dtype))
+            self._base.copy_from(self._written.tobytes())
+        else:
+            self.write(values)
+
+    def _elements(self, memory: Array) -> Array:
+        storage = storage_of(self.layout.dtype)
+        if prod(self.layout.shape) == 0:
+            return np.empty(self.layout.shape, storage)
+        return np.ndarray(self.layout.shape, storage, memory.data, self._start, self._bytes_strides)
+
+    def write(self, values: Array) -> None:
+        """Set the elements."""
+        self._elements(self._written)[...] = encode(values, self.layout.dtype)
+        self._base.copy_from(self._written.tobytes())
+
+    def stored(self) -> Array:
+        """Return the elements as the device has them, as bits."""
+        return self._elements(np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)).copy()
+
+    def values(self) -> Array:
+        return decode(self.stored(), self.layout.dtype)
+
+    def disturbance(self, *, elements_too: bool) -> str:
+        """Return what was written outside of the elements, or also into them; "" if nothing was."""
+        now = np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)
+        if not elements_too:
+            self._elements(now)[...] = self._elements(self._written)
+        wrong = np.flatnonzero(now != self._written)
+        if wrong.size == 0:
+            return ""
+        first = int(wrong[0]) - self._start
+        return f"{wrong.size} bytes were written that are not its own, the first at byte {first} of {self.tensor!r}"

@@ -1,0 +1,73 @@
+"""The values that the inputs of cases hold: the same in each run."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from zlib import crc32
+
+import numpy as np
+
+from npu_cuda.testing.case import Case, TensorLayout
+from npu_cuda.testing.dtypes import FLOATS, Array, decode, encode, storage_of
+
+TINY = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+HUGE = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895313892515355e38}
+
+
+def special_values(dtype: str) -> list[float]:
+    """Return what arithmetic often gets wrong, in this dtype."""
+    tiny, huge = TINY[dtype], HUGE[dtype]
+    return [
+        float("nan"),
+        float("inf"),
+        -float("inf"),
+        0.0,
+        -0.0,
+        tiny,
+        -tiny,
+        5 * tiny,
+        huge,
+        -huge,
+        1.0,
+        -1.0,
+        1.5,
+    ]
+
+
+def special_count(arity: int) -> int:
+    """Return how many combinations of special values there are for so many inputs."""
+    return len(special_values("float32")) ** arity
+
+
+def inputs_of(case: Case) -> list[Array]:
+    """Return the values of each input, such that the dtype of its layout holds them."""
+    if case.special:
+        combinations = np.array(list(product(special_values(case.inputs[0].dtype), repeat=len(case.inputs))))
+        return [np.resize(combinations[:, i], layout.shape) for i, layout in enumerate(case.inputs)]
+    random = np.random.default_rng(crc32(case.name.encode()))
+    values = [_expanded(_values(layout, random), layout) for layout in case.inputs]
+    return [np.full_like(v, np.nan) if i in case.unread else v for i, v in enumerate(values)]
+
+
+def _expanded(values: Array, layout: TensorLayout) -> Array:
+    """Return values that are equal along the axes of stride 0, whose elements share memory."""
+    first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in layout.strides or ())
+    return np.broadcast_to(values[first], layout.shape)
+
+
+def _values(layout: TensorLayout, random: np.random.Generator) -> Array:
+    if layout.dtype in FLOATS:
+        values = random.standard_normal(layout.shape)
+        return decode(encode(values, layout.dtype), layout.dtype)
+    storage = storage_of(layout.dtype)
+    if storage.kind == "b":
+        return random.integers(0, 2, layout.shape).astype(storage)
+    if storage.kind == "f":
+        return random.standard_normal(layout.shape).astype(storage)
+    if storage.kind == "c":
+        return (random.standard_normal(layout.shape) + 1j * random.standard_normal(layout.shape)).astype(
+            storage
+        )
+    items = random.integers(0, 256, prod(layout.shape) * storage.itemsize, np.uint8)
+    return items.view(storage).reshape(layout.shape)

@@ -1,0 +1,81 @@
+"""The guarded tensors of one call, and what a look at them afterwards shows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from npu_cuda import _C
+from npu_cuda.testing.case import Attrs, Case, OpRow
+from npu_cuda.testing.dtypes import Array
+from npu_cuda.testing.guarded import GuardedTensor
+from npu_cuda.testing.inputs import inputs_of
+from npu_cuda.testing.tolerance import error_of, tolerance_of
+
+
+def pack_attrs(schema: str | None, attrs: Attrs) -> tuple[int, bytes]:
+    """Return schema id and bytes; attributes that are not given have their defaults, none at all is schema 0."""
+    if schema is None or not attrs:
+        return 0, b""
+    known = _C.attr_schemas()[schema]
+    values = [attrs.get(name, default) for name, _, default in known["fields"]]
+    return known["id"], struct.pack(known["format"], *values)
+
+
+@dataclass(frozen=True, slots=True)
+class CallMemory:
+    """Inputs and outputs of a call; an output may be an input."""
+
+    inputs: Sequence[GuardedTensor]
+    outputs: Sequence[GuardedTensor]
+    aliases: Mapping[int, int]
+
+    @classmethod
+    def of(cls, case: Case, device: str, *, exact: bool = False) -> CallMemory:
+        values = inputs_of(case)
+        inputs = [
+            GuardedTensor(layout, device, value, exact=exact)
+            for layout, value in zip(case.inputs, values, strict=True)
+        ]
+        outputs = [
+            inputs[case.aliases[i]] if i in case.aliases else GuardedTensor(layout, device, exact=exact)
+            for i, layout in enumerate(case.outputs)
+        ]
+        return cls(inputs, outputs, case.aliases)
+
+    def tensors(self) -> tuple[list[_C.Tensor], list[_C.Tensor]]:
+        return [x.tensor for x in self.inputs], [y.tensor for y in self.outputs]
+
+    def disturbance(self) -> str:
+        """Return what was written that is no element of an output."""
+        written = set(self.aliases.values())
+        for i, x in enumerate(self.inputs):
+            if text := x.disturbance(elements_too=i not in written):
+                return f"input {i}: {text}"
+        for i, y in enumerate(self.outputs):
+            if text := y.disturbance(elements_too=False):
+                return f"output {i}: {text}"
+        return ""
+
+
+def judge(row: OpRow, case: Case, memory: CallMemory) -> tuple[float, float, str]:
+    """Return error, tolerance, and what is wrong ("" if nothing is), after a call."""
+    if text := memory.disturbance():
+        return 0.0, 0.0, text
+    worst, allowed = 0.0, 0.0
+    for i, expected in enumerate(reference_of(row, case)):
+        output = memory.outputs[i]
+        tolerance = tolerance_of(case, output.layout.dtype)
+        error, text = error_of(output.stored(), expected, output.layout.dtype, tolerance)
+        worst, allowed = max(worst, error), max(allowed, tolerance.relative)
+        if text:
+            return worst, allowed, f"output {i}: {text}"
+    return worst, allowed, ""
+
+
+def reference_of(row: OpRow, case: Case) -> list[Array]:
+    attrs = dict(case.attrs)
+    if row.schema is not None:
+        attrs = {name: default for name, _, default in _C.attr_schemas()[row.schema]["fields"]} | attrs
+    return row.reference(inputs_of(case), attrs)

@@ -1,0 +1,110 @@
+"""Run a case in every way in which an op can be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from npu_cuda import _C
+from npu_cuda.errors import InvalidArgumentError, NpuCudaError
+from npu_cuda.testing.case import Case, OpRow, TensorLayout
+from npu_cuda.testing.guarded import contiguous_strides
+from npu_cuda.testing.memory import CallMemory, judge, pack_attrs
+from npu_cuda.testing.outcome import Outcome
+
+SCHEDULES = (1, 2, 7)  # of the emulator: reversed, and two random ones
+
+Call = Callable[[CallMemory], None]
+
+
+def run_case(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
+    """Run by op_call, by each kernel that takes the case, by a program and by a captured graph.
+
+    On the emulated device threads and blocks also run in other orders, which must not change a bit. One more run is
+    in memory of exactly the size.
+    """
+    yield _outcome(row, case, device, "op_call", "", _by_op_call(row, case))
+    yield _outcome(row, case, device, "op_call, exact memory", "", _by_op_call(row, case), exact=True)
+    for kernel in kernels_of(row, device):
+        outcome = _outcome(row, case, device, "launch_by_id", kernel, _by_kernel(row, case, kernel))
+        if "does not take" not in outcome.wrong:
+            yield outcome
+    if hasattr(_C, "Program"):
+        yield _outcome(row, case, device, "program", "", _by_program(row, case, device, capture=False))
+        yield _outcome(row, case, device, "graph", "", _by_program(row, case, device, capture=True))
+    if is_emulated(device) and hasattr(_C, "emulator_set_schedule"):
+        yield from _schedules(row, case, device)
+
+
+def kernels_of(row: OpRow, device: str) -> list[str]:
+    """Return the ids of the kernels of an op for a device, by descending priority."""
+    kind = device.partition(":")[0]
+    return [kernel["id"] for kernel in _C.kernels(_C.kinds()[row.op]) if kernel["device"] == kind]
+
+
+def is_emulated(device: str) -> bool:
+    return device != "host" and _C.build_info()["mode"] == "EMULATE"
+
+
+def _outcome(
+    row: OpRow, case: Case, device: str, way: str, kernel: str, call: Call, *, exact: bool = False
+) -> Outcome:
+    memory = CallMemory.of(case, device, exact=exact)
+    try:
+        call(memory)
+    except NpuCudaError as error:
+        return Outcome(row.op, case.name, device, way, kernel, "Ok", error.status.name, wrong=str(error))
+    error, tolerance, wrong = judge(row, case, memory)
+    return Outcome(row.op, case.name, device, way, kernel, "Ok", "Ok", error, tolerance, wrong)
+
+
+def _by_op_call(row: OpRow, case: Case) -> Call:
+    return lambda memory: _C.op_call(
+        _C.kinds()[row.op], *memory.tensors(), *pack_attrs(row.schema, case.attrs)
+    )
+
+
+def _by_kernel(row: OpRow, case: Case, kernel: str) -> Call:
+    return lambda memory: _C.launch_by_id(kernel, *memory.tensors(), *pack_attrs(row.schema, case.attrs))
+
+
+def _by_program(row: OpRow, case: Case, device: str, *, capture: bool) -> Call:
+    def call(memory: CallMemory) -> None:
+        program = _C.Program(device)
+        inputs = [program.slot(spec_of(layout)) for layout in case.inputs]
+        outputs = [
+            inputs[case.aliases[i]] if i in case.aliases else program.slot(spec_of(layout))
+            for i, layout in enumerate(case.outputs)
+        ]
+        program.add(_C.kinds()[row.op], inputs, outputs, *pack_attrs(row.schema, case.attrs))
+        program.finalize()
+        for slot, guarded in zip([*inputs, *outputs], [*memory.inputs, *memory.outputs], strict=True):
+            program.bind(slot, guarded.tensor)
+        if capture:
+            program.capture().launch()
+        else:
+            program.run()
+
+    return call
+
+
+def spec_of(layout: TensorLayout) -> _C.TensorSpec:
+    strides = contiguous_strides(layout.shape) if layout.strides is None else layout.strides
+    return _C.TensorSpec(layout.dtype, layout.shape, strides, 0 if layout.shift else 256)
+
+
+def _schedules(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
+    for kernel in kernels_of(row, device):
+        bits = set()
+        for schedule in (0, *SCHEDULES):
+            memory = CallMemory.of(case, device)
+            _C.emulator_set_schedule(schedule)
+            try:
+                _C.launch_by_id(kernel, *memory.tensors(), *pack_attrs(row.schema, case.attrs))
+            except InvalidArgumentError:
+                break  # it does not take this case
+            finally:
+                _C.emulator_set_schedule(0)
+            bits.add(b"".join(output.stored().tobytes() for output in memory.outputs))
+        wrong = f"the order of threads changes what {kernel} computes" if len(bits) > 1 else ""
+        if bits:
+            yield Outcome(row.op, case.name, device, "schedules", kernel, "Ok", "Ok", wrong=wrong)

@@ -1,0 +1,30 @@
+"""The table: one row per op. A new op is a module in ``rows``, and a line here."""
+
+from __future__ import annotations
+
+from npu_cuda.errors import InvalidArgumentError
+from npu_cuda.testing.case import OpRow
+from npu_cuda.testing.rows.add import ADD
+from npu_cuda.testing.rows.copy import COPY
+from npu_cuda.testing.rows.gemm import GEMM
+from npu_cuda.testing.rows.relu import RELU
+
+ROWS = (ADD, RELU, GEMM, COPY)
+
+
+def rows() -> tuple[OpRow, ...]:
+    return ROWS
+
+
+def row_of(name: str) -> OpRow:
+    """Return the row of this name, the short one or that of the registry.
+
+    Raises:
+        InvalidArgumentError: There is none.
+    """
+    for row in ROWS:
+        if name in {row.name, row.op}:
+            return row
+    raise InvalidArgumentError(
+        f"there is no op {name!r} in the table; it has {', '.join(row.name for row in ROWS)}"
+    )
