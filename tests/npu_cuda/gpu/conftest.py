@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+import npu_cuda
+
 LEFT_OUT = pytest.StashKey[int]()
 ANSWERS = pytest.StashKey[list[str]]()
 
@@ -31,8 +33,9 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | list[str]:
 
 @pytest.fixture(autouse=True)
 def _nothing_pending() -> Iterator[None]:
-    """Fail the test, not the one after it, where work on the GPU failed."""
+    """Fail the test, not the one after it, where work on the GPU failed or a capture was left open."""
     yield
+    npu_cuda.graph_abort()
     torch.cuda.synchronize()
 
 
