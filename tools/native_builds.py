@@ -34,6 +34,10 @@ DEFINES = {
 }
 
 
+# Tests that run kernels, programs and graphs in this library; those of the emulator build one of their own.
+MEMORY_TESTS = ("test_*probe*.py", "test_graph.py", "test_library.py", "test_op_call*.py", "test_program*.py")
+
+
 class BuildError(Exception):
     """Something that is wrong with a build; the text says what."""
 
@@ -123,7 +127,8 @@ def check_memory(mode: str, _log: str, _options: argparse.Namespace) -> None:
     # libstdc++, too: the sanitizer looks for the functions of exceptions when it starts, and python has none.
     libraries = [run("g++", f"-print-file-name={name}").strip() for name in ("libasan.so", "libstdc++.so.6")]
     options = "detect_leaks=0:detect_stack_use_after_return=0"
-    run_tests(mode, str(TESTS), "-m", "kernels", LD_PRELOAD=" ".join(libraries), ASAN_OPTIONS=options)
+    files = [str(path) for pattern in MEMORY_TESTS for path in sorted(TESTS.glob(pattern))]
+    run_tests(mode, *files, LD_PRELOAD=" ".join(libraries), ASAN_OPTIONS=options)
 
 
 def check_cuda(mode: str, log: str, options: argparse.Namespace) -> None:
