@@ -1,0 +1,85 @@
+"""The table of what kernels use: read from the words of ptxas, compared, and written."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "kernel_resources.py"
+LOG = """
+-- npu-cuda 0.1.0: CUDA kernels for 80-real 90-real, by nvcc 13.0.88 (/bin/nvcc)
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_ZN3npu4reluIfEEvPKfPfl' for 'sm_80'
+ptxas info    : Function properties for _ZN3npu4reluIfEEvPKfPfl
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 31 registers, used 0 barriers, 376 bytes cmem[0]
+ptxas info    : Compiling entry function '_ZN3npu4reluIfEEvPKfPfl' for 'sm_90'
+ptxas info    : Function properties for _ZN3npu4reluIfEEvPKfPfl
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 30 registers, used 1 barriers, 512 bytes smem, 376 bytes cmem[0]
+"""
+
+
+@pytest.fixture(name="tool")
+def load(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("kernel_resources", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "kernel_resources", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_row_has_registers_per_architecture_shared_memory_and_the_name(tool: ModuleType) -> None:
+    rows = tool.table(tool.read_log(LOG), "13.0").splitlines()
+
+    assert rows[1].startswith("# nvcc 13.0. Per kernel: registers per thread on sm_80, sm_90;")
+    assert rows[2:] == ["  31  30    512  relu<float>"]
+
+
+def test_what_was_written_is_well(tool: ModuleType, tmp_path: Path) -> None:
+    used, path = tool.read_log(LOG), tmp_path / "table.txt"
+
+    tool.problems(used, LOG, path, update=True)
+
+    assert tool.problems(used, LOG, path) == []
+
+
+def test_other_registers_are_shown_as_old_and_new_rows(tool: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    tool.problems(tool.read_log(LOG), LOG, path, update=True)
+    changed = LOG.replace("Used 30", "Used 44")
+
+    wrong = tool.problems(tool.read_log(changed), changed, path)
+
+    assert wrong[1:] == ["-   31  30    512  relu<float>", "+   31  44    512  relu<float>"]
+
+
+def test_another_nvcc_is_not_compared_and_says_so(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.txt"
+    tool.problems(tool.read_log(LOG), LOG, path, update=True)
+    newer = LOG.replace("13.0.88", "13.4.1").replace("Used 30", "Used 44")
+
+    assert tool.problems(tool.read_log(newer), newer, path) == []
+    assert "is of another nvcc than 13.4" in capsys.readouterr().out
+
+
+def test_spills_are_wrong_whatever_the_table_says(tool: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    spilling = LOG.replace("0 bytes spill stores, 0", "8 bytes spill stores, 16", 1)
+
+    wrong = tool.problems(tool.read_log(spilling), spilling, path, update=True)
+
+    assert wrong == ["relu<float> spills 24 bytes on sm_80: it needs more registers than there are"]
+
+
+def test_a_log_without_kernels_is_refused(tool: ModuleType) -> None:
+    with pytest.raises(SystemExit, match="the log of the build has no kernel"):
+        tool.problems({}, "by nvcc 13.0.88")
