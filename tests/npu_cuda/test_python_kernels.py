@@ -359,6 +359,15 @@ def test_an_op_of_python_packs_its_attributes_as_ours_do() -> None:
     assert x.tolist() == [0.0, 0.0, 0.0]
 
 
+def test_an_op_packs_its_own_attributes() -> None:
+    plain = npu_cuda.op("test_python_kernels.plain", inputs=1, outputs=1)
+
+    assert SCALE.attrs(shift=4)[1] == struct.pack("<fqI", 1.5, 4, 7)
+    assert plain.attrs() == (0, b"")
+    with pytest.raises(InvalidArgumentError, match="test_python_kernels.plain has no attributes, not alpha"):
+        plain.attrs(alpha=1.0)
+
+
 def test_an_op_of_python_is_in_the_registry() -> None:
     op = next(op for op in _C.ops() if op["name"] == SCALE.name)
 

@@ -51,7 +51,7 @@ class KernelCall:
             return contextlib.nullcontext()
         import torch
 
-        return torch.cuda.stream(torch.cuda.ExternalStream(self.stream))
+        return torch.cuda.stream(torch.cuda.ExternalStream(self.stream))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,11 @@ def kernel(
     flags = _CAPTURE_SAFE * capture_safe | _DETERMINISTIC * deterministic
 
     def register(function: Callable[[KernelCall], None]) -> RegisteredKernel:
+        answering: Callable[[KernelCall], object] = function
+
         def launch(*arguments: Any) -> None:
             try:
-                _require_none(function(KernelCall(*arguments)), kernel_id)
+                _require_none(answering(KernelCall(*arguments)), kernel_id)
             except BaseException as error:
                 _add_note(error, f"in the kernel {kernel_id}")
                 raise
