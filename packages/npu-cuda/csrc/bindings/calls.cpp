@@ -74,8 +74,9 @@ void launch_kernel(nb::handle kernel_id, nb::handle inputs, nb::handle outputs, 
 }  // namespace
 
 void bind_calls(nb::module_& module) {
-  module.def("op_call", &op_call, nb::arg("kind"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("schema_id") = 0,
-             nb::arg("attrs_bytes") = nb::bytes("", 0), nb::arg("stream_handle") = 0,
+  module.def("op_call", &op_call, nb::arg("kind").none(), nb::arg("inputs").none(), nb::arg("outputs").none(),
+             nb::arg("schema_id").none() = 0,
+             nb::arg("attrs_bytes").none() = nb::bytes("", 0), nb::arg("stream_handle").none() = 0,
              nb::sig("def op_call(kind: OpKind | int, inputs: TensorList, outputs: TensorList, schema_id: int = 0, "
                      "attrs_bytes: Buffer = b'', stream_handle: int = 0) -> None"),
              "Run one op: the first kernel that takes these tensors writes the outputs.\n\n"
@@ -94,8 +95,8 @@ void bind_calls(nb::module_& module) {
              "    NotSupportedError: No kernel takes this; the text says for each why not.\n"
              "    DeviceError: The launch failed.\n"
              "    TypeError: An argument is of another type than stated here.");
-  module.def("launch_by_id", &launch_kernel, nb::arg("kernel_id"), nb::arg("inputs"), nb::arg("outputs"),
-             nb::arg("schema_id") = 0, nb::arg("attrs_bytes") = nb::bytes("", 0), nb::arg("stream_handle") = 0,
+  module.def("launch_by_id", &launch_kernel, nb::arg("kernel_id").none(), nb::arg("inputs").none(), nb::arg("outputs").none(),
+             nb::arg("schema_id").none() = 0, nb::arg("attrs_bytes").none() = nb::bytes("", 0), nb::arg("stream_handle").none() = 0,
              nb::sig("def launch_by_id(kernel_id: str, inputs: TensorList, outputs: TensorList, schema_id: int = 0, "
                      "attrs_bytes: Buffer = b'', stream_handle: int = 0) -> None"),
              "Run one kernel. As op_call, but tensors that the kernel does not take are an InvalidArgumentError:\n"

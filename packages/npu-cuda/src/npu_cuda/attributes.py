@@ -23,13 +23,19 @@ def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
     """
     schemas = _C.attr_schemas()
     if schema not in schemas:
-        raise InvalidArgumentError(f"attrs: there is no schema {schema!r}; there are {', '.join(sorted(schemas))}")
+        raise InvalidArgumentError(
+            f"attrs: there is no schema {schema!r}; there are {', '.join(sorted(schemas))}"
+        )
     known = schemas[schema]
     names = [name for name, _, _ in known["fields"]]
     for name in fields:
         if name not in names:
-            raise InvalidArgumentError(f"attrs: {schema} has no field {name!r}; it has {', '.join(names) or 'none'}")
-    values = [_checked(schema, name, code, fields.get(name, default)) for name, code, default in known["fields"]]
+            raise InvalidArgumentError(
+                f"attrs: {schema} has no field {name!r}; it has {', '.join(names) or 'none'}"
+            )
+    values = [
+        _checked(schema, name, code, fields.get(name, default)) for name, code, default in known["fields"]
+    ]
     return known["id"], struct.pack(known["format"], *values)
 
 
@@ -43,5 +49,7 @@ def _checked(schema: str, name: str, code: str, value: object) -> float:
     try:
         struct.pack(f"<{code}", value)
     except (struct.error, OverflowError) as error:
-        raise InvalidArgumentError(f"attrs: {schema}.{name} is {value}, which does not fit: {error}") from error
+        raise InvalidArgumentError(
+            f"attrs: {schema}.{name} is {value}, which does not fit: {error}"
+        ) from error
     return value

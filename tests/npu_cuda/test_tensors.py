@@ -1,0 +1,180 @@
+"""What op_call takes for a tensor, and how it sees it; npu_cuda's own tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import npu_cuda
+from npu_cuda import InvalidArgumentError, NotSupportedError
+
+
+def relu(x: object, y: object | None = None) -> torch.Tensor:
+    out = torch.empty(3) if y is None else y
+    npu_cuda.op_call(1, [x], [out])
+    return out
+
+
+class Plain(torch.Tensor):
+    """A subclass that changes nothing."""
+
+
+class Producer:
+    """Has __dlpack__, and nothing else."""
+
+    def __init__(self, tensor: object, device: tuple[int, int] = (1, 0)) -> None:
+        self.tensor = tensor
+        self.device = device
+
+    def __dlpack__(self, **keywords: object) -> object:
+        if isinstance(self.tensor, Exception):
+            raise self.tensor
+        return self.tensor.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+X = torch.tensor([-1.0, 0.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        pytest.param(X, id="torch"),
+        pytest.param(X.clone().requires_grad_(), id="requires_grad"),
+        pytest.param(torch.nn.Parameter(X.clone()), id="parameter"),
+        pytest.param(X.clone().as_subclass(Plain), id="subclass"),
+        pytest.param(torch.cat([X, X])[3:], id="offset"),
+        pytest.param(X.numpy(), id="numpy"),
+        pytest.param(Producer(X), id="dlpack"),
+        pytest.param(Producer(X.numpy()), id="dlpack of numpy"),
+    ],
+)
+def test_tensors_are_read_where_they_are(x: object) -> None:
+    assert relu(x).tolist() == [0.0, 0.5, 2.0]
+
+
+def test_a_numpy_array_that_is_read_only_is_an_input_but_no_output() -> None:
+    x = X.numpy().copy()
+    x.flags.writeable = False
+
+    assert relu(x).tolist() == [0.0, 0.5, 2.0]
+    with pytest.raises(
+        InvalidArgumentError, match=r"op_call: outputs\[0\] is read-only, and cannot be an output"
+    ):
+        relu(X, x)
+
+
+def sparse() -> torch.Tensor:
+    return torch.eye(3).to_sparse()
+
+
+def fake() -> torch.Tensor:
+    with FakeTensorMode():
+        return torch.empty(3)
+
+
+@pytest.mark.parametrize(
+    ("x", "text"),
+    [
+        pytest.param(sparse(), "a .*Tensor, cannot be used as a tensor in memory: RuntimeError", id="sparse"),
+        pytest.param(torch.empty(3, device="meta"), "cannot be used as a tensor in memory", id="meta"),
+        pytest.param(fake(), "is a .*FakeTensor, which has __torch_dispatch__", id="fake"),
+        pytest.param(torch.tensor([1 + 2j]).conj(), "is lazily conjugated: .*resolve_conj", id="conj"),
+        pytest.param(torch.tensor([1 + 2j, 3j]).conj().imag, "is lazily negated: .*resolve_neg", id="neg"),
+        pytest.param(torch.zeros([1] * 9), "has rank 9; 0 to 8 are possible", id="rank"),
+        pytest.param(X.numpy()[::-1], "has the stride -1 in axis 0; negative strides", id="negative"),
+        pytest.param(
+            X.numpy().astype(">f4"), "cannot be used as a tensor in memory: BufferError", id="swapped"
+        ),
+        pytest.param(np.array(["a"]), "cannot be used as a tensor in memory: BufferError", id="text"),
+        pytest.param(
+            Producer(KeyError("no")), "a .*Producer, cannot be .* in memory: KeyError: 'no'", id="raises"
+        ),
+        pytest.param(
+            Producer(Producer(3)), "cannot be used as a tensor in memory: AttributeError", id="nothing"
+        ),
+    ],
+)
+def test_what_is_no_tensor_in_memory_is_refused(x: object, text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"op_call: inputs\[0\].*" + text):
+        relu(x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (torch.bool, "bool"), (torch.bfloat16, "bfloat16"), (torch.complex64, "complex64"), (torch.int64, "int64"),
+        (torch.uint8, "uint8"), (torch.float64, "float64"),
+    ],
+)  # fmt: skip
+def test_dtypes_have_the_names_of_pytorch(dtype: torch.dtype, name: str) -> None:
+    with pytest.raises(NotSupportedError, match=rf"\({name}\[3\]\) -> bool\[3\]|{name}\[3\]"):
+        npu_cuda.op_call(1, [torch.zeros(3, dtype=dtype)], [torch.zeros(3, dtype=torch.bool)])
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.ones(3, 1, 4).transpose(0, 1),
+        torch.ones(0, 3).t(),
+        torch.ones(()),
+        torch.ones(4, 4)[:1],
+        torch.ones(1, 4).t(),
+    ],
+)
+def test_what_is_contiguous_for_pytorch_is_contiguous_here(x: torch.Tensor) -> None:
+    assert x.is_contiguous()
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+
+    npu_cuda.op_call(1, [x], [y])
+
+    torch.testing.assert_close(y, x, rtol=0, atol=0)
+
+
+def test_own_tensors_share_their_memory() -> None:
+    tensor = npu_cuda.empty([2, 3])
+    tensor.copy_from(np.arange(6, dtype=np.float32))
+    shared, view = torch.from_dlpack(tensor), tensor.view([3, 2], [1, 3])
+    del tensor
+
+    shared[0, 1] = 9
+
+    assert np.frombuffer(view.to_bytes(), np.float32).reshape(3, 2).tolist() == [[0, 3], [9, 4], [2, 5]]
+    assert (view.shape, view.strides, view.dtype, view.device, view.nbytes) == (
+        (3, 2),
+        (1, 3),
+        "float32",
+        "host",
+        24,
+    )
+    view.copy_from(np.zeros(6, np.float32))
+    assert shared.sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (([2], "float31"), "empty: dtype is 'float31'; possible are bool, .*bfloat16"),
+        (([1] * 9,), "empty: shape has rank 9"),
+        (([-1],), r"empty: shape\[0\] is -1"),
+        (([1 << 40, 1 << 40],), "more elements than an int64 can count"),
+        (([2, 3], "float32", "host", [1]), "empty: strides has 1 entries, shape has 2"),
+        (([2], "float32", "moon"), "there is no device 'moon'"),
+    ],
+)
+def test_a_tensor_that_cannot_be_is_refused(arguments: tuple[object, ...], text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=text):
+        npu_cuda.empty(*arguments)
+
+
+def test_a_view_stays_in_the_memory() -> None:
+    tensor = npu_cuda.empty([4])
+
+    with pytest.raises(InvalidArgumentError, match=r"at byte 4 ends after the 16 bytes of the tensor"):
+        tensor.view([4], None, 1)
+    with pytest.raises(InvalidArgumentError, match="has 16 bytes, not 3"):
+        tensor.copy_from(b"abc")
