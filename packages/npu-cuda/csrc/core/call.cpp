@@ -1,6 +1,5 @@
 #include "core/call.h"
 
-#include <algorithm>
 
 namespace npu {
 namespace {
@@ -20,10 +19,6 @@ int64_t span_bytes(const TensorDesc& tensor) {
   return (last + 1) * item_bytes(tensor.dtype);
 }
 
-bool same_shape(const TensorDesc& a, const TensorDesc& b) {
-  return a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape);
-}
-
 std::string name_of(DType dtype) {
   static constexpr const char* kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
   if (dtype.code == 6 && dtype.bits == 8 && dtype.lanes == 1) return "bool";
@@ -37,24 +32,20 @@ std::string text_of(const TensorDesc& tensor) {
   return is_contiguous(tensor) ? text : text + " strides " + text_of(tensor.strides, tensor.rank);
 }
 
-Status expect_dtype(const TensorDesc& tensor, DType dtype, const char* which) {
-  if (tensor.dtype == dtype) return {};
+Status other_dtype(const TensorDesc& tensor, DType dtype, const char* which) {
   return Status::not_implemented(std::string(which) + " is " + name_of(tensor.dtype) + ", not " + name_of(dtype));
 }
 
-Status expect_contiguous(const TensorDesc& tensor, const char* which) {
-  if (is_contiguous(tensor)) return {};
+Status not_contiguous(const TensorDesc& tensor, const char* which) {
   return Status::not_implemented(std::string(which) + " is not contiguous: " + text_of(tensor));
 }
 
-Status expect_alignment(const TensorDesc& tensor, uint32_t alignment, const char* which) {
-  if (tensor.alignment >= alignment || tensor.numel == 0) return {};
+Status not_aligned(const TensorDesc& tensor, uint32_t alignment, const char* which) {
   return Status::not_implemented(std::string(which) + " is aligned to " + std::to_string(tensor.alignment) +
                                  " bytes, not to " + std::to_string(alignment));
 }
 
-Status expect_same_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b) {
-  if (same_shape(a, b)) return {};
+Status other_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b) {
   return Status::not_implemented(std::string(which_a) + " is " + text_of(a.shape, a.rank) + ", " + which_b + " is " +
                                  text_of(b.shape, b.rank));
 }

@@ -2,6 +2,7 @@
 // base, the checks that `supported` and `launch` share, and attributes by type.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -27,18 +28,35 @@ inline int64_t nbytes(const TensorDesc& tensor) { return tensor.numel * item_byt
 // Bytes from the first element to the end of the last one; 0 for an empty tensor.
 int64_t span_bytes(const TensorDesc& tensor);
 
-bool same_shape(const TensorDesc& a, const TensorDesc& b);
+inline bool same_shape(const TensorDesc& a, const TensorDesc& b) {
+  return a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape);
+}
 
 // "float32", "bfloat16", "int64", ...: the names that PyTorch and NumPy have.
 std::string name_of(DType dtype);
 // "float32[2, 3]", with strides where it is not contiguous: "float32[2, 3] strides [1, 2]".
 std::string text_of(const TensorDesc& tensor);
 
-// Each returns NotImplemented with the reason: what a kernel does not take is no mistake of the caller.
-Status expect_dtype(const TensorDesc& tensor, DType dtype, const char* which);
-Status expect_contiguous(const TensorDesc& tensor, const char* which);
-Status expect_alignment(const TensorDesc& tensor, uint32_t alignment, const char* which);
-Status expect_same_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b);
+// What the functions below return where something does not fit.
+[[gnu::cold]] Status other_dtype(const TensorDesc& tensor, DType dtype, const char* which);
+[[gnu::cold]] Status not_contiguous(const TensorDesc& tensor, const char* which);
+[[gnu::cold]] Status not_aligned(const TensorDesc& tensor, uint32_t alignment, const char* which);
+[[gnu::cold]] Status other_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b);
+
+// Each returns NotImplemented with the reason: what a kernel does not take is no mistake of the caller. They are inline
+// since every launch asks them.
+inline Status expect_dtype(const TensorDesc& tensor, DType dtype, const char* which) {
+  return tensor.dtype == dtype ? Status() : other_dtype(tensor, dtype, which);
+}
+inline Status expect_contiguous(const TensorDesc& tensor, const char* which) {
+  return is_contiguous(tensor) ? Status() : not_contiguous(tensor, which);
+}
+inline Status expect_alignment(const TensorDesc& tensor, uint32_t alignment, const char* which) {
+  return tensor.alignment >= alignment || tensor.numel == 0 ? Status() : not_aligned(tensor, alignment, which);
+}
+inline Status expect_same_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b) {
+  return same_shape(a, b) ? Status() : other_shape(a, b, which_a, which_b);
+}
 
 // Bytes of all inputs and outputs, and these operations.
 Cost cost_of(const OpCall& call, double flops);
