@@ -27,6 +27,10 @@ int64_t int_argument(nb::handle value, ArgName name, int64_t low, int64_t high) 
   }
   if (!PyLong_Check(value.ptr())) {
     number = nb::steal(PyNumber_Index(value.ptr()));
+    if (!number.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {  // of tensors with several elements
+      PyErr_Clear();
+      raise_type_error(name.text() + " must be an int, not this " + type_text(value));
+    }
     if (!number.is_valid()) throw nb::python_error();
   }
   int overflow = 0;
