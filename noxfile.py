@@ -19,6 +19,7 @@ nox.options.default_venv_backend = "virtualenv"
 PACKAGES = ["packages/npu-ir[cli]", "packages/npu-passes", "packages/npu-runtime"]
 NATIVE = "packages/npu-cuda"
 PLUGIN = "examples/npu-plugin-example"
+KERNELS = "examples/npu-kernel-example"
 CONSTRAINTS = "constraints.txt"
 # What packages are built with: pip before 25.3 reads the first, later ones the second.
 BUILD_CONSTRAINTS = dict.fromkeys(
@@ -68,9 +69,11 @@ def types(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def plugins(session: nox.Session) -> None:
-    """Install the example of a plugin beside the packages, in a fresh environment, and use it end to end."""
-    install(session, *PACKAGES, PLUGIN, *PLUGINS)
+    """Install the examples of a plugin and of kernels beside the packages, in a fresh environment, and use them."""
+    install(session, *PACKAGES, NATIVE, PLUGIN, *PLUGINS)
+    install(session, "--no-build-isolation", KERNELS)  # it compiles with the header of npu-cuda
     session.run("pytest", PLUGIN, env={"OMP_NUM_THREADS": "1"})
+    session.run("pytest", KERNELS, env={"OMP_NUM_THREADS": "1"})
     session.run("pytest", "tests/plugins", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
