@@ -1,5 +1,6 @@
 // The Python module npu_cuda._C.
 #include "bindings/bindings.h"
+#include "bindings/emulation.h"
 #include "bindings/installation.h"
 
 NB_MODULE(_C, module) {
@@ -21,4 +22,5 @@ NB_MODULE(_C, module) {
   bind_prepared_calls(module);
   bind_streams(module);
   bind_installation(module);
+  bind_emulation(module);
 }

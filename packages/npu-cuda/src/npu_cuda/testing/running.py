@@ -28,10 +28,9 @@ def run_case(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
         outcome = _outcome(row, case, device, "launch_by_id", kernel, _by_kernel(row, case, kernel))
         if "does not take" not in outcome.wrong:
             yield outcome
-    if hasattr(_C, "Program"):
-        yield _outcome(row, case, device, "program", "", _by_program(row, case, device, capture=False))
-        yield _outcome(row, case, device, "graph", "", _by_program(row, case, device, capture=True))
-    if is_emulated(device) and hasattr(_C, "emulator_set_schedule"):
+    yield _outcome(row, case, device, "program", "", _by_program(row, case, device, capture=False))
+    yield _outcome(row, case, device, "graph", "", _by_program(row, case, device, capture=True))
+    if is_emulated(device):
         yield from _schedules(row, case, device)
 
 

@@ -1,0 +1,10 @@
+// The controls of the emulator as functions _C.emulator_..., in builds that emulate CUDA; in others there are none.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace npu::bindings {
+
+void bind_emulation(nanobind::module_& module);
+
+}  // namespace npu::bindings
