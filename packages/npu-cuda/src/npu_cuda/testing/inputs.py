@@ -20,6 +20,7 @@ def special_values(dtype: str) -> list[float]:
     tiny, huge = TINY[dtype], HUGE[dtype]
     return [
         float("nan"),
+        -float("nan"),
         float("inf"),
         -float("inf"),
         0.0,
