@@ -63,7 +63,7 @@ void bind_streams(nb::module_& module) {
              nb::sig("def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None"),
              "Wait until a stream has done all its work. 0 is the default stream of the device.\n\n"
              "Raises:\n"
-             "    InvalidArgumentError: The stream is being captured, which this breaks.\n"
+             "    InvalidArgumentError: The stream is being captured.\n"
              "    DeviceError: Something that was launched before has failed.");
   module.def("create_stream", &create_stream, nb::arg("device") = "cuda",
              nb::sig("def create_stream(device: str = 'cuda') -> int"),

@@ -25,11 +25,13 @@ Status HostDevice::refuse_in_capture(const std::string& action, bool is_global) 
   for (const auto& entry : captures_) {
     const auto capture = entry.lock();
     if (!capture || !capture->is_open()) continue;
-    if (!capture->is_mine() && !(is_global && capture->mode() == CaptureMode::Global)) continue;
-    const std::string what =
-        action + (capture->is_mine() ? " while this thread records a graph" : " while a graph is recorded in global mode");
-    capture->break_by(what);
-    return Status::invalid("host: " + what + ", which this breaks: do it before the capture or after");
+    if (capture->is_mine()) {
+      return Status::invalid("host: " + action + " is not possible while this thread captures a graph: do it before " +
+                             "the capture or after");
+    }
+    if (!is_global || capture->mode() != CaptureMode::Global) continue;
+    capture->break_by(action + " in another thread, in mode global");
+    return Status::invalid("host: " + action + " while another thread captures a graph in mode global, which this breaks");
   }
   return {};
 }
@@ -47,8 +49,7 @@ Status HostDevice::copy(void* to, const void* from, uint64_t bytes, Direction, v
   std::shared_ptr<HostCapture> capture;
   NPU_TRY(find_stream(stream, &capture));
   if (capture) {
-    capture->break_by("a copy of memory was made on its stream");
-    return Status::invalid("host: a copy of memory on a stream that records: call the op Copy, which is recorded");
+    return Status::invalid("host: a copy of memory is not possible on a stream that captures a graph: call the op Copy");
   }
   if (bytes > 0) std::memmove(to, from, bytes);
   return {};
@@ -80,12 +81,11 @@ Status HostDevice::find_stream(void* stream, std::shared_ptr<HostCapture>* captu
 }
 
 Status HostDevice::synchronize(void* stream) {
-  NPU_TRY(refuse_in_capture("synchronize", false));
+  NPU_TRY(refuse_in_capture("waiting for a stream", false));
   std::shared_ptr<HostCapture> capture;
   NPU_TRY(find_stream(stream, &capture));
   if (!capture) return {};
-  capture->break_by("another thread waited for its stream");
-  return Status::invalid("host: synchronize on a stream that another thread records, which is broken by it");
+  return Status::invalid("host: waiting is not possible on a stream that another thread captures");
 }
 
 Status HostDevice::is_capturing(void* stream, bool* out) const {

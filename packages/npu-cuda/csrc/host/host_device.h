@@ -39,8 +39,8 @@ class HostDevice final : public Device {
   HostDevice() = default;
 
   Status find_stream(void* stream, std::shared_ptr<HostCapture>* capture) const;
-  // Fails, and breaks the recording, where the calling thread must not do this now. In global mode no thread may do
-  // what `is_global` says of the action.
+  // Fails where the calling thread must not do this now, since it records. An action that `is_global` breaks what other
+  // threads record in mode global.
   Status refuse_in_capture(const std::string& action, bool is_global);
 
   mutable char default_stream_ = 0;  // its address is the stream

@@ -40,9 +40,9 @@ Status HostCapture::append(const KernelPtr& kernel, const OpCall& call) {
   if (!is_open_) return Status::invalid("this stream belongs to a capture that has ended");
   if (!reason_.empty()) return broken();
   if (!kernel->is(NPU_KERNEL_CAPTURE_SAFE)) {
-    reason_ = "kernel '" + kernel->traits().id + "' is not safe in a capture (it may allocate, wait, or touch " +
-              "memory that is not of the call); choose another kernel, or run this op outside of the graph";
-    return broken();
+    return Status::invalid("kernel '" + kernel->traits().id + "' is not safe in a capture (it may allocate, wait, or " +
+                           "touch memory that is not of the call): choose another kernel, or run this op outside of " +
+                           "the graph");
   }
   launches_.push_back(copy_of(kernel, call, after_));
   return {};
