@@ -43,8 +43,10 @@ nb::list device_dicts() {
 }  // namespace
 
 void bind_installation(nb::module_& module) {
-  module.def("build_info", &build_info_dict, "How this library was built; what does not apply is empty.");
-  module.def("devices", &device_dicts, "The devices that work here, the host first.");
+  module.def("build_info", &build_info_dict, nb::sig("def build_info() -> dict[str, str]"),
+             "How this library was built; what does not apply is empty.");
+  module.def("devices", &device_dicts, nb::sig("def devices() -> list[dict[str, Any]]"),
+             "The devices that work here, the host first.");
   module.def("cuda_absence", &cuda_absence, "Why there is no CUDA device; empty if there is one.");
 }
 

@@ -1,5 +1,506 @@
-from typing import Any
+"""
+The native part of npu_cuda: ops, programs and graphs of the devices of this machine.
+"""
 
-def build_info() -> dict[str, str]: ...
-def devices() -> list[dict[str, Any]]: ...
-def cuda_absence() -> str: ...
+import enum
+import os
+
+
+from collections.abc import Callable, Sequence
+from typing import Any
+Buffer = bytes | bytearray | memoryview
+TensorList = list[Any] | tuple[Any, ...]
+
+class Status(enum.IntEnum):
+    """How a call ended: the `status` of our errors."""
+
+    Ok = 0
+    """All is well."""
+
+    InvalidArgument = 1
+    """The caller is wrong."""
+
+    NotImplemented = 2
+    """No kernel takes this."""
+
+    Internal = 3
+    """We are wrong."""
+
+    DeviceError = 4
+    """The device or its driver failed."""
+
+    Unavailable = 5
+    """Not in this build, or not on this machine."""
+
+class OpKind(enum.IntEnum):
+    """
+    The ops that npu-cuda names; kinds() tells which of them this build has. The numbers never change.
+    """
+
+    EltwiseAdd = 0
+
+    EltwiseRelu = 1
+
+    Gemm = 2
+
+    BiasAdd = 3
+
+    ReduceSum = 4
+
+    MseGrad = 5
+
+    ReluBwd = 6
+
+    SgdStep = 7
+
+    Copy = 8
+
+    GradZero = 9
+
+    AdamStep = 10
+
+    StepInc = 11
+
+    BiasCorr = 12
+
+    LayerNormFwd = 13
+
+    LayerNormBwd = 14
+
+    BatchNormFwd = 15
+
+    BatchNormBwd = 16
+
+    GemmEpilogue = 17
+
+    MultiSgd = 18
+
+    MultiAdam = 19
+
+class TensorSpec:
+    """
+    What a tensor will look like: dtype, shape, strides and alignment, without memory.
+    """
+
+    def __init__(self, dtype: str, shape: Sequence[int], strides: Sequence[int] | None = None, alignment: int = 0) -> None:
+        """
+        Describe a tensor.
+
+        Args:
+            dtype: A name as PyTorch has it: "float32", "bfloat16", "int64", "bool".
+            shape: At most 8 sizes.
+            strides: In elements, not negative; None stands for contiguous.
+            alignment: What is promised of the address, in bytes, a power of two up to 256; 0 stands for the
+                size of an element.
+
+        Raises:
+            InvalidArgumentError: There is no such dtype, rank, size, stride or alignment.
+        """
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+
+    @property
+    def alignment(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Tensor:
+    """
+    Memory of a device as a tensor. Made by empty(); np.from_dlpack and torch.from_dlpack share it.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def data_ptr(self) -> int:
+        """The address of the first element; 0 where there is none."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+
+    def __repr__(self) -> str: ...
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> object: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+    def to_bytes(self) -> bytes:
+        """A copy of all elements, in row-major order."""
+
+    def copy_from(self, data: Buffer) -> None:
+        """
+        Set all elements, given in row-major order.
+
+        Raises:
+            InvalidArgumentError: The data has another size than `nbytes`.
+        """
+
+    def view(self, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0, dtype: str | None = None) -> Tensor:
+        """
+        Another tensor in the same memory, from `offset` elements (of the new dtype) after the first one.
+
+        Raises:
+            InvalidArgumentError: It would end after the memory.
+        """
+
+def empty(shape: Sequence[int], dtype: str = 'float32', device: str = 'host', strides: Sequence[int] | None = None) -> Tensor:
+    """
+    Make a tensor whose elements are not set.
+
+    Args:
+        shape: At most 8 sizes.
+        dtype: A name as PyTorch has it: "float32", "bfloat16", "int64", "bool".
+        device: One that devices() names: "host", "cuda:0".
+        strides: In elements, not negative; None stands for contiguous.
+
+    Raises:
+        InvalidArgumentError: There is no such dtype, shape or device.
+        UnavailableError: The device is not here; the text says why.
+        DeviceError: Its memory is used up.
+    """
+
+def op_call(kind: OpKind | int, inputs: TensorList, outputs: TensorList, schema_id: int = 0, attrs_bytes: Buffer = b'', stream_handle: int = 0) -> None:
+    """
+    Run one op: the first kernel that takes these tensors writes the outputs.
+
+    Nothing is copied and nothing waits. Autograd does not see the call.
+
+    Args:
+        kind: The op: an OpKind, or the number that kinds() has for its name.
+        inputs: A list or tuple of tensors: PyTorch's, NumPy's, Tensor, or what else has __dlpack__. All
+            tensors of a call are on one device; shapes and dtypes are up to the op.
+        outputs: The same. They may lie in the memory of an input only where the op says so.
+        schema_id: Of the attributes; 0, without bytes, stands for the defaults.
+        attrs_bytes: The attributes, as npu_cuda.attrs() packs them.
+        stream_handle: A cudaStream_t, or what graph_begin() returned. 0 is the stream that is current in
+            PyTorch for its tensors, and the default stream of the device for others.
+
+    Raises:
+        InvalidArgumentError: Counts, devices, pointers, attributes, or outputs that overlap.
+        NotSupportedError: No kernel takes this; the text says for each why not.
+        DeviceError: The launch failed.
+        TypeError: An argument is of another type than stated here.
+    """
+
+def launch_by_id(kernel_id: str, inputs: TensorList, outputs: TensorList, schema_id: int = 0, attrs_bytes: Buffer = b'', stream_handle: int = 0) -> None:
+    """
+    Run one kernel. As op_call, but tensors that the kernel does not take are an InvalidArgumentError:
+    who names a kernel says that it fits.
+    """
+
+def kinds() -> dict[str, int]:
+    """The ops of this build, by name."""
+
+def ops() -> list[dict[str, Any]]:
+    """
+    What is known of each op: name, kind, inputs (the least and the most), outputs, in_place (pairs of an
+    output and the input that it may be), schema (of its attributes, or None), attrs_required, origin.
+    """
+
+def kernels(kind: OpKind | int | None = None) -> list[dict[str, Any]]:
+    """
+    The kernels of one op, or of all, in the order in which they are asked: id, op, device, priority,
+    flags, origin.
+    """
+
+def attr_schemas() -> dict[str, dict[str, Any]]:
+    """
+    How attributes are packed, by the name of their schema: id, format (of struct), bytes, and fields as
+    tuples of name, code (of struct) and default.
+    """
+
+def load_library(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """
+    Load a shared library of kernels: all it offers, or nothing. It stays loaded.
+
+    Returns:
+        Its name, path, ops (their names) and kernels (their ids).
+
+    Raises:
+        InvalidArgumentError: There is no such library, it is loaded already, or what it offers is wrong.
+        UnavailableError: It says that it cannot be used on this machine.
+    """
+
+def libraries() -> list[dict[str, Any]]:
+    """
+    The libraries of kernels that are loaded, as load_library returned them.
+    """
+
+def register_kernel(kernel_id: str, kind: OpKind | int, device: str, priority: int, flags: int, launch: Callable[..., None], supported: Callable[..., str | None] | None = None, workspace_bytes: Callable[..., int] | None = None, origin: str = 'Python') -> None:
+    """Add a kernel in Python. npu_cuda.kernel does that with more comfort."""
+
+def remove_kernel(kernel_id: str) -> None:
+    """
+    Take a kernel out of the registry. Programs and graphs that chose it keep it.
+    """
+
+def register_op(name: str, min_inputs: int, max_inputs: int, in_place: Sequence[int], schema: str = '', fields: Sequence[tuple[str, str, float]] = (), attrs_required: bool = False, origin: str = 'Python') -> int:
+    """
+    Add an op and return its kind. `in_place` has for each output the inputs that it may be, as bits.
+    """
+
+def trace_start(capacity: int = 4096, nvtx: bool = False) -> None:
+    """
+    Write down launches from here on, the last `capacity` of them; with `nvtx` also as ranges for profilers.
+    """
+
+def trace_stop() -> None:
+    """Write down no further launches. Those that are there stay."""
+
+def trace() -> list[dict[str, Any]]:
+    """
+    The launches since trace_start, the oldest first: dicts of number, start_ns, duration_ns (on the host), kind, op, kernel_id, tensors, stream and status.
+    """
+
+class Graph:
+    """
+    Launches that were recorded, to be run again with one call. It works on the memory that was
+    bound at the capture, and keeps it. Made by Program.capture() and graph_end().
+    """
+
+    def launch(self, n: int = 1, stream_handle: int = 0) -> None:
+        """
+        Run it n times in a row. 0 is the stream that is current in PyTorch where its tensors were bound, and
+        the default stream of the device otherwise.
+
+        Raises:
+            InvalidArgumentError: The stream is being captured, or another thread uses the graph.
+            DeviceError: The launch failed.
+        """
+
+    def update(self, program: Program) -> None:
+        """
+        Take the tensors that are bound to a program of the same ops and kernels. A failure changes nothing.
+        """
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        """
+        One dict per op: op, kernel_id, and after, the positions of those that it waits for.
+        """
+
+    @property
+    def topology(self) -> str:
+        """"dag" or "chain"."""
+
+    def dot(self) -> str:
+        """The nodes in the language of Graphviz."""
+
+class Program:
+    """
+    A row of ops over slots, prepared once and run many times with nothing but launches.
+
+    Slots are places for tensors of a fixed description: external ones are bound to tensors
+    of the caller, the others lie in one arena. First slot() and add(), then finalize(),
+    then bind() and run(). One thread at a time; others are refused.
+    """
+
+    def __init__(self, device: str = 'host', deterministic: bool = False) -> None:
+        """
+        Make an empty program.
+
+        Args:
+            device: One that devices() names; "cuda" is the first one.
+            deterministic: Take only kernels that give the same bits each time.
+
+        Raises:
+            UnavailableError: The device is not here; the text says why.
+        """
+
+    def slot(self, spec: TensorSpec, name: str = '', external: bool = True) -> int:
+        """
+        Add a slot and return its number. One that is not external is a temporary in the arena.
+        """
+
+    def add(self, op: OpKind | int | str, inputs: Sequence[int], outputs: Sequence[int], schema_id: int = 0, attrs_bytes: Buffer = b'') -> int:
+        """
+        Add an op and return its position.
+
+        Args:
+            op: Its kind; or the id of the one kernel that is to run it.
+            inputs: Numbers of slots.
+            outputs: Numbers of slots.
+            schema_id: Of the attributes; 0, without bytes, stands for the defaults.
+            attrs_bytes: The attributes, as npu_cuda.attrs() packs them.
+
+        Raises:
+            InvalidArgumentError: Counts, slots, attributes, or a temporary that nobody has written.
+            NotSupportedError: The op is not in this build.
+        """
+
+    def finalize(self, alloc: Callable[[int], Any] | None = None) -> None:
+        """
+        Choose kernels, plan and allocate the arena, prepare kernels. Nothing can be added after it.
+
+        Args:
+            alloc: Makes the arena: alloc(nbytes) returns a contiguous tensor of at least so many bytes on the
+                device, which the program keeps. What it raises goes through. None: the device makes it.
+
+        Raises:
+            NotSupportedError: An op has no kernel for its slots; the text says why.
+        """
+
+    def bind(self, slot: int, tensor: Any) -> None:
+        """
+        Tie an external slot to a tensor, which the program keeps until another one is bound.
+
+        Raises:
+            InvalidArgumentError: Dtype, shape, strides, alignment or device are not those of the slot.
+        """
+
+    def run(self, stream_handle: int = 0) -> None:
+        """
+        Launch all ops. 0 is the stream that is current in PyTorch where its tensors are bound, and the default
+        stream of the device otherwise. On the stream of graph_begin() the ops are recorded.
+
+        Raises:
+            InvalidArgumentError: A slot is not bound, or another thread uses the program.
+        """
+
+    def call(self, tensors: TensorList, stream_handle: int = 0) -> None:
+        """
+        Bind all external slots, in the order in which they were added, and run.
+        """
+
+    def describe(self, format: str = 'text') -> str:
+        """Slots, ops, kernels, memory and cost, as "text", "json" or "dot"."""
+
+    def capture(self, mode: str = 'thread_local', topology: str = 'dag') -> Graph:
+        """
+        Record what run() would do, without running it.
+
+        Args:
+            mode: Who may disturb it: "thread_local", "global" or "relaxed", as in CUDA.
+            topology: "dag": ops that need nothing of each other may run at the same time; "chain": each op
+                waits for the one before.
+
+        Raises:
+            InvalidArgumentError: A slot is not bound, or a kernel broke the capture; the text says which.
+        """
+
+    @property
+    def arena_bytes(self) -> int:
+        """Of all temporaries and workspaces; 0 before finalize()."""
+
+    @property
+    def kernels(self) -> list[str | None]:
+        """
+        The ids of the kernels, one for each op; None before finalize() has chosen.
+        """
+
+    def cost(self) -> tuple[float, float]:
+        """Bytes that a run reads and writes, and its floating-point operations."""
+
+def graph_begin(device: str = 'cuda', mode: str = 'thread_local') -> int:
+    """
+    Begin to record single calls and return the stream to give to them, as stream_handle. Calls on it are
+    recorded and not run. One capture at a time per device.
+    """
+
+def graph_end(device: str | None = None) -> Graph:
+    """
+    End the capture and return its graph, which keeps the tensors of all calls.
+
+    Raises:
+        InvalidArgumentError: Nothing is being captured; or a call broke the capture, and the text says
+            which and how. Then the next capture can begin.
+    """
+
+def graph_abort(device: str | None = None) -> None:
+    """
+    Throw away what is being captured. Without a capture it does nothing, so that it fits a finally.
+    """
+
+def graph_launch(graph: Graph | None = None, stream_handle: int = 0) -> None:
+    """Run a graph once; without one, the last that graph_end() made."""
+
+class Selection:
+    """Which kernel takes a call, and why the ones asked before it do not."""
+
+    @property
+    def kernel_id(self) -> str | None:
+        """None: no kernel takes the call."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What the kernel needs besides the tensors."""
+
+    @property
+    def refusals(self) -> list[tuple[str, str]]:
+        """Kernel ids and reasons, in the order in which the kernels were asked."""
+
+    def __repr__(self) -> str: ...
+
+def select(kind: OpKind | int, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], schema_id: int = 0, attrs_bytes: Buffer = b'', device: str = 'host', deterministic: bool = False) -> Selection:
+    """
+    Find the kernel that op_call would run, without memory. For "cuda" no device is needed: without one,
+    compute capabilities are not looked at.
+
+    Raises:
+        InvalidArgumentError: Counts or attributes are wrong, or there is no such device.
+        NotSupportedError: The op is not in this build.
+    """
+
+class PreparedCall:
+    """
+    A call of prepare_call(): launches its op again and again on the same tensors.
+    """
+
+    def __call__(self, stream_handle: int = 0) -> None:
+        """Launch it. One thread at a time; the stream is chosen as by op_call."""
+
+    @property
+    def kernel_id(self) -> str:
+        """The kernel that was chosen."""
+
+def prepare_call(kind: OpKind | int, inputs: TensorList, outputs: TensorList, schema_id: int = 0, attrs_bytes: Buffer = b'') -> PreparedCall:
+    """
+    Choose and prepare the kernel for a call that will be made many times. It keeps the tensors.
+
+    Arguments and errors are those of op_call; the stream is given to each launch.
+    """
+
+def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None:
+    """
+    Wait until a stream has done all its work. 0 is the default stream of the device.
+
+    Raises:
+        InvalidArgumentError: The stream is being captured, which this breaks.
+        DeviceError: Something that was launched before has failed.
+    """
+
+def create_stream(device: str = 'cuda') -> int:
+    """
+    Make a stream that does not wait for the default one, and return its handle.
+    """
+
+def destroy_stream(device: str, stream_handle: int) -> None:
+    """Wait for a stream of create_stream(), and destroy it."""
+
+def build_info() -> dict[str, str]:
+    """How this library was built; what does not apply is empty."""
+
+def devices() -> list[dict[str, Any]]:
+    """The devices that work here, the host first."""
+
+def cuda_absence() -> str:
+    """Why there is no CUDA device; empty if there is one."""
