@@ -122,7 +122,7 @@ def _plugins() -> Iterator[Check]:
         name = report.name
         if report.refused is not None:
             is_disabled = plugins.DISABLE_VARIABLE in report.refused
-            fix = f"{plugins.DISABLE_VARIABLE}={name} leaves it out; {report.distribution} brings it"
+            fix = f"install {report.distribution} again, or leave it out: {plugins.DISABLE_VARIABLE}={name}"
             state = State.ABSENT if is_disabled else State.BROKEN
             yield Check("plugins", name, state, report.refused, "" if is_disabled else fix)
         elif report.commands_refused is not None:

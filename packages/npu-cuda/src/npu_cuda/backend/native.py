@@ -1,0 +1,157 @@
+"""The backends ``host`` and ``cuda``: the same ops and programs, on the CPU and on GPUs of NVIDIA."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from npu_cuda import _C
+from npu_cuda.backend.program import Instance, Prepared
+from npu_cuda.backend.selection import ops_of
+from npu_cuda.errors import NpuCudaError
+from npu_ir import BackendError, Graph, OpNode
+from npu_ir.backend import Backend, BackendOp, Captured, copied
+
+_OP_INDEX = re.compile(r"\bop (\d+)\b")
+
+
+class NativeBackend(Backend):
+    """Runs what the native part has kernels for: which these are is asked there, node by node."""
+
+    name: ClassVar[str]
+
+    def supports(self, node: OpNode) -> str | None:
+        ops = ops_of(node, self.name)
+        return ops if isinstance(ops, str) else None
+
+    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        lowered: list[BackendOp] = []
+        for node in graph.nodes:
+            ops = ops_of(node, self.name)
+            if isinstance(ops, str):
+                raise BackendError(
+                    f"the backend {self.name!r} does not run {node.op_type}: {ops}",
+                    where=f"node {node.name!r}",
+                    fix="give it nodes that supports() takes",
+                )
+            lowered += ops
+        return lowered
+
+    def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> Prepared:
+        try:
+            return Prepared(graph, ops, device, self.native_device(device))
+        except NpuCudaError as error:
+            raise self._failure(error, ops) from error
+
+    def run(self, program: Prepared, inputs: Sequence[Any]) -> Sequence[Any]:
+        if len(inputs) != program.layout.inputs:
+            raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
+        tensors = [*inputs, *[make() for make in program.outputs]]
+        try:
+            program.run(tensors, self.stream(program.device))
+            self.finish(program.device)
+        except NpuCudaError as error:
+            raise self._failure(error, program.ops) from error
+        return [tensors[place] for place in program.layout.results]
+
+    def capture(self, program: Prepared, inputs: Sequence[Any]) -> Captured:
+        if len(inputs) != program.layout.inputs:
+            raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
+        fixed = tuple(map(copied, inputs))
+        tensors = [*fixed, *[make() for make in program.outputs]]
+        # A result that is an input gets memory of its own, and is copied at each replay.
+        outputs = tuple(
+            copied(tensors[place]) if place < len(fixed) else tensors[place]
+            for place in program.layout.results
+        )
+        try:
+            instance = Instance(program, is_aligned=program.are_aligned(tensors))
+            instance.bind(program.feeds, tensors)
+            recording = instance, instance.native.capture()
+        except NpuCudaError as error:
+            raise self._failure(error, program.ops) from error
+        captured = Captured(program, fixed, outputs, recording)
+        self.replay(captured)
+        return captured
+
+    def replay(self, captured: Captured) -> None:
+        program: Prepared = captured.program
+        _, graph = captured.recording
+        try:
+            graph.launch(1, self.stream(program.device))
+            self.finish(program.device)
+        except NpuCudaError as error:
+            raise self._failure(error, program.ops) from error
+        for place, output in zip(program.layout.results, captured.outputs, strict=True):
+            if place < len(captured.inputs) and isinstance(output, torch.Tensor):
+                output.copy_(captured.inputs[place])
+
+    def native_device(self, device: torch.device) -> str:
+        """Return what the native part calls a device."""
+        raise NotImplementedError
+
+    def stream(self, device: torch.device) -> int:  # noqa: ARG002 - the CPU has but one
+        """Return the handle of the caller's current stream; 0 for the only one there is."""
+        return 0
+
+    def finish(self, device: torch.device) -> None:
+        """Wait for what was launched, where PyTorch does not know of the stream that it runs on."""
+
+    def _failure(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
+        """Return an error of the native part with the node that it is about."""
+        found = _OP_INDEX.search(str(error))
+        named = ops[int(found[1]) : int(found[1]) + 1] if found else ()
+        nodes = (named or ops)[0].nodes + (named or ops)[-1].nodes if ops else ()
+        names = dict.fromkeys(node.name for node in nodes)
+        return BackendError(
+            f"the backend {self.name!r} failed: {error}",
+            where=f"node{'s' if len(names) > 1 else ''} {' to '.join(map(repr, names))}" if names else None,
+        )
+
+
+class HostBackend(NativeBackend):
+    """The native ops on the CPU: the reference of their kernels, and the way to try programs without a GPU."""
+
+    name = "host"
+
+    def devices(self) -> Sequence[torch.device]:
+        return [torch.device("cpu")]
+
+    def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is but one
+        return "host"
+
+
+class CudaBackend(NativeBackend):
+    """The native ops on GPUs of NVIDIA; in a build that emulates them, in the memory of the CPU."""
+
+    name = "cuda"
+
+    def devices(self) -> Sequence[torch.device]:
+        if self.absence():
+            return []
+        if _is_emulated():
+            return [torch.device("cpu")]
+        return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+
+    def absence(self) -> str:
+        problem: str = _C.cuda_absence()
+        if problem or _is_emulated() or torch.cuda.is_available():
+            return problem
+        return "the PyTorch that is installed finds no CUDA device"
+
+    def native_device(self, device: torch.device) -> str:
+        return "cuda:0" if _is_emulated() else f"cuda:{device.index or 0}"
+
+    def stream(self, device: torch.device) -> int:
+        return 0 if device.type == "cpu" else int(torch.cuda.current_stream(device).cuda_stream)
+
+    def finish(self, device: torch.device) -> None:
+        if device.type == "cpu":
+            _C.synchronize("cuda")
+
+
+def _is_emulated() -> bool:
+    return bool(_C.build_info()["mode"] == "EMULATE")

@@ -1,0 +1,179 @@
+"""Programs of the native part, and a pool of them: a program runs on one thread and one stream at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from npu_cuda import _C
+from npu_cuda.backend.readings import Reading, readings_of, tensor_type
+from npu_cuda.backend.selection import ALIGNMENT, chosen_kernel, specs_of
+from npu_ir import Graph, TensorType
+from npu_ir.backend import BackendOp, Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What is bound to one slot.
+
+    Attributes:
+        place: Among the inputs, then the outputs, then the scratch tensors of a program.
+        shape: To view it in; None where it is bound as it is.
+        strides: Of that view, in elements.
+    """
+
+    place: int
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] = ()
+
+    def of(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        tensor = tensors[self.place]
+        return tensor if self.shape is None else tensor.as_strided(self.shape, self.strides)
+
+
+@dataclass(slots=True)
+class Layout:
+    """Which memory the tensors of a graph lie in, and which slots a program has over it.
+
+    A tensor between ops lies in the arena of the program, but for one that kernels read in several shapes: it is a
+    scratch tensor.
+    """
+
+    inputs: int
+    outputs: list[TensorType] = field(default_factory=list)
+    scratch: list[TensorType] = field(default_factory=list)
+    slots: dict[tuple[Operand, Reading], Feed | None] = field(default_factory=dict)  # None: in the arena
+    results: list[int] = field(default_factory=list)  # of each output of the graph, its place
+
+    @classmethod
+    def of(cls, graph: Graph, ops: Sequence[BackendOp]) -> Layout:
+        layout = cls(len(graph.inputs))
+        places: dict[Operand, int] = {value: index for index, value in enumerate(graph.inputs)}
+        made = [value for value in dict.fromkeys(graph.outputs) if value not in places]
+        layout.outputs = [value.tensor_type for value in made]
+        places.update((value, layout.inputs + index) for index, value in enumerate(made))
+        layout.results = [places[value] for value in graph.outputs]
+        uses: dict[Operand, dict[Reading, None]] = {}
+        for op in ops:
+            for operand, reading in zip((*op.inputs, *op.outputs), readings_of(op), strict=True):
+                uses.setdefault(operand, {})[reading] = None
+        for operand, readings in uses.items():
+            if operand not in places and len(readings) > 1:
+                places[operand] = layout.inputs + len(layout.outputs) + len(layout.scratch)
+                layout.scratch.append(tensor_type(operand))
+            layout.slots.update(
+                ((operand, reading), _feed(operand, reading, places.get(operand))) for reading in readings
+            )
+        return layout
+
+
+def _feed(operand: Operand, reading: Reading, place: int | None) -> Feed | None:
+    if place is None:
+        return None
+    if reading == Reading.plain(tensor_type(operand)):
+        return Feed(place)
+    return Feed(place, reading.shape, reading.strides)
+
+
+class Instance:
+    """One program of the native part, with the scratch tensors it works on."""
+
+    def __init__(self, prepared: Prepared, *, is_aligned: bool) -> None:
+        layout, device = prepared.layout, prepared.device
+        alignment = ALIGNMENT if is_aligned else 0
+        self.scratch = [make() for make in prepared.scratch]
+        self.native = _C.Program(prepared.native_device, deterministic=True)
+        slots: dict[tuple[Operand, Reading], int] = {}
+        for (operand, reading), feed in layout.slots.items():
+            (spec,) = specs_of([reading], alignment)
+            slots[operand, reading] = self.native.slot(spec, operand.name, external=feed is not None)
+        for op in prepared.ops:
+            places = [slots[pair] for pair in zip((*op.inputs, *op.outputs), readings_of(op), strict=True)]
+            count = len(op.inputs)
+            which = op.kernel if op.kernel and is_aligned else _C.OpKind[op.kind]
+            self.native.add(which, places[:count], places[count:], op.schema_id, op.attrs)
+        self.native.finalize(functools.partial(torch.empty, dtype=torch.uint8, device=device))
+        self.external = [slots[pair] for pair, feed in layout.slots.items() if feed is not None]
+
+    def bind(self, feeds: Sequence[Feed], tensors: Sequence[torch.Tensor]) -> None:
+        """Tie the program to inputs and outputs, for good."""
+        everything = [*tensors, *self.scratch]
+        for slot, feed in zip(self.external, feeds, strict=True):
+            self.native.bind(slot, feed.of(everything))
+
+
+class Prepared:
+    """A lowered graph, ready to run: what `NativeBackend.prepare` returns.
+
+    Instances are made as they are needed: one for each thread that runs the graph at the same time, on each stream.
+
+    Attributes:
+        outputs: Each makes the memory of one.
+        needs_alignment: Whether other kernels run where all memory is aligned than where it is not.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        ops: Sequence[BackendOp],
+        device: torch.device,
+        native_device: str,
+    ) -> None:
+        self.ops = tuple(ops)
+        self.device = device
+        self.native_device = native_device
+        self.layout = Layout.of(graph, ops)
+        self.feeds = [feed for feed in self.layout.slots.values() if feed is not None]
+        self.outputs = [_allocation(type, device) for type in self.layout.outputs]
+        self.scratch = [_allocation(type, device) for type in self.layout.scratch]
+        given = len(graph.inputs) + len(self.outputs)
+        self._fed = sorted({feed.place for feed in self.feeds if feed.place < given})
+        self._is_plain = [feed.place for feed in self.feeds] == list(range(len(self.feeds))) and not any(
+            feed.shape for feed in self.feeds
+        )
+        kind = native_device.partition(":")[0]
+        self.needs_alignment = any(chosen_kernel(op, kind, 0)[0] != op.kernel for op in ops)
+        self._idle: defaultdict[tuple[int, bool], deque[Instance]] = defaultdict(deque)
+        # One is made now, for memory as it mostly is, so that whatever is wrong is found now.
+        self._idle[0, self.needs_alignment].append(Instance(self, is_aligned=self.needs_alignment))
+
+    def are_aligned(self, tensors: Sequence[Any]) -> bool:
+        """Return whether the kernels for aligned memory can run; False where there are no others."""
+        if not self.needs_alignment:
+            return False
+        for place in self._fed:  # a loop: a generator takes longer than all the rest of it
+            if tensors[place].data_ptr() % ALIGNMENT:
+                return False
+        return True
+
+    def run(self, tensors: list[Any], stream: int) -> None:
+        """Compute the outputs from the inputs.
+
+        Args:
+            tensors: Inputs, then memory for the outputs.
+            stream: The handle of the caller's current stream; 0 where there is but one.
+        """
+        # Work of one stream runs in order: the next run on it may use the same memory between ops.
+        is_aligned = self.are_aligned(tensors)
+        idle = self._idle[stream, is_aligned]
+        try:
+            instance = idle.pop()
+        except IndexError:
+            instance = Instance(self, is_aligned=is_aligned)
+        try:
+            if not self._is_plain:
+                everything = [*tensors, *instance.scratch]
+                tensors = [feed.of(everything) for feed in self.feeds]
+            instance.native.call(tensors, stream)
+        finally:
+            idle.append(instance)
+
+
+def _allocation(type: TensorType, device: torch.device) -> Callable[[], torch.Tensor]:
+    """Return what makes memory of a type, with as little as can be left to do."""
+    return functools.partial(torch.empty_strided, type.sizes, type.steps, dtype=type.dtype, device=device)

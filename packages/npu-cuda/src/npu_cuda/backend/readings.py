@@ -1,0 +1,105 @@
+"""The shape and strides in which a kernel gets a tensor: those of its type, or others over the same memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from npu_ir import TensorType
+from npu_ir.backend import BackendOp, Operand
+from npu_ir.types import contiguous_strides
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A tensor as a kernel sees it.
+
+    Attributes:
+        dtype: As PyTorch calls it: "float32".
+        shape: Sizes.
+        strides: In elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def plain(cls, type: TensorType) -> Reading:
+        return cls(str(type.dtype).removeprefix("torch."), type.sizes, type.steps)
+
+    def over(self, shape: Sequence[int], strides: Sequence[int]) -> Reading:
+        return Reading(self.dtype, tuple(shape), tuple(strides))
+
+
+def tensor_type(operand: Operand) -> TensorType:
+    """Return the type of a value or temporary that is a tensor."""
+    assert isinstance(operand.type, TensorType)
+    return operand.type
+
+
+def readings_of(op: BackendOp) -> tuple[Reading, ...]:
+    """Return how the kernel of ``op`` gets its tensors, inputs first."""
+    plain = [Reading.plain(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
+    return tuple(_BY_KIND.get(op.kind, list)(plain))
+
+
+def is_transposed(type: TensorType) -> bool:
+    """Return whether a matrix lies in memory column by column; `readings_of` a Gemm then shows its transpose."""
+    return type.strides is not None and type.rank == 2 and type.steps == (1, type.sizes[0])
+
+
+def _matrices(plain: Sequence[Reading]) -> list[Reading]:
+    """Return rows of vectors as one matrix, and matrices in columns as their transposes."""
+    return [_matrix(item) for item in plain]
+
+
+def _matrix(reading: Reading) -> Reading:
+    shape, strides = reading.shape, reading.strides
+    if strides == contiguous_strides(shape):
+        flat = (math.prod(shape[:-1]), shape[-1] if shape else 1)
+        return reading.over(flat, contiguous_strides(flat))  # type: ignore[arg-type]
+    if len(shape) == 2 and strides == (1, shape[0]):
+        return reading.over(shape[::-1], strides[::-1])
+    return reading
+
+
+def _elements(plain: Sequence[Reading]) -> list[Reading]:
+    """Return tensors that lie in memory in the same order, without gaps, as rows of elements."""
+    first = plain[0]
+    if any(item.shape != first.shape or item.strides != first.strides for item in plain):
+        return list(plain)
+    if first.strides == contiguous_strides(first.shape) or not _is_dense(first):
+        return list(plain)
+    return [item.over((math.prod(item.shape),), (1,)) for item in plain]
+
+
+def _is_dense(reading: Reading) -> bool:
+    step = 1
+    for stride, size in sorted(zip(reading.strides, reading.shape, strict=True)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def _broadcast(plain: Sequence[Reading]) -> list[Reading]:
+    """Return the source of a copy in the shape of what it is copied to."""
+    source, target = plain
+    missing = len(target.shape) - len(source.shape)
+    if missing < 0 or any(
+        size not in (1, wanted) for size, wanted in zip(source.shape, target.shape[missing:], strict=True)
+    ):
+        return [source, target]
+    pairs = zip(source.shape, source.strides, target.shape[missing:], strict=True)
+    strides = [0 if size != wanted else stride for size, stride, wanted in pairs]
+    return [source.over(target.shape, (*[0] * missing, *strides)), target]
+
+
+_BY_KIND: Mapping[str, Callable[[Sequence[Reading]], list[Reading]]] = {
+    "Copy": _broadcast,
+    "EltwiseAdd": _elements,
+    "EltwiseRelu": _elements,
+    "Gemm": _matrices,
+}

@@ -1,0 +1,147 @@
+"""Which ops compute a node: one rule for each op of PyTorch that there are kernels for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from npu_cuda.backend.readings import is_transposed
+from npu_ir import OpNode, TensorType
+from npu_ir.backend import BackendOp, Operand, Temporary
+
+# A rule returns the ops that compute a node, kernels not chosen yet, or why there are none, in a few words. It looks at
+# the node alone. Whether a kernel takes the dtypes, shapes and strides is the kernel's to say.
+Rule = Callable[[OpNode, "Pack"], "list[BackendOp] | str"]
+# Packs attributes: pack("GEMM", ta=1) returns the id of the schema and the bytes.
+Pack = Callable[..., "tuple[int, bytes]"]
+
+
+def lowered(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    """Return the ops that compute ``node``, without kernels, or why there are none; nothing is raised for any node."""
+    rule = RULES.get(node.op_type)
+    if rule is None:
+        return f"no native op for {node.op_type}"
+    for value in (*node.inputs, *node.outputs):
+        type = value.type
+        if not isinstance(type, TensorType):
+            return f"native ops take tensors, not a number of type {type}"
+        if type.layout is not torch.strided:
+            return f"native ops take strided tensors, not {type}"
+        if type.symbols:
+            return f"native ops take fixed sizes, not {type}"
+    return rule(node, pack)
+
+
+def _add(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    if len(node.inputs) != 2 or len(node.outputs) != 1:
+        return "EltwiseAdd adds two tensors"
+    alpha = _number(node, "alpha", 1)
+    if alpha is None or _further(node, "alpha"):
+        return f"EltwiseAdd takes a real alpha and nothing else, not {dict(node.attrs)}"
+    schema_id, attrs = pack("EADD", alpha=alpha)
+    return [BackendOp("EltwiseAdd", node.inputs, node.outputs, (node,), schema_id=schema_id, attrs=attrs)]
+
+
+def _relu(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or _further(node):
+        return "EltwiseRelu takes one tensor"
+    return [BackendOp("EltwiseRelu", node.inputs, node.outputs, (node,))]
+
+
+def _copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - it has no attributes
+    if len(node.inputs) != 1 or len(node.outputs) != 1:
+        return "Copy takes one tensor"
+    # Dtype and strides are those of the output, whatever the attributes say.
+    further = _further(node, "dtype", "memory_format", "non_blocking", "copy")
+    if further:
+        return f"Copy does not change {further}"
+    return [BackendOp("Copy", node.inputs, node.outputs, (node,))]
+
+
+def _product(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    """``mm`` and ``matmul`` by a matrix."""
+    if len(node.inputs) != 2 or len(node.outputs) != 1 or _further(node):
+        return "Gemm multiplies two tensors"
+    return _gemm(node, pack, *node.inputs, transposed=False)
+
+
+def _linear(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    if len(node.inputs) not in (2, 3) or len(node.outputs) != 1 or _further(node):
+        return "Gemm takes an input, a weight and a bias"
+    left, right, *bias = node.inputs
+    return _gemm(node, pack, left, right, transposed=True, addend=bias[0] if bias else None)
+
+
+def _addmm(node: OpNode, pack: Pack) -> list[BackendOp] | str:
+    alpha, beta = _number(node, "alpha", 1), _number(node, "beta", 1)
+    if len(node.inputs) != 3 or len(node.outputs) != 1 or _further(node, "alpha", "beta"):
+        return "Gemm multiplies two tensors and adds a third"
+    if alpha is None or beta is None:
+        return f"Gemm takes real factors, not {dict(node.attrs)}"
+    addend, left, right = node.inputs
+    return _gemm(node, pack, left, right, transposed=False, addend=addend, alpha=alpha, beta=beta)
+
+
+def _gemm(
+    node: OpNode,
+    pack: Pack,
+    left: Operand,
+    right: Operand,
+    *,
+    transposed: bool,
+    addend: Operand | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+) -> list[BackendOp] | str:
+    """Return ``alpha * left @ right + beta * addend``; what is added is first copied into the shape of the result."""
+    (result,) = node.outputs
+    left_type, right_type = left.type, right.type
+    assert isinstance(left_type, TensorType)
+    assert isinstance(right_type, TensorType)
+    inner = right_type.sizes[1 if transposed else 0] if right_type.rank == 2 else None
+    if not left_type.rank or left_type.sizes[-1] != inner:
+        return f"Gemm takes rows of vectors and a matrix, not {left_type} and {right_type}"
+    ops: list[BackendOp] = []
+    inputs: tuple[Operand, ...] = (left, right)
+    if addend is not None and beta != 0:
+        if addend.type != result.type:
+            spread = Temporary(f"{node.name}.addend", result.tensor_type)
+            ops.append(BackendOp("Copy", (addend,), (spread,), (node,)))
+            addend = spread
+        inputs = (left, right, addend)
+    schema_id, attrs = pack(
+        "GEMM",
+        ta=int(is_transposed(left_type)),
+        tb=int(transposed != is_transposed(right_type)),
+        alpha=alpha,
+        beta=beta if len(inputs) == 3 else 0.0,
+    )
+    ops.append(BackendOp("Gemm", inputs, (result,), (node,), schema_id=schema_id, attrs=attrs))
+    return ops
+
+
+def _number(node: OpNode, name: str, default: float) -> float | None:
+    """Return a real number among the attributes; None where something else stands there."""
+    value: Any = node.attrs.get(name, default)
+    return float(value) if type(value) in (int, float) else None
+
+
+def _further(node: OpNode, *known: str) -> str:
+    """Return the names of the attributes that are given, and not known."""
+    return ", ".join(name for name, value in node.attrs.items() if name not in known and value is not None)
+
+
+RULES: Mapping[str, Rule] = {
+    "aten.add.Tensor": _add,
+    "aten.relu.default": _relu,
+    "aten.clone.default": _copy,
+    "aten.contiguous.default": _copy,
+    "aten._to_copy.default": _copy,
+    "aten.to.dtype": _copy,
+    "aten.mm.default": _product,
+    "aten.matmul.default": _product,
+    "aten.linear.default": _linear,
+    "aten.addmm.default": _addmm,
+}

@@ -1,0 +1,68 @@
+"""Asking the native part which kernel computes an op; no device is needed for that."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from npu_cuda import _C, attrs, errors
+from npu_cuda.backend.readings import Reading, readings_of
+from npu_cuda.backend.rules import lowered
+from npu_ir import OpNode
+from npu_ir.backend import BackendOp
+
+ALIGNMENT = 16  # bytes; what memory of PyTorch mostly has, and what the widest loads want
+_MOST_REASONS = 3
+
+
+def specs_of(readings: Sequence[Reading], alignment: int) -> list[_C.TensorSpec]:
+    """Return descriptions for the native part.
+
+    Args:
+        readings: What is described.
+        alignment: Of the memory, in bytes; 0 for that of the items.
+    """
+    return [_C.TensorSpec(item.dtype, item.shape, item.strides, alignment) for item in readings]
+
+
+def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:
+    """Return the id of the kernel that computes ``op``, and why the others do not; the id is "" where none does.
+
+    Args:
+        op: What is to be computed.
+        device: "host" or "cuda".
+        alignment: Of all memory, in bytes; 0 for that of the items.
+    """
+    try:
+        specs = specs_of(readings_of(op), alignment)
+        count = len(op.inputs)
+        found = _C.select(
+            _C.OpKind[op.kind],
+            specs[:count],
+            specs[count:],
+            op.schema_id,
+            op.attrs,
+            device=device,
+            deterministic=True,
+        )
+    except errors.InvalidArgumentError as error:
+        return "", str(error)
+    reasons = list(dict.fromkeys(reason for _, reason in found.refusals))
+    more = f"; {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+    refusal = "; ".join(reasons[:_MOST_REASONS]) + more
+    return found.kernel_id or "", refusal or f"this build has no {device} kernel of {op.kind}"
+
+
+def ops_of(node: OpNode, device: str) -> list[BackendOp] | str:
+    """Return the ops that compute ``node``, each with the kernel for aligned memory; or why there are none."""
+    ops = lowered(node, attrs)
+    if isinstance(ops, str):
+        return ops
+    chosen = []
+    for op in ops:
+        # One that takes items anywhere in memory is needed: a tensor may start behind others.
+        anywhere, refusal = chosen_kernel(op, device, 0)
+        if not anywhere:
+            return f"{op.kind}: {refusal}"
+        chosen.append(dataclasses.replace(op, kernel=chosen_kernel(op, device, ALIGNMENT)[0]))
+    return chosen

@@ -1,0 +1,64 @@
+"""What ``npu doctor`` says of npu-cuda."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from npu_cuda import _C
+from npu_cuda.installation import status
+from npu_ir.doctor import Check, State, looked_at
+
+TOPIC = "npu-cuda"
+# How PyTorch lets others look at its tensors without Python in between.
+EXCHANGE = "__dlpack_c_exchange_api__"
+
+
+def all_checks() -> list[Check]:
+    """Return what is to be said of the native part, its devices, and what it is built with."""
+    build = Check(TOPIC, "native part", State.OK, str(status()).partition("\n")[0])
+    return [build, *_devices(), _compiler(), _exchange()]
+
+
+def _devices() -> Iterator[Check]:
+    for device in _C.devices():
+        yield looked_at(TOPIC, device["name"], functools.partial(_computed, device))
+    absence = _C.cuda_absence()
+    if absence:
+        is_missed = torch.cuda.is_available() and _C.build_info()["mode"] == "OFF"
+        fix = "build npu-cuda where nvcc is: NPU_CUDA=ON" if is_missed else ""
+        yield Check(TOPIC, "cuda", State.ABSENT, absence, fix)
+
+
+def _computed(device: dict[str, Any]) -> str:
+    """Run a kernel."""
+    given, wanted = (-1.0, 0.0, 2.0), (0.0, 0.0, 2.0)
+    x, y = (_C.empty((3,), device=device["name"]) for _ in range(2))
+    x.copy_from(struct.pack("<3f", *given))
+    _C.op_call(_C.OpKind.EltwiseRelu, [x], [y])
+    found = struct.unpack("<3f", y.to_bytes())
+    if found != wanted:
+        raise ValueError(f"EltwiseRelu of {given} is {found}")
+    return f"{device['description']}: runs kernels"
+
+
+def _compiler() -> Check:
+    named = os.environ.get("CUDACXX", "nvcc")
+    path = shutil.which(named)
+    if path is None:
+        return Check(TOPIC, "nvcc", State.ABSENT, f"{named} is not found; only building with CUDA needs it")
+    return Check(TOPIC, "nvcc", State.OK, path)
+
+
+def _exchange() -> Check:
+    name = "DLPack exchange"
+    if hasattr(torch.Tensor, EXCHANGE):
+        return Check(TOPIC, name, State.OK, "calls read tensors of PyTorch without Python in between")
+    text = f"this PyTorch has no torch.Tensor.{EXCHANGE}: each call takes some microseconds more"
+    return Check(TOPIC, name, State.ABSENT, text, fix="install a newer PyTorch")

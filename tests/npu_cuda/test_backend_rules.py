@@ -1,0 +1,163 @@
+"""Which nodes become which native ops, with which attributes, and what is refused with which words."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pytest
+
+from npu_cuda.backend import CudaBackend, HostBackend
+from npu_ir import BackendError, OpNode, parse_ir
+from npu_ir.backend import BackendOp
+
+HOST = HostBackend()
+
+
+def node_of(inputs: str, call: str) -> OpNode:
+    """Return the node of a graph of one call: ``node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)")``."""
+    lines = [f"input %{name}: {type}" for name, type in zip("abcd", inputs.split("; "), strict=False)]
+    (node,) = parse_ir("\n".join(["graph g {", *lines, f"%y: {call}", "return %y", "}"])).nodes
+    return node
+
+
+def ops_of(node: OpNode) -> list[BackendOp]:
+    assert node.graph is not None
+    return list(HOST.lower(node.graph))
+
+
+def gemm(op: BackendOp) -> tuple[int, int, float, float]:
+    ta, tb, _, alpha, beta = struct.unpack("<iiiff", op.attrs)
+    return ta, tb, alpha, beta
+
+
+def test_an_op_names_the_kernel_that_is_meant() -> None:
+    (op,) = ops_of(node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)"))
+
+    assert (op.kind, op.schema_id, op.attrs) == ("EltwiseRelu", 0, b"")
+    assert op.kernel.startswith("relu.f32.host")
+
+
+def test_alpha_is_packed() -> None:
+    (op,) = ops_of(node_of("f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=-2}"))
+
+    assert op.schema_id == int.from_bytes(b"EADD", "little")
+    assert struct.unpack("<f", op.attrs) == (-2.0,)
+
+
+@pytest.mark.parametrize(
+    ("types", "call", "wanted"),
+    [
+        pytest.param("f32[5, 7]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (0, 0, 1.0, 0.0), id="mm"),
+        pytest.param("f32[5, 7]@[1, 5]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (1, 0, 1.0, 0.0), id="a"),
+        pytest.param("f32[5, 7]; f32[7, 3]@[1, 7]", "aten.mm.default(self=%a, mat2=%b)", (0, 1, 1.0, 0.0), id="b"),
+        pytest.param("f32[5, 7]; f32[3, 7]", "aten.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0), id="linear"),
+        pytest.param(
+            "f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (0, 0, 1.0, 0.0), id="columns"
+        ),
+    ],
+)  # fmt: skip
+def test_matrices_in_columns_are_read_as_transposes(
+    types: str, call: str, wanted: tuple[int, int, float, float]
+) -> None:
+    (op,) = ops_of(node_of(types, f"f32[5, 3] = {call}"))
+
+    assert gemm(op) == wanted
+
+
+def test_a_bias_is_copied_into_the_shape_of_the_result() -> None:
+    types = "f32[5, 7]; f32[3, 7]; f32[3]"
+    call = "f32[5, 3] = aten.linear.default(input=%a, weight=%b, bias=%c)"
+
+    copy, product = ops_of(node_of(types, call))
+
+    assert (copy.kind, product.kind) == ("Copy", "Gemm")
+    assert copy.outputs == product.inputs[2:]
+    assert gemm(product) == (0, 1, 1.0, 1.0)
+
+
+def test_an_addend_of_the_shape_of_the_result_is_not_copied() -> None:
+    types = "f32[5, 3]; f32[5, 7]; f32[7, 3]"
+    call = "f32[5, 3] = aten.addmm.default(self=%a, mat1=%b, mat2=%c) {alpha=0.5, beta=2}"
+
+    (product,) = ops_of(node_of(types, call))
+
+    assert [value.name for value in product.inputs] == ["b", "c", "a"]  # type: ignore[union-attr]
+    assert gemm(product) == (0, 0, 0.5, 2.0)
+
+
+def test_an_addend_times_nothing_is_not_read() -> None:
+    types = "f32[3]; f32[5, 7]; f32[7, 3]"
+    call = "f32[5, 3] = aten.addmm.default(self=%a, mat1=%b, mat2=%c) {beta=0}"
+
+    (product,) = ops_of(node_of(types, call))
+
+    assert len(product.inputs) == 2
+
+
+@pytest.mark.parametrize(
+    ("types", "call", "reason"),
+    [
+        pytest.param("f32[3]", "f32[3] = aten.sin.default(self=%a)", "no native op for aten.sin.default", id="op"),
+        pytest.param(
+            "int", "f32[3] = aten.relu.default(self=%a)", "take tensors, not a number of type int", id="number"
+        ),
+        pytest.param(
+            "f32[3]@sparse_coo", "f32[3] = aten.relu.default(self=%a)", "take strided tensors, not", id="layout"
+        ),
+        pytest.param(
+            "f32[3]", "f32[3] = aten.add.Tensor(self=%a) {other=1.0}", "adds two tensors", id="add-number"
+        ),
+        pytest.param(
+            "f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "a real alpha", id="alpha"
+        ),
+        pytest.param("f32[5, 3]; f32[3]", "f32[5, 3] = aten.add.Tensor(self=%a, other=%b)", "^EltwiseAdd: ", id="shapes"),
+        pytest.param("i64[3]", "i64[3] = aten.relu.default(self=%a)", "^EltwiseRelu: .*int64", id="dtype"),
+        pytest.param(
+            "f32[4, 6]@[16, 2]", "f32[4, 6]@[16, 2] = aten.relu.default(self=%a)", "contiguous", id="gaps"
+        ),
+        pytest.param(
+            "f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}", "does not change device", id="device"
+        ),
+        pytest.param("f32[3]", "i64[3] = aten._to_copy.default(self=%a) {dtype=i64}", "^Copy: ", id="cast"),
+        pytest.param(
+            "f32[2, 5, 7]; f32[2, 7, 3]", "f32[2, 5, 3] = aten.matmul.default(self=%a, other=%b)",
+            "takes rows of vectors and a matrix, not f32\\[2, 5, 7\\] and f32\\[2, 7, 3\\]", id="batches",
+        ),
+        pytest.param(
+            "f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", "rows of vectors", id="inner-size"
+        ),
+        pytest.param("f16[5, 7]; f16[7, 3]", "f16[5, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: .*float16", id="gemm-dtype"),
+        pytest.param(
+            "f32[3, 7]@[14, 1]; f32[7, 3]", "f32[3, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: .*contiguous", id="row-gaps"
+        ),
+        pytest.param("f32[" + "1, " * 8 + "2]", "f32[" + "1, " * 8 + "2] = aten.clone.default(self=%a)", "^Copy: ", id="rank-9"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_refused_with_the_reason(types: str, call: str, reason: str) -> None:
+    answer = HOST.supports(node_of(types, call))
+
+    assert answer is not None
+    assert re.search(reason, answer), answer
+
+
+def test_open_sizes_are_refused() -> None:
+    text = "graph g {\nsymbol n in [1, 9]\ninput %a: f32[n]\n%y: f32[n] = aten.relu.default(self=%a)\nreturn %y\n}"
+    (node,) = parse_ir(text).nodes
+
+    assert HOST.supports(node) == "native ops take fixed sizes, not f32[n]"
+
+
+def test_lowering_what_is_not_supported_names_the_node() -> None:
+    node = node_of("f32[3]", "f32[3] = aten.sin.default(self=%a)")
+
+    with pytest.raises(
+        BackendError, match=r"'host' does not run aten\.sin\.default: no native op .*\n  at: node 'y'"
+    ):
+        HOST.lower(node.graph)  # type: ignore[arg-type]
+
+
+def test_every_backend_answers_without_its_device() -> None:
+    answer = CudaBackend().supports(node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)"))
+
+    assert answer is None or "no cuda kernel of EltwiseRelu" in answer
