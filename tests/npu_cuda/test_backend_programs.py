@@ -84,6 +84,21 @@ def test_the_memory_of_a_call_is_let_go() -> None:
     assert torch._C._storage_Use_Count(kept._cdata) == 1
 
 
+def test_a_program_that_has_let_its_tensors_go_wants_them_again() -> None:
+    _, made = prepared()
+    inputs = [torch.ones(33), torch.ones(33)]
+    HOST.run(made, inputs)
+    (instances,) = made._idle.values()
+
+    for use in (instances[0].native.run, instances[0].native.capture):
+        with pytest.raises(
+            InvalidArgumentError, match=r"slot 0 \('x'\) was bound by call\(\), which has let .* go"
+        ):
+            use()
+    instances[0].bind(made.feeds, [*inputs, torch.empty(33)])
+    instances[0].native.run()
+
+
 @pytest.mark.parametrize("offset", [0, 1, 3, 4])
 def test_tensors_may_begin_anywhere(offset: int) -> None:
     _, made = prepared()

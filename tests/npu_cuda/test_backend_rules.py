@@ -111,6 +111,9 @@ def test_an_addend_times_nothing_is_not_read() -> None:
         pytest.param(
             "f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "a real alpha", id="alpha"
         ),
+        pytest.param(
+            "f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=1e300}", "EADD.*1e\\+300", id="alpha-size"
+        ),
         pytest.param("f32[5, 3]; f32[3]", "f32[5, 3] = aten.add.Tensor(self=%a, other=%b)", "^EltwiseAdd: ", id="shapes"),
         pytest.param("i64[3]", "i64[3] = aten.relu.default(self=%a)", "^EltwiseRelu: .*int64", id="dtype"),
         pytest.param(

@@ -49,7 +49,7 @@ void bind_graphs(nb::module_& module) {
            "Raises:\n"
            "    InvalidArgumentError: The stream is being captured, or another thread uses the graph.\n"
            "    DeviceError: The launch failed.")
-      .def("update", [](GraphHolder& self, const ProgramHolder& program) { self.update(program); }, nb::arg("program"),
+      .def("update", [](GraphHolder& self, ProgramHolder& program) { self.update(program); }, nb::arg("program"),
            nb::sig("def update(self, program: Program) -> None"),
            "Take the tensors that are bound to a program of the same ops and kernels. A failure changes nothing.")
       .def_prop_ro("nodes", &nodes_of, nb::sig("def nodes(self) -> list[dict[str, Any]]"),

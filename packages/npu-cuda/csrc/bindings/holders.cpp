@@ -125,7 +125,38 @@ void ProgramHolder::bind_all(nb::handle tensors) {
   for (size_t i = 0; i < external.size(); ++i) bind(external[i], all[i], {"call", "tensors", int(i)});
 }
 
+void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle) {
+  struct LetGo {
+    ProgramHolder* program;
+    ~LetGo() {
+      std::map<int, Owners> owners;  // they go when no member refers to them any more
+      owners.swap(program->owners_);
+      program->has_let_go_ = true;
+    }
+  };
+  bind_all(tensors);
+  const LetGo let_go{this};
+  launch(stream_handle);
+}
+
+void ProgramHolder::require_kept(const char* function) {
+  if (!has_let_go_) return;
+  const auto& slots = core().slots();
+  for (int slot = 0; slot < int(slots.size()); ++slot) {
+    const Program::Slot& known = slots[size_t(slot)];
+    if (!known.is_external || !known.is_bound || owners_.count(slot)) continue;
+    raise(Status::invalid(std::string(function) + ": slot " + std::to_string(slot) + " ('" + known.name +
+                          "') was bound by call(), which has let its tensor go: bind() it"));
+  }
+  has_let_go_ = false;
+}
+
 void ProgramHolder::run(nb::handle stream_handle) {
+  require_kept("run");
+  launch(stream_handle);
+}
+
+void ProgramHolder::launch(nb::handle stream_handle) {
   Program& program = core();
   void* stream = stream_or_current(stream_handle, "run", stream_source_, *program.device());
   if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners());
@@ -168,7 +199,8 @@ void GraphHolder::launch(int64_t count, nb::handle stream_handle) const {
   check(status);
 }
 
-void GraphHolder::update(const ProgramHolder& program) {
+void GraphHolder::update(ProgramHolder& program) {
+  program.require_kept("update");
   check(core().update(&program.core()));
   Owners owners = program.owners();
   owners_.swap(owners);

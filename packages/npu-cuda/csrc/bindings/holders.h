@@ -19,9 +19,11 @@ class ProgramHolder {
   Program& core() const;
   void finalize(nb::handle allocator);
   void bind(int slot, nb::handle tensor, ArgName name);
-  // Binds the external slots in order.
-  void bind_all(nb::handle tensors);
   void run(nb::handle stream_handle);
+  // Binds the external slots in order, runs, and lets the tensors go, as a call of an op does.
+  void call(nb::handle tensors, nb::handle stream_handle);
+  // InvalidArgumentError where a slot has the memory of a tensor that call() has let go.
+  void require_kept(const char* function);
   Owners owners() const;
   const DLPackExchangeAPI* stream_source() const { return stream_source_; }
 
@@ -29,10 +31,13 @@ class ProgramHolder {
   void clear();
 
  private:
+  void bind_all(nb::handle tensors);
+  void launch(nb::handle stream_handle);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
 
   std::unique_ptr<Program> program_;
   std::map<int, Owners> owners_;  // of bound slots; the tensor comes first
+  bool has_let_go_ = false;       // some bound slots may have no owners any more
   const DLPackExchangeAPI* stream_source_ = nullptr;
 };
 
@@ -43,7 +48,7 @@ class GraphHolder {
 
   Graph& core() const;
   void launch(int64_t count, nb::handle stream_handle) const;
-  void update(const ProgramHolder& program);
+  void update(ProgramHolder& program);
 
   int traverse(visitproc visit, void* arg) const;
   void clear();

@@ -46,11 +46,6 @@ int add_op(ProgramHolder& self, nb::handle op, nb::handle inputs, nb::handle out
   return index;
 }
 
-void call(ProgramHolder& self, nb::handle tensors, nb::handle stream_handle) {
-  self.bind_all(tensors);
-  self.run(stream_handle);
-}
-
 std::string describe_program(const ProgramHolder& self, nb::handle format) {
   ProgramFormat wanted{};
   check(find_format(text_argument(format, {"describe", "format"}), &wanted));
@@ -72,6 +67,7 @@ class CollectorPause {
 GraphHolder capture(ProgramHolder& self, nb::handle mode, nb::handle topology) {
   const CaptureMode captures = mode_argument(mode, "capture");
   const bool is_dag = dag_argument(topology, "capture");
+  self.require_kept("capture");
   std::unique_ptr<Graph> graph;
   {
     const CollectorPause pause;
@@ -144,9 +140,11 @@ void bind_programs(nb::module_& module) {
            "stream of the device otherwise. On the stream of graph_begin() the ops are recorded.\n\n"
            "Raises:\n"
            "    InvalidArgumentError: A slot is not bound, or another thread uses the program.")
-      .def("call", &call, nb::arg("tensors"), nb::arg("stream_handle") = 0,
+      .def("call", [](ProgramHolder& self, nb::handle tensors, nb::handle stream) { self.call(tensors, stream); },
+           nb::arg("tensors"), nb::arg("stream_handle") = 0,
            nb::sig("def call(self, tensors: TensorList, stream_handle: int = 0) -> None"),
-           "Bind all external slots, in the order in which they were added, and run.")
+           "Bind all external slots, in the order in which they were added, run, and let the tensors go, as op_call\n"
+           "does: run() wants them bound again.")
       .def("describe", &describe_program, nb::arg("format") = "text",
            nb::sig("def describe(self, format: str = 'text') -> str"),
            "Slots, ops, kernels, memory and cost, as \"text\", \"json\" or \"dot\".")

@@ -146,7 +146,7 @@ class Prepared:
         """Return whether the kernels for aligned memory can run; False where there are no others."""
         if not self.needs_alignment:
             return False
-        for place in self._fed:  # a loop: a generator takes longer than all the rest of it
+        for place in self._fed:  # noqa: SIM110 - a generator takes longer than all the rest of a run
             if tensors[place].data_ptr() % ALIGNMENT:
                 return False
         return True

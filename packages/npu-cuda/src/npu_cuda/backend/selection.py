@@ -45,7 +45,7 @@ def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
             device=device,
             deterministic=True,
         )
-    except errors.InvalidArgumentError as error:
+    except errors.NpuCudaError as error:
         return "", str(error)
     reasons = list(dict.fromkeys(reason for _, reason in found.refusals))
     more = f"; {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
@@ -55,7 +55,10 @@ def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
 
 def ops_of(node: OpNode, device: str) -> list[BackendOp] | str:
     """Return the ops that compute ``node``, each with the kernel for aligned memory; or why there are none."""
-    ops = lowered(node, attrs)
+    try:
+        ops = lowered(node, attrs)
+    except errors.InvalidArgumentError as error:  # a number that an attribute cannot hold
+        return str(error)
     if isinstance(ops, str):
         return ops
     chosen = []
