@@ -157,7 +157,7 @@ class Failing:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def call(self, *arguments: Any) -> None:
+    def call(self, *arguments: Any, **options: Any) -> None:
         raise self._error
 
 
@@ -216,7 +216,7 @@ class Recorder:
         self.native = self
         self.streams: list[int] = []
 
-    def call(self, tensors: Any, stream: int) -> None:
+    def call(self, tensors: Any, stream: int, *, keep: bool) -> None:
         self.streams.append(stream)
 
 
@@ -237,7 +237,7 @@ def test_threads_that_run_at_once_have_programs_of_their_own(monkeypatch: pytest
     barrier = threading.Barrier(2, timeout=60)
 
     class Meeting(Recorder):
-        def call(self, tensors: Any, stream: int) -> None:
+        def call(self, tensors: Any, stream: int, *, keep: bool) -> None:
             barrier.wait()
 
     monkeypatch.setattr(program, "Instance", Meeting)

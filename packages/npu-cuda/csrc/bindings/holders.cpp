@@ -125,17 +125,19 @@ void ProgramHolder::bind_all(nb::handle tensors) {
   for (size_t i = 0; i < external.size(); ++i) bind(external[i], all[i], {"call", "tensors", int(i)});
 }
 
-void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle) {
+void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep) {
   struct LetGo {
     ProgramHolder* program;
     ~LetGo() {
+      if (!program) return;
       std::map<int, Owners> owners;  // they go when no member refers to them any more
       owners.swap(program->owners_);
       program->has_let_go_ = true;
     }
   };
   bind_all(tensors);
-  const LetGo let_go{this};
+  if (keep) has_let_go_ = false;  // every slot has just been bound
+  const LetGo let_go{keep ? nullptr : this};
   launch(stream_handle);
 }
 

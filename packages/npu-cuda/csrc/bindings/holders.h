@@ -20,8 +20,8 @@ class ProgramHolder {
   void finalize(nb::handle allocator);
   void bind(int slot, nb::handle tensor, ArgName name);
   void run(nb::handle stream_handle);
-  // Binds the external slots in order, runs, and lets the tensors go, as a call of an op does.
-  void call(nb::handle tensors, nb::handle stream_handle);
+  // Binds the external slots in order and runs. Without `keep` it lets the tensors go, as a call of an op does.
+  void call(nb::handle tensors, nb::handle stream_handle, bool keep);
   // InvalidArgumentError where a slot has the memory of a tensor that call() has let go.
   void require_kept(const char* function);
   Owners owners() const;

@@ -140,11 +140,14 @@ void bind_programs(nb::module_& module) {
            "stream of the device otherwise. On the stream of graph_begin() the ops are recorded.\n\n"
            "Raises:\n"
            "    InvalidArgumentError: A slot is not bound, or another thread uses the program.")
-      .def("call", [](ProgramHolder& self, nb::handle tensors, nb::handle stream) { self.call(tensors, stream); },
-           nb::arg("tensors"), nb::arg("stream_handle") = 0,
-           nb::sig("def call(self, tensors: TensorList, stream_handle: int = 0) -> None"),
-           "Bind all external slots, in the order in which they were added, run, and let the tensors go, as op_call\n"
-           "does: run() wants them bound again.")
+      .def("call", &ProgramHolder::call, nb::arg("tensors"), nb::arg("stream_handle") = 0, nb::arg("keep") = true,
+           nb::sig("def call(self, tensors: TensorList, stream_handle: int = 0, keep: bool = True) -> None"),
+           "Bind all external slots, in the order in which they were added, and run.\n\n"
+           "Args:\n"
+           "    tensors: One for each external slot.\n"
+           "    stream_handle: As for run().\n"
+           "    keep: Whether they stay bound. If not, the program lets them go, as op_call does, and run() and\n"
+           "        capture() want them bound again.")
       .def("describe", &describe_program, nb::arg("format") = "text",
            nb::sig("def describe(self, format: str = 'text') -> str"),
            "Slots, ops, kernels, memory and cost, as \"text\", \"json\" or \"dot\".")

@@ -169,7 +169,7 @@ class Prepared:
             if not self._is_plain:
                 everything = [*tensors, *instance.scratch]
                 tensors = [feed.of(everything) for feed in self.feeds]
-            instance.native.call(tensors, stream)
+            instance.native.call(tensors, stream, keep=False)
         finally:
             idle.append(instance)
 
