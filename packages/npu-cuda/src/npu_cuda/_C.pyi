@@ -376,9 +376,15 @@ class Program:
             InvalidArgumentError: A slot is not bound, or another thread uses the program.
         """
 
-    def call(self, tensors: TensorList, stream_handle: int = 0) -> None:
+    def call(self, tensors: TensorList, stream_handle: int = 0, keep: bool = True) -> None:
         """
         Bind all external slots, in the order in which they were added, and run.
+
+        Args:
+            tensors: One for each external slot.
+            stream_handle: As for run().
+            keep: Whether they stay bound. If not, the program lets them go, as op_call does, and run() and
+                capture() want them bound again.
         """
 
     def describe(self, format: str = 'text') -> str:
