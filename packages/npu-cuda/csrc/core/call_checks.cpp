@@ -24,8 +24,9 @@ Status check_tensor(const TensorDesc& tensor, bool pointers) {
   if (!pointers || tensor.numel == 0) return {};
   if (tensor.data == nullptr) return Status::invalid("has no memory: its pointer is null");
   // Complex numbers are pairs, and need the alignment of one of them.
-  const int64_t item = std::max<int64_t>(1, tensor.dtype.code == 5 ? item_bytes(tensor.dtype) / 2 : item_bytes(tensor.dtype));
-  if (reinterpret_cast<uintptr_t>(tensor.data) % uint64_t(std::min<int64_t>(item, 8)) == 0) return {};
+  const auto item = static_cast<uint64_t>(item_bytes(tensor.dtype) / (tensor.dtype.code == 5 ? 2 : 1));
+  const uint64_t needed = std::clamp<uint64_t>(item & (~item + 1), 1, 8);
+  if ((reinterpret_cast<uintptr_t>(tensor.data) & (needed - 1)) == 0) return {};
   return Status::invalid("starts at an address that is no multiple of its item size, " + std::to_string(item) + " bytes");
 }
 
