@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import npu_cuda
 import npu_ir
 import npu_passes
 import npu_runtime
@@ -37,6 +38,13 @@ def test_every_exported_name_of_the_runtime_is_documented_once() -> None:
     documented = entry.findall(PAGE.read_text(encoding="utf-8"))
 
     assert sorted(documented) == sorted(set(npu_runtime.__all__) - {"__version__"})
+
+
+def test_every_name_of_the_native_package_is_documented_once() -> None:
+    entry = re.compile(r"^\.\. auto\w+:: npu_cuda\.(\w+)$", re.MULTILINE)
+    documented = entry.findall(PAGE.read_text(encoding="utf-8"))
+
+    assert sorted(documented) == sorted(npu_cuda.LAZY)
 
 
 def test_every_call_that_conversion_refuses_is_listed() -> None:

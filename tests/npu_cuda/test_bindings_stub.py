@@ -13,7 +13,9 @@ import npu_cuda
 PACKAGE = Path(__file__).parents[2] / "packages" / "npu-cuda"
 
 
-@pytest.mark.skipif(npu_cuda.build_info()["mode"] == "EMULATE", reason="this build has functions for tests, too")
+@pytest.mark.skipif(
+    npu_cuda.build_info()["mode"] == "EMULATE", reason="this build has functions for tests, too"
+)
 def test_the_stub_is_up_to_date(tmp_path: Path) -> None:
     made = tmp_path / "_C.pyi"
     patterns = PACKAGE / "csrc" / "bindings" / "stub.patterns"

@@ -124,7 +124,10 @@ REFUSED: dict[str, tuple[Callable[[int], object], str]] = {
     "memory": (allocate, r"allocate\(16 bytes\)"),
     "waiting": (lambda _: _C.synchronize("host"), "waiting for a stream"),
     "waiting for it": (lambda s: _C.synchronize("host", s), "waiting for a stream"),
-    "the capture of a program": (lambda _: doubling_program(np.ones(3, np.float32)).capture(), "a second capture"),
+    "the capture of a program": (
+        lambda _: doubling_program(np.ones(3, np.float32)).capture(),
+        "a second capture",
+    ),
 }
 
 
@@ -133,7 +136,9 @@ def test_what_a_capture_does_not_allow_is_refused_and_leaves_it_whole(case: str)
     action, text = REFUSED[case]
     x = np.ones(3, np.float32)
     stream = _C.graph_begin("host")
-    with pytest.raises(InvalidArgumentError, match=f"host: {text} is not possible while this thread captures a graph"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"host: {text} is not possible while this thread captures a graph"
+    ):
         action(stream)
     double(x, stream)
 

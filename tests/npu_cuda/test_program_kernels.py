@@ -126,9 +126,7 @@ def test_a_capture_names_the_op_and_the_kernel_that_broke_it() -> None:
 def test_a_capture_of_calls_names_the_kernel_that_broke_it() -> None:
     x = np.ones(3, np.float32)
     stream = _C.graph_begin("host")
-    text = (
-        f"EltwiseRelu by {KERNEL_ID}.*: kernel '{KERNEL_ID}' is not safe in a capture"
-    )
+    text = f"EltwiseRelu by {KERNEL_ID}.*: kernel '{KERNEL_ID}' is not safe in a capture"
     with relu_kernel(capture_safe=False), pytest.raises(InvalidArgumentError, match=text):
         _C.op_call(OpKind.EltwiseRelu, [x], [x], stream_handle=stream)
 

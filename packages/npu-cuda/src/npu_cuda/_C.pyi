@@ -490,7 +490,7 @@ def synchronize(device: str = 'cuda', stream_handle: int = 0) -> None:
     Wait until a stream has done all its work. 0 is the default stream of the device.
 
     Raises:
-        InvalidArgumentError: The stream is being captured, which this breaks.
+        InvalidArgumentError: The stream is being captured.
         DeviceError: Something that was launched before has failed.
     """
 

@@ -38,7 +38,7 @@ def special_values(dtype: str) -> list[float]:
 
 def special_count(arity: int) -> int:
     """Return how many combinations of special values there are for so many inputs."""
-    return len(special_values("float32")) ** arity
+    return int(len(special_values("float32")) ** arity)
 
 
 def inputs_of(case: Case) -> list[Array]:
