@@ -133,6 +133,24 @@ def test_calls_leave_no_reference_behind() -> None:
     assert (sys.getrefcount(x), sys.getrefcount(y)) == before
 
 
+def test_an_object_that_was_never_initialized_is_collected() -> None:
+    for kind in (npu_cuda.Program, npu_cuda.Graph, npu_cuda.PreparedCall):
+        empty = kind.__new__(kind)
+        cycle: list[object] = [empty]
+        cycle.append(cycle)
+        del empty, cycle
+        gc.collect()
+
+
+def test_the_native_part_is_not_loaded_twice() -> None:
+    code = "import sys, npu_cuda; npu_cuda.op_call; del sys.modules['npu_cuda._C']; import npu_cuda._C"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 1
+    assert "ImportError: npu_cuda._C is loaded already, and cannot be imported a second time" in done.stderr
+
+
 LEAVING = """
 import npu_cuda, numpy
 spec = npu_cuda.TensorSpec("float32", [4])

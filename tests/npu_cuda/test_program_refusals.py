@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import npu_cuda
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError, NotSupportedError
@@ -252,3 +253,26 @@ def test_a_program_that_is_in_use_refuses_a_second_thread() -> None:
 
     assert refusals
     assert all("this program is in use, by another thread" in text for text in refusals)
+
+
+def test_a_program_in_finalize_refuses_to_be_looked_at() -> None:
+    program = _C.Program("host")
+    slot = program.slot(TensorSpec("float32", (3,)))
+    program.add(OpKind.EltwiseRelu, [slot], [slot])
+    texts: list[str] = []
+
+    def look(call: object) -> str:
+        for use in (program.describe, program.cost, lambda: program.kernels):
+            with pytest.raises(InvalidArgumentError) as caught:
+                use()
+            texts.append(str(caught.value))
+        return "never"
+
+    kernel = npu_cuda.kernel("EltwiseRelu", kernel_id="test.look", device="host", supported=look)(print)
+    try:
+        program.finalize()
+    finally:
+        kernel.remove()
+
+    assert texts == ["this program is in finalize(), which has not returned yet"] * 3
+    assert program.kernels == ["relu.f32.host"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import subprocess
 import sys
@@ -55,14 +56,19 @@ def test_a_function_around_torch_computes_an_op(dtype: torch.dtype) -> None:
 
 def test_tensors_are_those_of_the_caller_and_not_copied() -> None:
     seen: list[KernelCall] = []
+    shared: list[torch.Tensor] = []
     x, y = torch.randn(6, 4)[1:5, ::2], torch.empty(4, 2)
 
-    with registered(seen.append):
+    def look(call: KernelCall) -> None:
+        seen.append(call)
+        shared.append(torch.from_dlpack(call.inputs[0]))
+
+    with registered(look):
         npu_cuda.op_call(RELU, [x], [y])
 
     (call,) = seen
     assert [tensor.data_ptr for tensor in (*call.inputs, *call.outputs)] == [x.data_ptr(), y.data_ptr()]
-    assert torch.from_dlpack(call.inputs[0]).data_ptr() == x.data_ptr()
+    assert shared[0].data_ptr() == x.data_ptr()
     assert (call.inputs[0].shape, call.inputs[0].strides, call.inputs[0].dtype) == ((4, 2), (4, 2), "float32")
     assert call.outputs[0].device == "host"
     assert call.workspace is None
@@ -212,6 +218,34 @@ def test_a_workspace_is_there_for_the_call() -> None:
     torch.testing.assert_close(y, x.relu(), rtol=0, atol=0)
 
 
+def test_a_workspace_may_be_a_number_of_numpy() -> None:
+    sizes: list[int] = []
+    x = torch.tensor([-1.0])
+
+    def note(call: KernelCall) -> None:
+        assert call.workspace is not None
+        sizes.append(call.workspace.nbytes)
+
+    with registered(note, workspace_bytes=lambda call: np.int64(64)):  # type: ignore[arg-type, return-value]
+        npu_cuda.op_call(RELU, [x], [x])
+
+    assert sizes == [64]
+
+
+def test_an_error_whose_text_is_no_unicode_reaches_the_caller() -> None:
+    class OddError(Exception):
+        def __str__(self) -> str:
+            return "\ud800"
+
+    def fail(call: KernelCall) -> None:
+        raise OddError
+
+    x = torch.tensor([-1.0])
+
+    with registered(fail), pytest.raises(OddError):
+        npu_cuda.op_call(RELU, [x], [x])
+
+
 @pytest.mark.parametrize("answer", ["many", -1], ids=["text", "negative"])
 def test_a_kernel_that_fails_to_say_its_workspace_is_left_out(answer: Any) -> None:
     x = torch.tensor([-1.0])
@@ -275,6 +309,69 @@ def test_an_id_is_taken_once() -> None:
 def test_a_kernel_that_cannot_be_registered_says_why(op: Any, options: dict[str, Any], match: str) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         npu_cuda.kernel(op, **{"kernel_id": "test.x", "device": "host", **options})(nothing)
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "match"),
+    [
+        pytest.param(3, {}, "the kernel test.x: what computes it must be a function, not int", id="kernel"),
+        pytest.param(nothing, {"supported": 3}, "the kernel test.x: supported must be a function", id="supported"),
+        pytest.param(nothing, {"workspace_bytes": 64}, "workspace_bytes must be a function, not int", id="workspace"),
+    ],
+)  # fmt: skip
+def test_what_is_no_function_is_no_kernel(function: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(TypeError, match=match):
+        npu_cuda.kernel("EltwiseRelu", kernel_id="test.x", device="host", **options)(function)
+
+
+def test_whatever_can_be_called_is_a_kernel() -> None:
+    calls: list[KernelCall] = []
+    x = torch.tensor([-1.0])
+
+    with registered(functools.partial(list.append, calls)):
+        npu_cuda.op_call(RELU, [x], [x])
+
+    assert len(calls) == 1
+
+
+def test_the_tensors_of_a_call_end_with_it() -> None:
+    calls: list[KernelCall] = []
+    x = torch.tensor([-1.0])
+
+    with registered(calls.append):
+        npu_cuda.op_call(RELU, [x], [x])
+
+    kept = calls[0].inputs[0]
+    for use in (kept.to_bytes, kept.__dlpack__, lambda: kept.copy_from(b"1234"), lambda: kept.view([1])):
+        with pytest.raises(InvalidArgumentError, match="belongs to the call of a kernel that has returned: copy"):
+            use()
+    with pytest.raises(InvalidArgumentError, match="belongs to the call of a kernel that has returned"):
+        npu_cuda.op_call(RELU, [kept], [x])
+
+
+def test_calls_that_a_kernel_makes_have_workspaces_of_their_own() -> None:
+    seen: list[set[int]] = []
+
+    def fill(call: KernelCall, value: int) -> None:
+        assert call.workspace is not None
+        np.from_dlpack(call.workspace)[:] = value
+
+    def outer(call: KernelCall) -> None:
+        fill(call, 1)
+        npu_cuda.launch_by_id("test.inner", call.inputs, call.outputs)
+        assert call.workspace is not None
+        seen.append(set(call.workspace.to_bytes()))
+
+    x = torch.tensor([-1.0])
+
+    with (
+        registered(lambda call: fill(call, 2), kernel_id="test.inner", workspace_bytes=lambda call: 1 << 20),
+        registered(outer, priority=300, workspace_bytes=lambda call: 1000),
+    ):
+        npu_cuda.op_call(RELU, [x], [x])
+        npu_cuda.op_call(RELU, [x], [x])
+
+    assert seen == [{1}, {1}]
 
 
 def test_a_kernel_may_call_ops_itself() -> None:
@@ -389,6 +486,12 @@ def test_an_op_of_python_is_in_the_registry() -> None:
         pytest.param({"in_place": {1: 0}}, "the op test.bad: in_place names output 1 of 1", id="in-place-output"),
         pytest.param({"in_place": {0: [0, 1]}}, "the op test.bad: in_place names input 1 of 1", id="in-place-input"),
         pytest.param({"attrs": [("a", "x", 0)]}, "the code of the attribute a is character 120, none of", id="code"),
+        pytest.param({"attrs": [("a", "i", 1.5)]}, "the default of the attribute a, 1.5, is no number of the code i", id="whole"),
+        pytest.param({"attrs": [("a", "I", -1)]}, "the default of the attribute a, -1, is no number of the code I", id="sign"),
+        pytest.param({"attrs": [("a", "q", 2**63)]}, "the default of the attribute a, 9.2.*e.18, is no number", id="range"),
+        pytest.param({"attrs": [("a", "i", float("nan"))]}, "the default of the attribute a, nan, is no number", id="nan"),
+        pytest.param({"attrs": [("a", "f", 1e300)]}, r"the default of the attribute a, 1.*e\+300, is no number", id="float"),
+        pytest.param({"attrs": [("a", "i", 0), ("a", "f", 1)]}, "it has two attributes called a", id="twice"),
         pytest.param({"attrs": [("", "f", 0)]}, "the name of attribute 0 is empty", id="field"),
         pytest.param({"attrs": [("a", "f", 0)], "schema": "GEMM"}, "schema GEMM of test.bad is that of Gemm", id="schema"),
         pytest.param({"attrs": [("a", "f", 0)], "schema": "TOOLONG"}, "schema is 'TOOLONG', not four letters", id="letters"),

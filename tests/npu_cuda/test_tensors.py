@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -91,6 +94,7 @@ def fake() -> torch.Tensor:
             X.numpy().astype(">f4"), "cannot be used as a tensor in memory: BufferError", id="swapped"
         ),
         pytest.param(np.array(["a"]), "cannot be used as a tensor in memory: BufferError", id="text"),
+        pytest.param(Producer(X, ("cpu", 0)), "a .*Producer, cannot be .* in memory: TypeError", id="device"),  # type: ignore[arg-type]
         pytest.param(
             Producer(KeyError("no")), "a .*Producer, cannot be .* in memory: KeyError: 'no'", id="raises"
         ),
@@ -108,7 +112,8 @@ def test_what_is_no_tensor_in_memory_is_refused(x: object, text: str) -> None:
     ("dtype", "name"),
     [
         (torch.bool, "bool"), (torch.bfloat16, "bfloat16"), (torch.complex64, "complex64"), (torch.int64, "int64"),
-        (torch.uint8, "uint8"), (torch.float64, "float64"),
+        (torch.uint8, "uint8"), (torch.float64, "float64"), (torch.float8_e4m3fn, "float8_e4m3fn"),
+        (torch.float8_e5m2fnuz, "float8_e5m2fnuz"),
     ],
 )  # fmt: skip
 def test_dtypes_have_the_names_of_pytorch(dtype: torch.dtype, name: str) -> None:
@@ -178,3 +183,81 @@ def test_a_view_stays_in_the_memory() -> None:
         tensor.view([4], None, 1)
     with pytest.raises(InvalidArgumentError, match="has 16 bytes, not 3"):
         tensor.copy_from(b"abc")
+    with pytest.raises(InvalidArgumentError, match=r"at byte 4 ends after the 16 bytes of the tensor"):
+        tensor.view([2], [2**61 - 2], 1)
+    with pytest.raises(TypeError, match="Tensor.copy_from: data must be bytes, not int"):
+        tensor.copy_from(16)
+
+
+def test_a_tensor_that_was_never_initialized_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"op_call: inputs\[0\] is a Tensor that was never initialized: make one"):
+        relu(npu_cuda.Tensor.__new__(npu_cuda.Tensor))
+
+
+def test_bytes_are_no_shape() -> None:
+    with pytest.raises(TypeError, match="empty: shape must be a list or tuple of ints, not bytes"):
+        npu_cuda.empty(b"ab")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "text"),
+    [
+        ({"max_version": ("a", 0)}, r"Tensor.__dlpack__: max_version\[0\] must be an int, not str"),
+        ({"stream": "a"}, "Tensor.__dlpack__: stream must be an int, not str"),
+    ],
+)
+def test_an_export_says_which_argument_is_wrong(keywords: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        npu_cuda.empty([1]).__dlpack__(**keywords)
+
+
+class Managed(ctypes.Structure):
+    """DLManagedTensorVersioned of DLPack."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32 * 2), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class Exporter:
+    """Three floats, and what the C struct says of them."""
+
+    def __init__(self, **fields: object) -> None:
+        self.memory, self.shape = (ctypes.c_float * 3)(-1, 0.5, 2), (ctypes.c_int64 * 1)(3)
+        self.managed = Managed((1, 0), None, None, 0, ctypes.addressof(self.memory), (1, 0), 1, (2, 32, 1, 0))
+        self.managed.shape = ctypes.addressof(self.shape)
+        for name, value in fields.items():
+            setattr(self.managed, name, value)
+
+    def __dlpack__(self, **keywords: object) -> object:
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.managed), b"dltensor_versioned", None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        pytest.param({"shape": None}, r"inputs\[0\]: has rank 1, and no shape", id="shape"),
+        pytest.param({"ndim": -1}, r"inputs\[0\]: has rank -1; 0 to 8 are possible", id="rank"),
+        pytest.param({"data": None}, "input 0: has no memory: its pointer is null", id="data"),
+        pytest.param({"version": (2, 0)}, r"inputs\[0\]: is exported as version 2 of DLPack", id="version"),
+    ],
+)
+def test_an_export_that_lies_is_refused(fields: dict[str, object], text: str) -> None:
+    assert relu(Exporter()).tolist() == [0.0, 0.5, 2.0]
+    with pytest.raises(InvalidArgumentError, match=text):
+        relu(Exporter(**fields))
+
+
+def test_a_copy_is_an_input_but_no_output() -> None:
+    copy = Exporter(flags=2)
+
+    assert relu(copy).tolist() == [0.0, 0.5, 2.0]
+    with pytest.raises(InvalidArgumentError, match=r"outputs\[0\] is exported as a copy, and cannot be an output"):
+        npu_cuda.op_call(1, [X], [copy])

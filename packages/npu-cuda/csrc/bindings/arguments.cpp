@@ -60,7 +60,8 @@ std::string text_argument(nb::handle value, ArgName name) {
 }
 
 std::vector<int64_t> ints_argument(nb::handle value, ArgName name, int64_t low) {
-  if (PyUnicode_Check(value.ptr()) || !PySequence_Check(value.ptr())) {
+  const bool is_text = PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()) || PyByteArray_Check(value.ptr());
+  if (is_text || !PySequence_Check(value.ptr())) {
     raise_type_error(name.text() + " must be a list or tuple of ints, not " + type_text(value));
   }
   const Py_ssize_t size = PySequence_Size(value.ptr());
@@ -75,26 +76,25 @@ std::vector<int64_t> ints_argument(nb::handle value, ArgName name, int64_t low) 
   return numbers;
 }
 
+nb::bytes bytes_argument(nb::handle value, ArgName name) {
+  if (PyBytes_Check(value.ptr())) return nb::borrow<nb::bytes>(value);
+  // Through a memoryview, which only takes what has bytes: bytes() would take ints and lists, too.
+  const nb::object view = nb::steal(PyMemoryView_FromObject(value.ptr()));
+  PyErr_Clear();
+  if (!view.is_valid()) raise_type_error(name.text() + " must be bytes, not " + type_text(value));
+  PyObject* copied = PyBytes_FromObject(view.ptr());
+  if (!copied) throw nb::python_error();
+  return nb::steal<nb::bytes>(copied);
+}
+
 AttrsArgument::AttrsArgument(nb::handle schema_id, nb::handle attrs_bytes, const char* function) {
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
   blob_.schema_id = uint32_t(int_argument(schema_id, {function, "schema_id"}, 0, kMost));
-  owner_ = nb::borrow(attrs_bytes);
-  if (!PyBytes_Check(owner_.ptr())) {
-    // Through a memoryview, which only takes what has bytes: bytes() would take ints and lists, too.
-    const nb::object view = nb::steal(PyMemoryView_FromObject(attrs_bytes.ptr()));
-    PyErr_Clear();
-    if (!view.is_valid()) {
-      raise_type_error(ArgName{function, "attrs_bytes"}.text() + " must be bytes, not " + type_text(attrs_bytes));
-    }
-    owner_ = nb::steal(PyBytes_FromObject(view.ptr()));
-    if (!owner_.is_valid()) throw nb::python_error();
-  }
-  char* data = nullptr;
-  Py_ssize_t size = 0;
-  if (PyBytes_AsStringAndSize(owner_.ptr(), &data, &size) < 0) throw nb::python_error();
-  if (size > kMost) raise(Status::invalid(ArgName{function, "attrs_bytes"}.text() + " is too long"));
+  owner_ = bytes_argument(attrs_bytes, {function, "attrs_bytes"});
+  const size_t size = owner_.size();
+  if (size > size_t(kMost)) raise(Status::invalid(ArgName{function, "attrs_bytes"}.text() + " is too long"));
   blob_.bytes = uint32_t(size);
-  blob_.data = size ? data : nullptr;
+  blob_.data = size ? owner_.c_str() : nullptr;
 }
 
 }  // namespace npu::bindings

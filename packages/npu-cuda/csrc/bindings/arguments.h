@@ -22,6 +22,8 @@ int64_t int_argument(nb::handle value, ArgName name, int64_t low, int64_t high);
 void* stream_argument(nb::handle value, const char* function);
 OpKind kind_argument(nb::handle value, const char* function);
 std::string text_argument(nb::handle value, ArgName name);
+// Bytes, or what shows its memory as bytes, copied.
+nb::bytes bytes_argument(nb::handle value, ArgName name);
 std::vector<int64_t> ints_argument(nb::handle value, ArgName name, int64_t low);
 
 // Attributes as the caller packed them, alive as long as this object.
@@ -31,7 +33,7 @@ class AttrsArgument {
   const AttrBlob& blob() const { return blob_; }
 
  private:
-  nb::object owner_;
+  nb::bytes owner_;
   AttrBlob blob_{};
 };
 

@@ -28,7 +28,9 @@ nb::object call_dlpack(nb::handle tensor, const nb::dict& keywords) {
 // caller gave by handle is in his order already (-1): to wait for others would break a capture.
 void add_stream(nb::handle tensor, void* stream, nb::dict& keywords) {
   const nb::object place = tensor.attr("__dlpack_device__")();
-  const int64_t type = nb::cast<int64_t>(place[0]);
+  const nb::object first = place[0];
+  const long long type = PyLong_AsLongLong(first.ptr());
+  if (type == -1 && PyErr_Occurred()) throw nb::python_error();
   if (type == kDLCUDA || type == kDLCUDAManaged) keywords["stream"] = stream ? -1 : 1;
 }
 
@@ -55,7 +57,7 @@ Status open_capsule(nb::handle capsule, ExportedTensor* out) {
       return Status::invalid("is exported as version " + std::to_string(managed->version.major) +
                              " of DLPack; version 1 was asked for");
     }
-    *out = {&managed->dl_tensor, (managed->flags & kDLPackReadOnly) != 0};
+    *out = {&managed->dl_tensor, (managed->flags & kDLPackReadOnly) != 0, (managed->flags & kDLPackIsCopied) != 0};
     return {};
   }
   if (!PyCapsule_IsValid(capsule.ptr(), kOldName)) {

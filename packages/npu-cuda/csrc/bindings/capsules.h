@@ -9,6 +9,7 @@ namespace npu::bindings {
 struct ExportedTensor {
   const DLTensor* tensor = nullptr;
   bool is_read_only = false;
+  bool is_copy = false;
 };
 
 // What __dlpack__ returns. `stream` is that on which the memory will be used; null is the default one. Python errors

@@ -13,7 +13,7 @@ int traverse_holder(PyObject* self, visitproc visit, void* arg) {
 
 template <class Holder>
 int clear_holder(PyObject* self) {
-  nb::inst_ptr<Holder>(self)->clear();
+  if (nb::inst_ready(self)) nb::inst_ptr<Holder>(self)->clear();
   return 0;
 }
 

@@ -97,6 +97,7 @@ Status describe(const DLTensor& dl, TensorDesc* out) {
     return Status::invalid("has rank " + std::to_string(dl.ndim) + "; 0 to " + std::to_string(NPU_MAX_RANK) +
                            " are possible");
   }
+  if (dl.ndim > 0 && !dl.shape) return Status::invalid("has rank " + std::to_string(dl.ndim) + ", and no shape");
   NPU_TRY(find_place(dl.device, out));
   out->data = dl.data ? static_cast<char*>(dl.data) + dl.byte_offset : nullptr;
   out->rank = dl.ndim;

@@ -22,10 +22,6 @@ const char* class_of(StatusCode code) {
   }
 }
 
-nb::object text_object(const std::string& text) {
-  return nb::steal(PyUnicode_DecodeUTF8(text.data(), Py_ssize_t(text.size()), "replace"));
-}
-
 // The exception that is set, as one object, with its traceback.
 nb::object take_exception() {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
@@ -44,7 +40,9 @@ std::string text_of_exception(nb::handle exception) {
     PyErr_Clear();
     return text;
   }
-  const std::string all = nb::cast<nb::str>(message).c_str();
+  const nb::object bytes = nb::steal(PyUnicode_AsEncodedString(message.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  const std::string all = PyBytes_AsString(bytes.ptr());
   return all.empty() ? text : text + ": " + all.substr(0, all.find('\n'));
 }
 
@@ -53,6 +51,10 @@ bool is_pending(const Status& status) {
 }
 
 }  // namespace
+
+nb::object text_object(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), Py_ssize_t(text.size()), "replace"));
+}
 
 void raise(const Status& status) {
   if (is_pending(status)) {

@@ -20,6 +20,9 @@ inline void check(const Status& status) {
   if (!status.ok()) [[unlikely]] raise(status);
 }
 
+// Text of libraries and of the file system, which may be no UTF-8.
+nb::object text_object(const std::string& text);
+
 // Takes the Python exception that is set, for code between Python and Python: Internal with its text, from which
 // raise() makes the same exception object again, on this thread.
 Status python_failure();

@@ -58,7 +58,21 @@ void* stream_or_current(nb::handle stream_handle, const char* function, const DL
   return current_stream(source, int32_t(device.type()), device.id());
 }
 
-Program& ProgramHolder::core() const { return alive(program_, "program"); }
+Program& ProgramHolder::core() const {
+  if (is_planning_) raise(Status::invalid("this program is in finalize(), which has not returned yet"));
+  return alive(program_, "program");
+}
+
+// What a kernel in Python raises that is no refusal, such as KeyboardInterrupt, is thrown through it.
+Status ProgramHolder::finalize_unlocked(Program& program) {
+  struct Planning {
+    bool& flag;
+    explicit Planning(bool& is_planning) : flag(is_planning) { flag = true; }
+    ~Planning() { flag = false; }
+  } planning(is_planning_);
+  const nb::gil_scoped_release unlocked;
+  return program.finalize();
+}
 
 void ProgramHolder::finalize(nb::handle allocator) {
   Program& program = core();
@@ -71,12 +85,7 @@ void ProgramHolder::finalize(nb::handle allocator) {
       return allocate(allocator, *program.device(), bytes, data, owner);
     }));
   }
-  Status status;
-  {
-    const nb::gil_scoped_release unlocked;
-    status = program.finalize();
-  }
-  check(status);
+  check(finalize_unlocked(program));
 }
 
 bool ProgramHolder::is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const {

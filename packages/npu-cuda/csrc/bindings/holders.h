@@ -15,7 +15,8 @@ class ProgramHolder {
  public:
   ProgramHolder(Device* device, SelectionRules rules) : program_(std::make_unique<Program>(device, rules)) {}
 
-  // InvalidArgumentError after the garbage collector has taken it apart, for finalizers that still see it.
+  // InvalidArgumentError while finalize() plans it without the GIL, and after the garbage collector has taken it apart,
+  // for finalizers that still see it.
   Program& core() const;
   void finalize(nb::handle allocator);
   void bind(int slot, nb::handle tensor, ArgName name);
@@ -31,6 +32,7 @@ class ProgramHolder {
   void clear();
 
  private:
+  Status finalize_unlocked(Program& program);
   void bind_all(nb::handle tensors);
   void launch(nb::handle stream_handle);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
@@ -39,6 +41,7 @@ class ProgramHolder {
   std::map<int, Owners> owners_;  // of bound slots; the tensor comes first
   bool has_let_go_ = false;       // some bound slots may have no owners any more
   const DLPackExchangeAPI* stream_source_ = nullptr;
+  bool is_planning_ = false;
 };
 
 class GraphHolder {

@@ -42,8 +42,13 @@ nb::dict load(nb::handle path) {
 }
 
 nb::list libraries() {
+  std::vector<LibraryInfo> loaded;
+  {
+    const nb::gil_scoped_release released;  // a library that is being loaded may need it
+    loaded = loaded_libraries();
+  }
   nb::list list;
-  for (const LibraryInfo& info : loaded_libraries()) list.append(dict_of(info));
+  for (const LibraryInfo& info : loaded) list.append(dict_of(info));
   return list;
 }
 

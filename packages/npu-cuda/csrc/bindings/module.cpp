@@ -1,10 +1,17 @@
 // The Python module npu_cuda._C.
+#include <stdexcept>
+#include <utility>
+
 #include "bindings/bindings.h"
 #include "bindings/emulation.h"
 #include "bindings/installation.h"
 
 NB_MODULE(_C, module) {
   using namespace npu::bindings;
+  static bool is_loaded = false;  // nanobind registers types once
+  if (std::exchange(is_loaded, true)) {
+    throw std::runtime_error("npu_cuda._C is loaded already, and cannot be imported a second time: keep it in sys.modules");
+  }
   module.doc() = "The native part of npu_cuda: ops, programs and graphs of the devices of this machine.";
   bind_enums(module);
   bind_specs(module);

@@ -46,10 +46,10 @@ int add_op(ProgramHolder& self, nb::handle op, nb::handle inputs, nb::handle out
   return index;
 }
 
-std::string describe_program(const ProgramHolder& self, nb::handle format) {
+nb::object describe_program(const ProgramHolder& self, nb::handle format) {
   ProgramFormat wanted{};
   check(find_format(text_argument(format, {"describe", "format"}), &wanted));
-  return describe(self.core(), wanted);
+  return text_object(describe(self.core(), wanted));
 }
 
 // Garbage is not collected while a graph is recorded: a tensor that dies may call a function that breaks it.

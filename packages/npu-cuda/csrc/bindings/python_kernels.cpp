@@ -7,10 +7,9 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/kernel_views.h"
 #include "bindings/kernels.h"
 #include "bindings/specs.h"
-#include "bindings/tensor_class.h"
-#include "bindings/tensors.h"
 #include "core/c_kernel.h"
 #include "core/registry.h"
 
@@ -19,30 +18,6 @@ namespace {
 
 // Set when the interpreter ends: from then on no thread may take the GIL, and kernels of Python are gone.
 std::atomic<bool> python_is_over{false};
-
-Tensor view(const TensorDesc& desc) {
-  Device* device = nullptr;
-  check(find_device(static_cast<DeviceType>(desc.device_type), desc.device_id, &device));
-  return {Memory::borrow(device, desc.data, static_cast<uint64_t>(span_bytes(desc))), desc};
-}
-
-nb::list views(const TensorDesc* tensors, int count) {
-  nb::list list;
-  for (int i = 0; i < count; ++i) list.append(nb::cast(view(tensors[i])));
-  return list;
-}
-
-// The workspace as bytes; None where the kernel has none.
-nb::object workspace_of(const OpCall& call) {
-  if (call.workspace_bytes == 0) return nb::none();
-  TensorDesc desc = call.outputs[0];  // for its device
-  desc.data = call.workspace;
-  desc.dtype = {1, 8, 1};
-  desc.rank = 1;
-  desc.shape[0] = static_cast<int64_t>(call.workspace_bytes);
-  check(complete(&desc, nullptr));
-  return nb::cast(view(desc));
-}
 
 class PythonKernel;
 // Guarded by the GIL. Never destroyed.
@@ -105,7 +80,7 @@ class PythonKernel final : public Kernel {
     try {
       const nb::object answer = ask(functions_.supported, call);
       if (answer.is_none()) return {};
-      if (nb::isinstance<nb::str>(answer)) return Status::not_implemented(nb::cast<std::string>(answer));
+      if (nb::isinstance<nb::str>(answer)) return Status::not_implemented(text_argument(answer, {traits().id.c_str(), "supported"}));
       PyErr_Format(PyExc_TypeError, "supported of the kernel %s returned %R: None or a reason is expected",
                    traits().id.c_str(), answer.ptr());
       return warned();
@@ -121,8 +96,7 @@ class PythonKernel final : public Kernel {
     if (!functions_.launch.is_valid() || functions_.workspace_bytes.is_none()) return 0;
     try {
       const nb::object answer = ask(functions_.workspace_bytes, call);
-      const uint64_t bytes = PyLong_AsUnsignedLongLong(answer.ptr());
-      if (!PyErr_Occurred()) return bytes;
+      return uint64_t(int_argument(answer, {traits().id.c_str(), "workspace_bytes"}, 0, INT64_MAX));
     } catch (nb::python_error& error) {
       error.restore();
     }
@@ -135,9 +109,11 @@ class PythonKernel final : public Kernel {
     const Gil gil;
     if (!functions_.launch.is_valid()) return over();
     try {
+      Views views;
       call_function(functions_.launch,
-                    nb::make_tuple(views(call.inputs, call.num_inputs), views(call.outputs, call.num_outputs),
-                                   attrs_of_op(call), reinterpret_cast<uintptr_t>(call.stream), workspace_of(call)));
+                    nb::make_tuple(views.of(call.inputs, call.num_inputs), views.of(call.outputs, call.num_outputs),
+                                   attrs_of_op(call), reinterpret_cast<uintptr_t>(call.stream),
+                                   views.of_workspace(call)));
       return {};
     } catch (nb::python_error& error) {
       error.restore();

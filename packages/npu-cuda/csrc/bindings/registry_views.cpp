@@ -26,7 +26,7 @@ nb::dict view_of(const OpInfo& op) {
   view["in_place"] = in_place_of(op);
   view["schema"] = op.schema ? nb::cast(op.schema->name) : nb::none();
   view["attrs_required"] = op.attrs_required;
-  view["origin"] = op.origin;
+  view["origin"] = text_object(op.origin);
   return view;
 }
 
@@ -41,7 +41,7 @@ nb::dict view_of(const Kernel& kernel, const OpInfo& op) {
   view["device"] = name_of_device(traits.device);
   view["priority"] = traits.priority;
   view["flags"] = flags;
-  view["origin"] = traits.origin;
+  view["origin"] = text_object(traits.origin);
   return view;
 }
 

@@ -69,7 +69,7 @@ Selection select_kernel(nb::handle kind, nb::handle inputs, nb::handle outputs, 
 
 nb::list refusals_of(const Selection& selection) {
   nb::list all;
-  for (const Refusal& refusal : selection.refusals) all.append(nb::make_tuple(refusal.kernel_id, refusal.reason));
+  for (const Refusal& refusal : selection.refusals) all.append(nb::make_tuple(refusal.kernel_id, text_object(refusal.reason)));
   return all;
 }
 

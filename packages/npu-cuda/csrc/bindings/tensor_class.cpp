@@ -68,7 +68,9 @@ Tensor make_empty(nb::handle shape, nb::handle dtype, nb::handle device_name, nb
 }
 
 bool wants_versioned(nb::handle max_version) {
-  return !max_version.is_none() && nb::cast<int64_t>(max_version[0]) >= int64_t{kDLPackMajor};
+  if (max_version.is_none()) return false;
+  const nb::object major = max_version[0];
+  return int_argument(major, {"Tensor.__dlpack__", "max_version", 0}, 0, INT64_MAX) >= int64_t{kDLPackMajor};
 }
 
 }  // namespace
@@ -90,14 +92,23 @@ Memory::~Memory() {
   if (data_ && !is_borrowed_) device_->free(data_);
 }
 
+void Tensor::require_memory() const {
+  if (!memory_->is_over()) return;
+  raise(Status::invalid("this tensor belongs to the call of a kernel that has returned: copy what is needed later"));
+}
+
 nb::object Tensor::dlpack(nb::handle stream, nb::handle max_version, nb::handle device, nb::handle copy) const {
-  if (!copy.is_none() && nb::cast<bool>(copy)) raise(Status::invalid("Tensor.__dlpack__: copy=True is not possible"));
+  require_memory();
+  const int wants_copy = PyObject_IsTrue(copy.ptr());
+  if (wants_copy < 0) throw nb::python_error();
+  if (wants_copy) raise(Status::invalid("Tensor.__dlpack__: copy=True is not possible"));
   const nb::tuple here = nb::make_tuple(desc_.device_type, desc_.device_id);
   if (!device.is_none() && !here.equal(device)) {
     raise(Status::invalid("Tensor.__dlpack__: dl_device is another device than that of the tensor"));
   }
   // -1: the consumer has put things in order. Launches without a stream went to the default one.
-  const bool in_order = !stream.is_none() && nb::cast<int64_t>(stream) == -1;
+  const bool in_order =
+      !stream.is_none() && int_argument(stream, {"Tensor.__dlpack__", "stream"}, -1, INT64_MAX) == -1;
   if (desc_.device_type != NPU_CPU && !in_order && !memory_->is_borrowed()) {
     check(memory_->device()->synchronize(memory_->device()->default_stream()));
   }
@@ -108,6 +119,7 @@ nb::object Tensor::dlpack(nb::handle stream, nb::handle max_version, nb::handle 
 }
 
 nb::bytes Tensor::to_bytes() const {
+  require_memory();
   const std::vector<char> span = read_span(*memory_, desc_);
   if (is_contiguous(desc_)) return nb::bytes(span.data(), span.size());
   const auto item = size_t(item_bytes(desc_.dtype));
@@ -121,15 +133,16 @@ nb::bytes Tensor::to_bytes() const {
 }
 
 void Tensor::copy_from(nb::handle bytes) const {
-  const AttrsArgument given(nb::int_(0), bytes, "Tensor.copy_from");
-  if (given.blob().bytes != uint64_t(nbytes(desc_))) {
+  require_memory();
+  const nb::bytes given = bytes_argument(bytes, {"Tensor.copy_from", "data"});
+  if (given.size() != uint64_t(nbytes(desc_))) {
     raise(Status::invalid("Tensor.copy_from: " + text_of(desc_) + " has " + std::to_string(nbytes(desc_)) +
-                          " bytes, not " + std::to_string(given.blob().bytes)));
+                          " bytes, not " + std::to_string(given.size())));
   }
-  if (is_contiguous(desc_)) return write_span(*memory_, desc_, given.blob().data);
+  if (is_contiguous(desc_)) return write_span(*memory_, desc_, given.c_str());
   std::vector<char> span = read_span(*memory_, desc_);  // what lies between the elements stays
   const auto item = size_t(item_bytes(desc_.dtype));
-  const char* next = static_cast<const char*>(given.blob().data);
+  const char* next = given.c_str();
   for_each_offset(desc_, [&](int64_t offset) {
     std::memcpy(span.data() + size_t(offset) * item, next, item);
     next += item;
@@ -139,13 +152,14 @@ void Tensor::copy_from(nb::handle bytes) const {
 
 Tensor Tensor::view(nb::handle shape, nb::handle strides, nb::handle offset, nb::handle dtype) const {
   constexpr const char* kName = "Tensor.view";
+  require_memory();
   const nb::object same = nb::cast(name_of(desc_.dtype));
   TensorDesc desc = desc_argument(dtype.is_none() ? nb::handle(same) : dtype, shape, strides, kName);
   const int64_t most = int64_t(memory_->bytes());
   const int64_t start = int_argument(offset, {kName, "offset"}, 0, most) * item_bytes(desc.dtype);
   const char* first = memory_->data() == nullptr ? nullptr : static_cast<char*>(desc_.data) + start;
   const int64_t begin = memory_->data() == nullptr ? start : first - memory_->data();
-  if (begin + span_bytes(desc) > most) {
+  if (begin > most || span_bytes(desc) > most - begin) {
     raise(Status::invalid(std::string(kName) + ": " + text_of(desc) + " at byte " + std::to_string(begin) +
                           " ends after the " + std::to_string(most) + " bytes of the tensor"));
   }

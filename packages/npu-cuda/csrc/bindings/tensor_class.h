@@ -21,6 +21,9 @@ class Memory {
   char* data() const { return static_cast<char*>(data_); }
   uint64_t bytes() const { return bytes_; }
   bool is_borrowed() const { return is_borrowed_; }
+  // Its owner takes borrowed memory back; tensors in it are of no use from then on.
+  void end() { is_over_ = true; }
+  bool is_over() const { return is_over_; }
 
  private:
   Memory(Device* device, uint64_t bytes) : device_(device), bytes_(bytes) {}
@@ -28,6 +31,7 @@ class Memory {
   void* data_ = nullptr;
   uint64_t bytes_;
   bool is_borrowed_ = false;
+  bool is_over_ = false;
 };
 
 class Tensor {
@@ -35,6 +39,8 @@ class Tensor {
   Tensor(std::shared_ptr<Memory> memory, const TensorDesc& desc) : memory_(std::move(memory)), desc_(desc) {}
 
   const TensorDesc& desc() const { return desc_; }
+  // InvalidArgumentError where the memory is that of a call of a kernel in Python which has returned.
+  void require_memory() const;
   const std::shared_ptr<Memory>& memory() const { return memory_; }
 
   nb::object dlpack(nb::handle stream, nb::handle max_version, nb::handle device, nb::handle copy) const;

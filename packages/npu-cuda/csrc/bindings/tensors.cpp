@@ -19,6 +19,16 @@ constexpr const char* kLazyHelp = ": its memory does not hold its values; call r
   raise_from(name.text() + ", a " + type + ", cannot be used as a tensor in memory: " + reason, cause);
 }
 
+// Tensor.__new__ makes an object in which nothing is.
+const Tensor& own_tensor(nb::handle tensor, ArgName name) {
+  if (!nb::inst_ready(tensor)) {
+    raise_type_error(name.text() + " is a Tensor that was never initialized: make one with empty()");
+  }
+  const Tensor* own = nb::inst_ptr<Tensor>(tensor);
+  own->require_memory();
+  return *own;
+}
+
 // The flags of lazy changes are not part of DLPack. Complex tensors may have one; real ones only where they are the
 // imaginary part of a complex one, which has a stride of two or a single element.
 void require_resolved(nb::handle tensor, const TensorDesc& desc, ArgName name, Hold hold) {
@@ -79,7 +89,7 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
                           ", which has __torch_dispatch__ and may have no memory; give the plain tensor in it"));
   }
   switch (producer.way) {
-    case Producer::Way::Own: desc = nb::inst_ptr<Tensor>(tensor)->desc(); break;
+    case Producer::Way::Own: desc = own_tensor(tensor, name).desc(); break;
     case Producer::Way::Exchange: read_exchange(tensor, producer, name); break;
     case Producer::Way::Protocol: read_protocol(tensor, producer, name, role); break;
     case Producer::Way::None:
@@ -121,6 +131,9 @@ void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer,
   own(capsule.release().ptr());
   if (exported.is_read_only && role == Role::Output) {
     raise(Status::invalid(name.text() + " is read-only, and cannot be an output"));
+  }
+  if (exported.is_copy && role == Role::Output) {
+    raise(Status::invalid(name.text() + " is exported as a copy, and cannot be an output: what is written is lost"));
   }
   check(describe(*exported.tensor, &descs_[count_]).at(name.text()));
 }

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <limits>
 
 #include "core/c_kernel.h"
 #include "core/registry.h"
@@ -18,6 +21,34 @@ uint32_t size_of(char code) {
   return is_four ? 4 : is_eight ? 8 : 0;
 }
 
+// Whether the code has this number: an integer in its range, or any that a float has.
+bool fits(char code, double value) {
+  const bool is_whole = value == std::trunc(value);  // not NaN
+  switch (code) {
+    case 'i': return is_whole && value >= -0x1p31 && value < 0x1p31;
+    case 'I': return is_whole && value >= 0 && value < 0x1p32;
+    case 'q': return is_whole && value >= -0x1p63 && value < 0x1p63;
+    case 'Q': return is_whole && value >= 0 && value < 0x1p64;
+    case 'f': return !std::isfinite(value) || std::abs(value) <= double(std::numeric_limits<float>::max());
+    default: return true;
+  }
+}
+
+Status check_field(const npu_attr_field& field, const std::string& name, const std::vector<AttrField>& others) {
+  if (size_of(field.code) == 0) {
+    return Status::invalid("the code of the attribute " + name + " is character " + std::to_string(field.code) +
+                           ", none of i I q Q f d");
+  }
+  if (std::any_of(others.begin(), others.end(), [&](const AttrField& other) { return other.name == name; })) {
+    return Status::invalid("it has two attributes called " + name);
+  }
+  if (fits(field.code, field.default_value)) return {};
+  char number[32];
+  std::snprintf(number, sizeof number, "%.17g", field.default_value);
+  return Status::invalid("the default of the attribute " + name + ", " + number + ", is no number of the code " +
+                         field.code);
+}
+
 Status read_fields(const npu_op& op, AttrSchema* schema) {
   if (op.num_attr_fields == 0) return {};
   if (!op.attr_fields) return Status::invalid("its attr_fields are NULL");
@@ -27,10 +58,7 @@ Status read_fields(const npu_op& op, AttrSchema* schema) {
     const npu_attr_field& field = op.attr_fields[i];
     std::string name;
     NPU_TRY(read_name(field.name, "the name of attribute " + std::to_string(i), &name));
-    if (size_of(field.code) == 0) {
-      return Status::invalid("the code of the attribute " + name + " is character " + std::to_string(field.code) +
-                             ", none of i I q Q f d");
-    }
+    NPU_TRY(check_field(field, name, schema->fields));
     schema->fields.push_back({name, field.code, bytes, field.default_value});
     bytes += size_of(field.code);
   }

@@ -21,7 +21,10 @@ int64_t span_bytes(const TensorDesc& tensor) {
 
 std::string name_of(DType dtype) {
   static constexpr const char* kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
+  static constexpr const char* floats_of_8[] = {"float8_e3m4",     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                                "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",    "float8_e8m0fnu"};
   if (dtype.code == 6 && dtype.bits == 8 && dtype.lanes == 1) return "bool";
+  if (dtype.code >= 7 && dtype.code <= 14 && dtype.bits == 8 && dtype.lanes == 1) return floats_of_8[dtype.code - 7];
   std::string name = dtype.code < 7 ? kinds[dtype.code] : "dtype" + std::to_string(dtype.code) + "_";
   name += std::to_string(dtype.bits);
   return dtype.lanes == 1 ? name : name + "x" + std::to_string(dtype.lanes);

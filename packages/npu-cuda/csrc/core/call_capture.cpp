@@ -12,6 +12,7 @@ struct Session {
   std::unique_ptr<Recording> recording;
   Graph::Parts parts;
   Status failure;  // says at which call, and how
+  bool is_over = false;
 };
 
 using SessionPtr = std::shared_ptr<Session>;
@@ -31,6 +32,7 @@ Status take_session(Device* device, SessionPtr* out) {
     return Status::invalid("no graph is being captured on " + device->name() + ": call graph_begin first");
   }
   *out = std::move(found->second);
+  (*out)->is_over = true;  // calls that other threads are making find nothing to note
   sessions().erase(found);
   --num_open;
   return {};
@@ -48,6 +50,7 @@ SessionPtr find_session(Device* device, void* stream) {
 Status note(Session* session, const OpInfo& op, const KernelPtr& kernel, Status launched,
             const std::shared_ptr<void>& needs) {
   const std::lock_guard lock(guard);
+  if (session->is_over) return Status::invalid("the capture ended in another thread while this call was recorded");
   std::vector<GraphNode>& nodes = session->parts.nodes;
   const int index = static_cast<int>(nodes.size());
   if (launched.ok()) launched = session->recording->end_op();
@@ -71,7 +74,7 @@ Status begin_capture(Device* device, CaptureMode mode, void** stream) {
   }
   auto session = std::make_shared<Session>();
   NPU_TRY(device->record(mode, false, &session->recording));
-  session->parts = {device, nullptr, {}, false, mode, {}};
+  session->parts = {device, {}, nullptr, {}, false, mode};
   *stream = session->recording->stream();
   sessions()[device] = std::move(session);
   ++num_open;

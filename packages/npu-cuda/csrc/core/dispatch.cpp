@@ -48,7 +48,8 @@ Status supports_rules(const Kernel& kernel, const SelectionRules& rules, uint64_
 Status run(Device* device, const OpInfo& op, const KernelPtr& kernel, OpCall call, uint64_t workspace) {
   ActiveDevice active;
   NPU_TRY(active.set(device));
-  NPU_TRY(eager_workspace(device, call.stream, workspace, &call.workspace));
+  EagerWorkspace memory;
+  NPU_TRY(memory.take(device, call.stream, workspace, &call.workspace));
   call.workspace_bytes = workspace;
   NPU_TRY(kernel->prepare(call, &call.state));
   std::shared_ptr<void> state;

@@ -1,9 +1,13 @@
 #include "core/eager_workspace.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace npu {
@@ -15,31 +19,46 @@ struct Block {
   bool is_in_a_graph = false;  // never freed: the graph has its address
 };
 
+struct HostBlock {
+  std::unique_ptr<char[]> memory;
+  uint64_t bytes = 0;
+};
+
 std::atomic<uint64_t> limit{uint64_t{32} << 20};
 std::mutex guard;
+thread_local size_t depth = 0;  // calls of this thread that have a workspace now, each made by a kernel of the one before
 
-std::map<std::pair<Device*, void*>, Block>& blocks() {
-  static auto* all = new std::map<std::pair<Device*, void*>, Block>();  // outlives every user
+using Place = std::tuple<Device*, void*, size_t>;  // device, stream, depth
+
+// The last block of a place is the one in use. Smaller ones stay until the stream goes: launches of another thread may
+// be about to use them. As each is twice the one before, they are no more than it.
+std::map<Place, std::vector<Block>>& blocks() {
+  static auto* all = new std::map<Place, std::vector<Block>>();  // outlives every user
   return *all;
 }
 
-Status grow(Device* device, void* stream, uint64_t bytes, Block& block) {
+Status grow(Device* device, uint64_t bytes, std::vector<Block>& all) {
+  const uint64_t size = all.empty() ? bytes : std::max(bytes, 2 * all.back().bytes);
   void* data = nullptr;
-  NPU_TRY(device->allocate(bytes, &data));
-  if (Status status = device->synchronize(stream); !status.ok()) {  // launches that still use the old block
-    device->free(data);
-    return status;
-  }
-  if (!block.is_in_a_graph) device->free(block.data);
-  block = {data, bytes};
+  NPU_TRY(device->allocate(size, &data));
+  all.push_back({data, size});
   return {};
 }
 
-// Launches on the host run on the thread that calls: each has a block of its own.
-void* host_workspace(uint64_t bytes) {
-  thread_local std::vector<char> block;
-  if (block.size() < bytes + 256) block.resize(bytes + 256);
-  return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(block.data()) + 255) / 256 * 256);
+// Launches on the host run on the thread that calls: each has blocks of its own.
+Status host_block(uint64_t bytes, void** out) {
+  thread_local std::vector<HostBlock> all;
+  if (all.size() <= depth) all.resize(depth + 1);
+  HostBlock& block = all[depth];
+  if (block.bytes < bytes) {
+    block = {};
+    block.memory.reset(new (std::nothrow) char[bytes + 255]);
+    if (!block.memory) {
+      return Status::device_error("host: out of memory, allocating " + std::to_string(bytes) + " bytes of workspace");
+    }
+    block.bytes = bytes;
+  }
+  return *out = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(block.memory.get()) + 255) / 256 * 256), Status();
 }
 
 }  // namespace
@@ -47,32 +66,41 @@ void* host_workspace(uint64_t bytes) {
 void set_workspace_limit(uint64_t bytes) { limit = bytes; }
 uint64_t workspace_limit() { return limit; }
 
-Status eager_workspace(Device* device, void* stream, uint64_t bytes, void** out) {
-  *out = nullptr;
-  if (bytes == 0) return {};
+Status EagerWorkspace::take_block(Device* device, void* stream, uint64_t bytes, void** out) {
   bool is_capturing = false;
   NPU_TRY(device->is_capturing(stream, &is_capturing));
   const bool is_host = device->type() == DeviceType::Host;
-  if (is_host && !is_capturing) return *out = host_workspace(bytes), Status();
-  const std::lock_guard lock(guard);
-  Block& block = blocks()[{device, stream}];
-  if (is_capturing && (is_host || block.bytes < bytes)) {
-    return Status::invalid("it needs " + std::to_string(bytes) +
-                           " bytes of workspace, which cannot be had while the stream captures; use a Program, which "
-                           "plans its workspace");
+  if (is_host && !is_capturing) {
+    NPU_TRY(host_block(bytes, out));
+  } else {
+    const std::lock_guard lock(guard);
+    std::vector<Block>& all = blocks()[{device, stream, depth}];
+    const bool is_too_small = all.empty() || all.back().bytes < bytes;
+    if (is_capturing && (is_host || is_too_small)) {
+      return Status::invalid("it needs " + std::to_string(bytes) +
+                             " bytes of workspace, which cannot be had while the stream captures; use a Program, which "
+                             "plans its workspace");
+    }
+    if (is_too_small) NPU_TRY(grow(device, bytes, all));
+    all.back().is_in_a_graph |= is_capturing;
+    *out = all.back().data;
   }
-  if (block.bytes < bytes) NPU_TRY(grow(device, stream, bytes, block));
-  block.is_in_a_graph |= is_capturing;
-  *out = block.data;
+  ++depth;
+  is_taken_ = true;
   return {};
 }
 
+void EagerWorkspace::give_back() { --depth; }
+
 void drop_workspace(Device* device, void* stream) {
   const std::lock_guard lock(guard);
-  const auto found = blocks().find({device, stream});
-  if (found == blocks().end()) return;
-  if (!found->second.is_in_a_graph) device->free(found->second.data);
-  blocks().erase(found);
+  auto next = blocks().lower_bound({device, stream, 0});
+  while (next != blocks().end() && std::get<0>(next->first) == device && std::get<1>(next->first) == stream) {
+    for (const Block& block : next->second) {
+      if (!block.is_in_a_graph) device->free(block.data);
+    }
+    next = blocks().erase(next);
+  }
 }
 
 }  // namespace npu

@@ -1,4 +1,4 @@
-// Workspace of single op calls: one growing block per device and stream, reused by the next call on it. Programs plan
+// Workspace of single op calls: blocks that grow, per device and stream, reused by the next call there. Programs plan
 // theirs in the arena instead.
 #pragma once
 
@@ -10,10 +10,30 @@ namespace npu {
 void set_workspace_limit(uint64_t bytes);
 uint64_t workspace_limit();
 
-// Memory of at least this size for a launch on this stream; null for 0 bytes. InvalidArgument where it would have to
-// be allocated while the stream captures.
-Status eager_workspace(Device* device, void* stream, uint64_t bytes, void** out);
-// Frees the block of a stream that goes away, after its work is done.
+// The workspace of one call, until the end of a block. A call that a kernel makes while it runs has another one.
+class EagerWorkspace {
+ public:
+  EagerWorkspace() = default;
+  EagerWorkspace(const EagerWorkspace&) = delete;
+  EagerWorkspace& operator=(const EagerWorkspace&) = delete;
+  ~EagerWorkspace() {
+    if (is_taken_) give_back();
+  }
+  // Memory of at least this size for a launch on this stream; null for 0 bytes. Called once. InvalidArgument where it
+  // would have to be allocated while the stream captures.
+  Status take(Device* device, void* stream, uint64_t bytes, void** out) {
+    *out = nullptr;
+    return bytes == 0 ? Status() : take_block(device, stream, bytes, out);
+  }
+
+ private:
+  Status take_block(Device* device, void* stream, uint64_t bytes, void** out);
+  static void give_back();
+
+  bool is_taken_ = false;
+};
+
+// Frees the blocks of a stream that goes away, after its work is done.
 void drop_workspace(Device* device, void* stream);
 
 }  // namespace npu

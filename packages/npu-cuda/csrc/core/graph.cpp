@@ -9,7 +9,7 @@ namespace {
 std::string text_of(const std::string& op, const std::string& kernel_id) { return op + " by " + kernel_id; }
 
 Status in_use() {
-  return Status::invalid("another thread uses this graph: it is for one thread at a time");
+  return Status::invalid("this graph is in use, by another thread or by a call from within: it does one thing at a time");
 }
 
 Status check_same_ops(const std::vector<GraphNode>& nodes, const std::vector<Program::Op>& ops) {

@@ -20,14 +20,14 @@ struct GraphNode {
 
 class Graph {
  public:
-  // `needs`: what has to live as long as the graph, but for the tensors.
+  // `needs`: what has to live longer than the executable, but for the tensors.
   struct Parts {
     Device* device;
+    std::vector<std::shared_ptr<void>> needs;
     std::unique_ptr<Executable> executable;
     std::vector<GraphNode> nodes;
     bool is_dag;
     CaptureMode mode;
-    std::vector<std::shared_ptr<void>> needs;
   };
   explicit Graph(Parts parts) : parts_(std::move(parts)) {}
 

@@ -162,7 +162,7 @@ Status Program::record(CaptureMode mode, bool is_dag, std::unique_ptr<Recording>
 
 Status Program::capture(CaptureMode mode, bool is_dag, std::unique_ptr<Graph>* out) {
   std::unique_ptr<Recording> recording;
-  Graph::Parts parts{device_, nullptr, {}, is_dag, mode, {resources_}};
+  Graph::Parts parts{device_, {resources_}, nullptr, {}, is_dag, mode};
   NPU_TRY(record(mode, is_dag, &recording, &parts.nodes));
   NPU_TRY(recording->finish(&parts.executable).at("the end of the capture"));
   *out = std::make_unique<Graph>(std::move(parts));

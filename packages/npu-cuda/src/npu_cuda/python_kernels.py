@@ -119,11 +119,16 @@ def kernel(
 
     Raises:
         InvalidArgumentError: There is no such op, or a kernel of this id.
+        TypeError: What is to be a function is none.
     """
     kind = _kind_of(op)
+    for name, answer in (("supported", supported), ("workspace_bytes", workspace_bytes)):
+        if answer is not None:
+            _require_callable(answer, kernel_id, name)
     flags = _CAPTURE_SAFE * capture_safe | _DETERMINISTIC * deterministic
 
     def register(function: Callable[[KernelCall], None]) -> RegisteredKernel:
+        _require_callable(function, kernel_id, "what computes it")
         answering: Callable[[KernelCall], object] = function
 
         def launch(*arguments: Any) -> None:
@@ -133,7 +138,8 @@ def kernel(
                 _add_note(error, f"in the kernel {kernel_id}")
                 raise
 
-        origin = f"the Python function {function.__module__}.{function.__qualname__}"
+        named = function if hasattr(function, "__qualname__") else type(function)
+        origin = f"the Python function {named.__module__}.{named.__qualname__}"
         _C.register_kernel(
             kernel_id,
             kind,
@@ -165,6 +171,11 @@ def _kind_of(op: str | int | _C.OpKind | Op) -> int | _C.OpKind:
 
 def _on_spec(function: Callable[[CallSpec], Any] | None) -> Callable[..., Any] | None:
     return None if function is None else lambda *arguments: function(CallSpec(*arguments))
+
+
+def _require_callable(function: object, kernel_id: str, name: str) -> None:
+    if not callable(function):
+        raise TypeError(f"the kernel {kernel_id}: {name} must be a function, not {type(function).__name__}")
 
 
 def _require_none(result: object, kernel_id: str) -> None:
