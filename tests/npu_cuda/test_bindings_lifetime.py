@@ -145,7 +145,9 @@ def test_an_object_that_was_never_initialized_is_collected() -> None:
 def test_the_native_part_is_not_loaded_twice() -> None:
     code = "import sys, npu_cuda; npu_cuda.op_call; del sys.modules['npu_cuda._C']; import npu_cuda._C"
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
 
     assert done.returncode == 1
     assert "ImportError: npu_cuda._C is loaded already, and cannot be imported a second time" in done.stderr

@@ -343,7 +343,9 @@ def test_the_tensors_of_a_call_end_with_it() -> None:
 
     kept = calls[0].inputs[0]
     for use in (kept.to_bytes, kept.__dlpack__, lambda: kept.copy_from(b"1234"), lambda: kept.view([1])):
-        with pytest.raises(InvalidArgumentError, match="belongs to the call of a kernel that has returned: copy"):
+        with pytest.raises(
+            InvalidArgumentError, match="belongs to the call of a kernel that has returned: copy"
+        ):
             use()
     with pytest.raises(InvalidArgumentError, match="belongs to the call of a kernel that has returned"):
         npu_cuda.op_call(RELU, [kept], [x])

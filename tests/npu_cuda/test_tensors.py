@@ -190,7 +190,9 @@ def test_a_view_stays_in_the_memory() -> None:
 
 
 def test_a_tensor_that_was_never_initialized_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"op_call: inputs\[0\] is a Tensor that was never initialized: make one"):
+    with pytest.raises(
+        TypeError, match=r"op_call: inputs\[0\] is a Tensor that was never initialized: make one"
+    ):
         relu(npu_cuda.Tensor.__new__(npu_cuda.Tensor))
 
 
@@ -259,5 +261,7 @@ def test_a_copy_is_an_input_but_no_output() -> None:
     copy = Exporter(flags=2)
 
     assert relu(copy).tolist() == [0.0, 0.5, 2.0]
-    with pytest.raises(InvalidArgumentError, match=r"outputs\[0\] is exported as a copy, and cannot be an output"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"outputs\[0\] is exported as a copy, and cannot be an output"
+    ):
         npu_cuda.op_call(1, [X], [copy])
