@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from npu_ir import TensorType
 from npu_ir.backend import Backend
 from npu_ir.errors import BackendError
 from npu_ir.ops.calls import Binding, Slot
@@ -38,11 +40,12 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         ) from error
     count = len(segment.inputs)
     types = [value.type for value in segment.inputs], [value.type for value in segment.outputs]
+    layouts = [_fixed_layout(type) for type in types[0]], [_fixed_layout(type) for type in types[1]]
     step = Step(
         nodes=segment.nodes,
         backend=backend.name,
         kernel=f"{backend.name}.run",
-        function=functools.partial(_run_segment, backend, prepared, *types),
+        function=functools.partial(_run_segment, backend, prepared, *types, *layouts),
         binding=Binding(([Slot(index) for index in range(count)],), {}),
         inputs=segment.inputs,
         outputs=segment.outputs,
@@ -62,18 +65,66 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
     return NodeStep(step, seen)
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a type says of a tensor, as the tensor itself says it, so that the two are compared as they are."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def _fixed_layout(type: Type) -> _Layout | None:
+    """Return the layout of a type; None of numbers, of sizes that are symbolic, and of tensors without strides."""
+    if not isinstance(type, TensorType) or type.symbols or type.layout is not torch.strided:
+        return None
+    return _Layout(type.dtype, type.sizes, type.steps)
+
+
 def _run_segment(
-    backend: Backend, prepared: Any, given: Sequence[Type], made: Sequence[Type], inputs: list[Any]
+    backend: Backend,
+    prepared: Any,
+    given: Sequence[Type],
+    made: Sequence[Type],
+    given_layouts: Sequence[_Layout | None],
+    made_layouts: Sequence[_Layout | None],
+    inputs: list[Any],
 ) -> Sequence[Any]:
     """Return the outputs of a segment, checked; its inputs are plain tensors in the strides that are stated."""
-    for index, type in enumerate(given):
+    for index, layout in enumerate(given_layouts):
         item = inputs[index]
-        if isinstance(item, torch.Tensor):
-            inputs[index] = laid_out(item.resolve_conj().resolve_neg(), type)
+        if isinstance(item, torch.Tensor) and not _is_plain(item, layout):
+            inputs[index] = laid_out(item.resolve_conj().resolve_neg(), given[index])
     outputs = backend.run(prepared, inputs)
-    if len(outputs) != len(made) or not all(map(is_of_type, outputs, made)):
-        raise BackendError(
-            f"the backend {backend.name!r} returned {', '.join(map(described, outputs)) or 'nothing'}"
-            f" in place of {', '.join(map(str, made))}"
-        )
-    return outputs
+    if len(outputs) == len(made):
+        for output, layout, type in zip(outputs, made_layouts, made, strict=True):
+            if not _fits(output, layout) and not is_of_type(output, type):
+                break
+        else:
+            return outputs
+    raise BackendError(
+        f"the backend {backend.name!r} returned {', '.join(map(described, outputs)) or 'nothing'}"
+        f" in place of {', '.join(map(str, made))}"
+    )
+
+
+def _is_plain(tensor: torch.Tensor, layout: _Layout | None) -> bool:
+    """Return whether a tensor has these strides, and its memory holds its values; False where that takes longer."""
+    return (
+        layout is not None
+        and tensor.layout is torch.strided
+        and tensor.stride() == layout.steps
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+    )
+
+
+def _fits(output: Any, layout: _Layout | None) -> bool:
+    """Return whether an output has the dtype and the shape of its type; False where that takes longer."""
+    return (
+        layout is not None
+        and isinstance(output, torch.Tensor)
+        and output.dtype is layout.dtype
+        and output.layout is torch.strided
+        and output.shape == layout.sizes
+    )
