@@ -276,3 +276,37 @@ def test_a_program_in_finalize_refuses_to_be_looked_at() -> None:
 
     assert texts == ["this program is in finalize(), which has not returned yet"] * 3
     assert program.kernels == ["relu.f32.host"]
+
+
+@pytest.mark.parametrize("use", ["bind", "run", "call"])
+def test_a_call_binds_and_runs_without_others_in_between(use: str) -> None:
+    program = _C.Program("host")
+    slots = [program.slot(TensorSpec("float32", (3,))) for _ in range(2)]
+    program.add(OpKind.EltwiseRelu, slots[:1], slots[1:])
+    program.finalize()
+    x, y, other = np.array([-1, 2, 3], np.float32), np.zeros(3, np.float32), np.full(3, 9, np.float32)
+    program.call([x, y])
+    refusals: list[str] = []
+
+    class Meddler:
+        """A tensor that uses the program while it is read."""
+
+        def __dlpack__(self, **keywords: object) -> object:
+            meddle = {
+                "bind": lambda: program.bind(0, other),
+                "run": program.run,
+                "call": lambda: program.call([other, other.copy()]),
+            }[use]
+            with pytest.raises(InvalidArgumentError) as caught:
+                meddle()
+            refusals.append(str(caught.value))
+            return y.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    program.call([x, Meddler()], keep=False)
+
+    assert refusals
+    assert all(text.startswith(f"{use}: this program is in use, by another thread") for text in refusals)
+    assert y.tolist() == [0, 2, 3]

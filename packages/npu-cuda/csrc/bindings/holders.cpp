@@ -13,6 +13,18 @@ Core& alive(const std::unique_ptr<Core>& core, const char* what) {
   return *core;
 }
 
+// Sets a flag, which the GIL guards, until the end of a block.
+class Busy {
+ public:
+  explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { flag_ = false; }
+
+ private:
+  bool& flag_;
+};
+
 // Memory from Python: alloc(bytes) returns a tensor of at least so many bytes.
 Status allocate(nb::handle allocator, const Device& device, uint64_t bytes, void** data, std::shared_ptr<void>* owner) {
   try {
@@ -65,11 +77,7 @@ Program& ProgramHolder::core() const {
 
 // What a kernel in Python raises that is no refusal, such as KeyboardInterrupt, is thrown through it.
 Status ProgramHolder::finalize_unlocked(Program& program) {
-  struct Planning {
-    bool& flag;
-    explicit Planning(bool& is_planning) : flag(is_planning) { flag = true; }
-    ~Planning() { flag = false; }
-  } planning(is_planning_);
+  const Busy planning(is_planning_);
   const nb::gil_scoped_release unlocked;
   return program.finalize();
 }
@@ -97,7 +105,18 @@ bool ProgramHolder::is_bound_to(int slot, nb::handle tensor, const TensorDesc& d
          std::equal(bound.strides, bound.strides + bound.rank, desc.strides);
 }
 
+void ProgramHolder::require_free(const char* function) const {
+  if (!is_called_) return;
+  raise(Status::invalid(std::string(function) + ": this program is in use, by another thread or by a call from within: " +
+                        "call() binds and runs at once; make one program per thread"));
+}
+
 void ProgramHolder::bind(int slot, nb::handle tensor, ArgName name) {
+  require_free(name.function);
+  bind_slot(slot, tensor, name);
+}
+
+void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name) {
   Program& program = core();
   const bool is_known = slot >= 0 && size_t(slot) < program.slots().size();
   const Role role = is_known && program.slots()[size_t(slot)].is_written ? Role::Output : Role::Input;
@@ -131,7 +150,7 @@ void ProgramHolder::bind_all(nb::handle tensors) {
     raise(Status::invalid("call: tensors has " + std::to_string(all.size()) + " entries, the program has " +
                           std::to_string(external.size()) + " external slots"));
   }
-  for (size_t i = 0; i < external.size(); ++i) bind(external[i], all[i], {"call", "tensors", int(i)});
+  for (size_t i = 0; i < external.size(); ++i) bind_slot(external[i], all[i], {"call", "tensors", int(i)});
 }
 
 void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep) {
@@ -144,6 +163,8 @@ void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep
       program->has_let_go_ = true;
     }
   };
+  require_free("call");
+  const Busy busy(is_called_);
   bind_all(tensors);
   if (keep) has_let_go_ = false;  // every slot has just been bound
   const LetGo let_go{keep ? nullptr : this};
@@ -163,6 +184,7 @@ void ProgramHolder::require_kept(const char* function) {
 }
 
 void ProgramHolder::run(nb::handle stream_handle) {
+  require_free("run");
   require_kept("run");
   launch(stream_handle);
 }

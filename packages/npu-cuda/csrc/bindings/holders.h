@@ -33,6 +33,9 @@ class ProgramHolder {
 
  private:
   Status finalize_unlocked(Program& program);
+  // InvalidArgumentError while call() binds and runs: reading tensors lets other threads in between.
+  void require_free(const char* function) const;
+  void bind_slot(int slot, nb::handle tensor, ArgName name);
   void bind_all(nb::handle tensors);
   void launch(nb::handle stream_handle);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
@@ -42,6 +45,7 @@ class ProgramHolder {
   bool has_let_go_ = false;       // some bound slots may have no owners any more
   const DLPackExchangeAPI* stream_source_ = nullptr;
   bool is_planning_ = false;
+  bool is_called_ = false;
 };
 
 class GraphHolder {

@@ -8,7 +8,7 @@ namespace {
 
 std::string number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.0f", value);
+  std::snprintf(text, sizeof text, "%.15g", value);
   return text;
 }
 
