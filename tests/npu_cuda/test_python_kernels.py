@@ -562,6 +562,12 @@ print("end")
             "threading.Thread(target=spin, daemon=True).start()\ntime.sleep(0.05)",
             id="daemon",
         ),
+        pytest.param(
+            "large = np.ones(1 << 18, dtype=np.float32)\n"
+            "def spin():\n    while True:\n        npu_cuda.launch_by_id('relu.f32.host', [large], [large])\n"
+            "for _ in range(3):\n    threading.Thread(target=spin, daemon=True).start()\ntime.sleep(0.05)",
+            id="daemon-without-the-gil",
+        ),
     ],
 )
 def test_the_end_of_the_interpreter_is_clean(further: str) -> None:

@@ -2,6 +2,7 @@
 #include "bindings/captures.h"
 #include "bindings/specs.h"
 #include "bindings/tensors.h"
+#include "bindings/unlocked.h"
 #include "core/call_checks.h"
 #include "core/dispatch.h"
 
@@ -21,7 +22,7 @@ bool is_long(const OpCall& call) {
 
 template <class Run>
 Status unlocked(const OpCall& call, Run run) {
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return run(call);
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "bindings/captures.h"
+#include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
@@ -78,7 +79,7 @@ Program& ProgramHolder::core() const {
 // What a kernel in Python raises that is no refusal, such as KeyboardInterrupt, is thrown through it.
 Status ProgramHolder::finalize_unlocked(Program& program) {
   const Busy planning(is_planning_);
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return program.finalize();
 }
 
@@ -195,7 +196,7 @@ void ProgramHolder::launch(nb::handle stream_handle) {
   if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners());
   Status status;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     status = program.run(stream);
   }
   check(status);
@@ -226,7 +227,7 @@ void GraphHolder::launch(int64_t count, nb::handle stream_handle) const {
   void* stream = stream_or_current(stream_handle, "launch", stream_source_, *graph.device());
   Status status;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     status = graph.launch(stream, count);
   }
   check(status);

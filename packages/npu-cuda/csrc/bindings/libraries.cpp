@@ -2,6 +2,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/errors.h"
+#include "bindings/unlocked.h"
 
 namespace npu::bindings {
 namespace {
@@ -34,7 +35,7 @@ nb::dict load(nb::handle path) {
   LibraryInfo info;
   Status status;
   {
-    const nb::gil_scoped_release released;  // what the library does when it is loaded is its own affair
+    const Unlocked unlocked;  // what the library does when it is loaded is its own affair
     status = load_library(text, &info);
   }
   check(status);
@@ -44,7 +45,7 @@ nb::dict load(nb::handle path) {
 nb::list libraries() {
   std::vector<LibraryInfo> loaded;
   {
-    const nb::gil_scoped_release released;  // a library that is being loaded may need it
+    const Unlocked unlocked;  // a library that is being loaded may need it
     loaded = loaded_libraries();
   }
   nb::list list;

@@ -1,7 +1,3 @@
-
-#include <cxxabi.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <set>
 
@@ -10,6 +6,7 @@
 #include "bindings/kernel_views.h"
 #include "bindings/kernels.h"
 #include "bindings/specs.h"
+#include "bindings/unlocked.h"
 #include "core/c_kernel.h"
 #include "core/registry.h"
 
@@ -24,17 +21,6 @@ class PythonKernel;
 std::set<PythonKernel*>& python_kernels() {
   static auto* all = new std::set<PythonKernel*>();
   return *all;
-}
-
-// A thread that needs the GIL while the interpreter ends is unwound by Python before 3.14, through code that cannot bear
-// it. Here it waits for the end of the process instead, as it does from 3.14 on.
-template <class Call>
-auto until_the_end(Call call) {
-  try {
-    return call();
-  } catch (abi::__forced_unwind&) {
-    for (;;) pause();
-  }
 }
 
 PyGILState_STATE take_gil() { return until_the_end([] { return PyGILState_Ensure(); }); }

@@ -2,6 +2,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
+#include "bindings/unlocked.h"
 #include "core/device.h"
 #include "core/eager_workspace.h"
 
@@ -25,7 +26,7 @@ void synchronize(nb::handle device_name, nb::handle stream_handle) {
   void* given = stream_argument(stream_handle, "synchronize");
   Status status;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     status = device->synchronize(given ? given : device->default_stream());
   }
   check(status);
@@ -48,7 +49,7 @@ void destroy_stream(nb::handle device_name, nb::handle stream_handle) {
   }
   Status status;
   {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     status = device->synchronize(stream);
   }
   drop_workspace(device, stream);
