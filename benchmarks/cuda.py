@@ -74,8 +74,8 @@ the rest is what the call costs. Medians of rounds in which all take turns.
 KERNELS = """
 ## Kernels
 
-On {devices}: {launches} launches per graph, buffers larger than the cache, random data, medians. The floor is bytes through
-memory or floating-point operations at full rate, whichever takes longer.
+On {devices}: {launches} launches per graph, buffers larger than the cache, random data, medians. The floor is bytes
+at the rate of a copy by PyTorch or floating-point operations at full rate, whichever takes longer.
 
 | | us | floor, us | reached | / torch |
 |---|---:|---:|---:|---:|

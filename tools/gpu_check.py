@@ -24,7 +24,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "packages" / "npu-cuda"
+GPU_TESTS = ROOT / "tests" / "npu_cuda" / "gpu"
 OTHERS = ("npu-ir", "npu-passes", "npu-runtime")
+NVCC = Path("/usr/local/cuda/bin/nvcc")  # where it is installed, if PATH does not say
 NO_GPU = 3
 TOTAL_SECONDS = 470
 PYTHON = sys.executable
@@ -123,16 +125,18 @@ def planned(site: Path, out: Path, gpu: str) -> list[Step]:
         "--target",
     )
     build = (PYTHON, *install, str(site), *(word for item in settings for word in ("-C", item)), str(PACKAGE))
-    sanitizer = shutil.which("compute-sanitizer")
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which(NVCC.with_name("compute-sanitizer"))
     check = (sanitizer or "compute-sanitizer", "--error-exitcode", "9", "--tool")
     probe = (PYTHON, "-m", "npu_cuda.probe")
+    # What the other tests share (tests/conftest.py) needs packages that are not needed here.
+    pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "--confcutdir", str(GPU_TESTS))
     absence = "" if sanitizer else "there is no compute-sanitizer"
     return [
-        Step("build", build, 180, needs_gpu=False),
+        Step("build", build, 240, needs_gpu=False),
         Step("status", (PYTHON, "-c", "import npu_cuda; print(npu_cuda.status())"), 30, needs_gpu=False),
-        Step("probes", (*probe, "--device", "cuda"), 90),
-        Step("tests", (PYTHON, "-m", "pytest", "-q", "-m", "gpu", "-s", str(ROOT / "tests" / "npu_cuda" / "gpu")), 180),
-        Step("memcheck", (*check, "memcheck", *probe, "relu", "gemm", "--device", "cuda"), 60, absence=absence),
+        Step("probes", (*probe, "all", "--device", "cuda"), 90),
+        Step("tests", (*pytest, "-q", "-m", "gpu", "-s", str(GPU_TESTS)), 180),
+        Step("memcheck", (*check, "memcheck", *probe, "all", "--device", "cuda"), 90, absence=absence),
         Step("racecheck", (*check, "racecheck", *probe, "gemm", "--device", "cuda"), 60, absence=absence),
         Step("benchmarks", (PYTHON, "benchmarks/cuda.py", "--quick", "--json", str(out / "bench.json")), 90),
     ]  # fmt: skip
@@ -146,9 +150,12 @@ def split_settings() -> list[str]:
 
 
 def environment(site: Path) -> dict[str, str]:
-    """Return the variables under which the build is found, and the other packages from their sources."""
+    """Return the variables under which nvcc and the build are found, and the other packages from their sources."""
     sources = [str(ROOT / "packages" / name / "src") for name in OTHERS]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sources, str(ROOT)])}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sources, str(ROOT)])}
+    if not shutil.which("nvcc") and NVCC.exists():
+        variables.setdefault("CUDACXX", str(NVCC))
+    return variables
 
 
 def run_all(

@@ -107,6 +107,22 @@ def test_no_symbol_but_that_of_python_is_exported() -> None:
     assert exported == {"PyInit__C"}
 
 
+@pytest.mark.skipif(MODE != "EMULATE", reason="only the emulated runtime counts its calls")
+def test_the_host_works_without_a_look_at_cuda() -> None:
+    script = """
+import npu_cuda
+from npu_cuda import _C
+x = npu_cuda.empty([4], device="host")
+npu_cuda.op_call(npu_cuda.OpKind.EltwiseRelu, [x], [x])
+npu_cuda.Program("host")
+print(_C.emulator_calls("cudaGetDeviceCount"))
+npu_cuda.devices()
+print(_C.emulator_calls("cudaGetDeviceCount"))
+"""
+
+    assert output(sys.executable, "-c", script).split() == ["0", "1"]
+
+
 def test_the_status_says_how_the_library_was_built() -> None:
     status = npu_cuda.status()
 

@@ -46,6 +46,20 @@ def test_probe_as_json_has_every_outcome(capsys: pytest.CaptureFixture[str]) -> 
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "ops"),
+    [(["relu", "gemm"], ["EltwiseRelu", "Gemm"]), (["all"], ["EltwiseAdd", "EltwiseRelu", "Gemm", "Copy"])],
+    ids=["some", "all"],
+)
+def test_probe_takes_several_ops(
+    names: list[str], ops: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = probe.main([*names, "--device", "host", "--json"])
+
+    assert code == 0
+    assert [json.loads(line)["op"] for line in capsys.readouterr().out.splitlines()] == ops
+
+
 def test_list_names_ops_and_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     assert probe.main(["--list"]) == 0
 
@@ -60,7 +74,7 @@ def test_list_names_ops_and_their_numbers(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        pytest.param([], "which op? There are add, relu, gemm, copy", id="no op"),
+        pytest.param([], "which op? There are add, relu, gemm, copy, and all", id="no op"),
         pytest.param(
             ["sotfmax"], "there is no op 'sotfmax' in the table; it has add, relu, gemm, copy", id="op"
         ),

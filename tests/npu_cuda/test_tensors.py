@@ -24,6 +24,12 @@ class Plain(torch.Tensor):
     """A subclass that changes nothing."""
 
 
+class WithoutTable(torch.Tensor):
+    """As tensors of versions of PyTorch that have only ``__dlpack__``."""
+
+    __dlpack_c_exchange_api__ = None
+
+
 class Producer:
     """Has __dlpack__, and nothing else."""
 
@@ -50,6 +56,7 @@ X = torch.tensor([-1.0, 0.5, 2.0])
         pytest.param(X.clone().requires_grad_(), id="requires_grad"),
         pytest.param(torch.nn.Parameter(X.clone()), id="parameter"),
         pytest.param(X.clone().as_subclass(Plain), id="subclass"),
+        pytest.param(X.clone().as_subclass(WithoutTable), id="without a table"),
         pytest.param(torch.cat([X, X])[3:], id="offset"),
         pytest.param(X.numpy(), id="numpy"),
         pytest.param(Producer(X), id="dlpack"),

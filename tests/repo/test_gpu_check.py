@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from npu_cuda import probe
+
 TOOL = Path(__file__).parents[2] / "tools" / "gpu_check.py"
 
 
@@ -85,3 +87,26 @@ def test_the_steps_name_files_that_exist(tool: ModuleType, tmp_path: Path) -> No
     ]
     assert named
     assert [path for path in named if not (TOOL.parents[1] / path).exists()] == []
+
+
+def test_the_probes_of_the_steps_are_there(tool: ModuleType, tmp_path: Path) -> None:
+    steps = tool.planned(tmp_path / "site", tmp_path, "NVIDIA H200, 143771 MiB, 580.0, 9.0")
+    commands = [step.command for step in steps if "npu_cuda.probe" in step.command]
+    assert len(commands) == 3
+
+    for command in commands:
+        options = probe.parser().parse_args(command[command.index("npu_cuda.probe") + 1 :])
+        assert probe.rows_named(options.ops)
+        assert options.device == "cuda"
+
+
+def test_nvcc_is_found_where_it_is_installed(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.touch()
+    monkeypatch.setattr(tool, "NVCC", nvcc)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CUDACXX", raising=False)
+
+    assert tool.environment(tmp_path)["CUDACXX"] == str(nvcc)

@@ -93,7 +93,8 @@ def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
         slots = [program.slot(spec_of(tensor)) for tensor in (x, y, z)]
         program.add(OpKind.EltwiseRelu, slots[:1], slots[1:2])
         program.add(OpKind.EltwiseAdd, [slots[1], slots[1]], slots[2:])
-        graph = bound(program, x, y, z).capture(topology="dag")
+        bound(program, x, y, z).run()  # the kernels of PyTorch are loaded
+        graph = program.capture(topology="dag")
         x.normal_()
         for _ in range(20):
             graph.launch()

@@ -47,6 +47,26 @@ def test_a_graph_waits_for_the_current_stream(tensors: tuple[torch.Tensor, torch
     assert torch.equal(after, torch.full_like(y, 4))
 
 
+def test_a_graph_of_single_calls_waits_for_the_current_stream(
+    tensors: tuple[torch.Tensor, torch.Tensor],
+) -> None:
+    x, y = tensors
+    npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y])
+    stream = npu_cuda.graph_begin("cuda")
+    npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y], stream_handle=stream)
+    graph = npu_cuda.graph_end()
+    torch.cuda.synchronize()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(LONG)
+        x.fill_(9)
+        graph.launch()
+        after = y.clone()
+    torch.cuda.synchronize()
+
+    assert torch.equal(after, torch.full_like(y, 9))
+
+
 def test_a_graph_does_not_wait_for_other_streams(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
     x, y = tensors
     graph = relu_program(x.fill_(2), y).capture()
@@ -110,3 +130,31 @@ def test_op_calls_are_ordered_with_torch(
     stream.synchronize()
 
     assert torch.equal(after, torch.full_like(y, 8))
+
+
+class WithoutTable(torch.Tensor):
+    """As tensors of versions of PyTorch that have only ``__dlpack__``."""
+
+    __dlpack_c_exchange_api__ = None
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_tensors_without_a_table_are_used_on_the_current_stream(
+    tensors: tuple[torch.Tensor, torch.Tensor], in_graph: bool
+) -> None:
+    x, y = tensors
+    old = [tensor.as_subclass(WithoutTable) for tensor in tensors]
+    npu_cuda.op_call(OpKind.EltwiseRelu, old[:1], old[1:])
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+
+    with torch.cuda.graph(graph) if in_graph else torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(LONG)
+        x.fill_(3)
+        npu_cuda.op_call(OpKind.EltwiseRelu, old[:1], old[1:])
+        y.add_(1)
+    if in_graph:
+        graph.replay()
+    torch.cuda.synchronize()
+
+    assert torch.equal(y, torch.full_like(y, 4))

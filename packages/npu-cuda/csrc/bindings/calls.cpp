@@ -33,7 +33,7 @@ void run_call(TensorArguments& tensors, const OpCall& call, Run run) {
   if (!is_captured(call.stream)) [[likely]] return;
   Owners owners;
   tensors.give_owners(&owners);
-  keep_for_capture(call.stream, owners);
+  keep_for_capture(call.stream, owners, tensors.stream_source());
 }
 
 Hold hold_on(void* stream) { return is_captured(stream) ? Hold::Longer : Hold::ForTheCall; }

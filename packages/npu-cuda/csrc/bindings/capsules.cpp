@@ -26,19 +26,19 @@ nb::object call_dlpack(nb::handle tensor, const nb::dict& keywords) {
 
 // The producer makes its stream wait for nothing on the CPU. On cuda 1 is the legacy default stream; a stream that the
 // caller gave by handle is in his order already (-1): to wait for others would break a capture.
-void add_stream(nb::handle tensor, void* stream, nb::dict& keywords) {
+void add_stream(nb::handle tensor, bool is_in_order, nb::dict& keywords) {
   const nb::object place = tensor.attr("__dlpack_device__")();
   const nb::object first = place[0];
   const long long type = PyLong_AsLongLong(first.ptr());
   if (type == -1 && PyErr_Occurred()) throw nb::python_error();
-  if (type == kDLCUDA || type == kDLCUDAManaged) keywords["stream"] = stream ? -1 : 1;
+  if (type == kDLCUDA || type == kDLCUDAManaged) keywords["stream"] = is_in_order ? -1 : 1;
 }
 
 }  // namespace
 
-nb::object export_dlpack(nb::handle tensor, void* stream) {
+nb::object export_dlpack(nb::handle tensor, bool is_in_order) {
   nb::dict keywords;
-  add_stream(tensor, stream, keywords);
+  add_stream(tensor, is_in_order, keywords);
   nb::dict versioned;
   versioned.update(keywords);
   versioned["max_version"] = nb::make_tuple(uint32_t{kDLPackMajor}, uint32_t{kDLPackMinor});

@@ -12,9 +12,9 @@ struct ExportedTensor {
   bool is_copy = false;
 };
 
-// What __dlpack__ returns. `stream` is that on which the memory will be used; null is the default one. Python errors
-// are thrown as they are.
-nb::object export_dlpack(nb::handle tensor, void* stream);
+// What __dlpack__ returns. The memory will be used on the default stream; `is_in_order`: on one that needs not wait for
+// what the producer has launched. Python errors are thrown as they are.
+nb::object export_dlpack(nb::handle tensor, bool is_in_order);
 Status open_capsule(nb::handle capsule, ExportedTensor* out);
 
 // A capsule of this; it takes it over.

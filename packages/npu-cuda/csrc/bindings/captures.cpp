@@ -10,6 +10,7 @@ struct Capture {
   Device* device;
   void* stream;
   Owners owners;
+  const DLPackExchangeAPI* stream_source = nullptr;  // of the first call that has one
 };
 
 std::vector<Capture>& captures() {
@@ -53,7 +54,7 @@ uintptr_t graph_begin(nb::handle device_name, nb::handle mode) {
   check(find_device(text_argument(device_name, {"graph_begin", "device"}), &device));
   void* stream = nullptr;
   check(begin_capture(device, mode_argument(mode, "graph_begin"), &stream).at("graph_begin"));
-  captures().push_back({device, stream, {}});
+  captures().push_back({device, stream, {}, nullptr});
   return reinterpret_cast<uintptr_t>(stream);
 }
 
@@ -61,7 +62,7 @@ GraphHolder graph_end(nb::handle device_name) {
   Capture capture = take(device_name, "graph_end");
   std::unique_ptr<Graph> graph;
   check(end_capture(capture.device, &graph).at("graph_end"));
-  return {std::move(graph), std::move(capture.owners), nullptr};
+  return {std::move(graph), std::move(capture.owners), capture.stream_source};
 }
 
 void graph_abort(nb::handle device_name) {
@@ -74,8 +75,11 @@ void graph_abort(nb::handle device_name) {
 
 bool is_captured(void* stream) { return !captures().empty() && find(stream); }
 
-void keep_for_capture(void* stream, const Owners& owners) {
-  if (Capture* capture = find(stream)) capture->owners.insert(capture->owners.end(), owners.begin(), owners.end());
+void keep_for_capture(void* stream, const Owners& owners, const DLPackExchangeAPI* source) {
+  Capture* capture = find(stream);
+  if (!capture) return;
+  capture->owners.insert(capture->owners.end(), owners.begin(), owners.end());
+  if (!capture->stream_source) capture->stream_source = source;
 }
 
 void bind_captures(nb::module_& module) {

@@ -7,6 +7,7 @@ namespace npu::bindings {
 
 // Whether a capture that graph_begin() has begun records on this stream. Cheap where there is none.
 bool is_captured(void* stream);
-void keep_for_capture(void* stream, const Owners& owners);
+// The graph will keep the owners; `source` says what stream is current for who made the tensors, null if nobody does.
+void keep_for_capture(void* stream, const Owners& owners, const DLPackExchangeAPI* source);
 
 }  // namespace npu::bindings

@@ -193,7 +193,7 @@ void ProgramHolder::run(nb::handle stream_handle) {
 void ProgramHolder::launch(nb::handle stream_handle) {
   Program& program = core();
   void* stream = stream_or_current(stream_handle, "run", stream_source_, *program.device());
-  if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners());
+  if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners(), stream_source_);
   Status status;
   {
     const Unlocked unlocked;

@@ -22,7 +22,7 @@ class PreparedCall {
   void launch(nb::handle stream_handle) const {
     core();
     void* stream = stream_or_current(stream_handle, "PreparedCall", stream_source_, *program_->device());
-    if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners_);
+    if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners_, stream_source_);
     check(program_->run(stream));
   }
 

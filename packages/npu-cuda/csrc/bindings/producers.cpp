@@ -59,7 +59,24 @@ Producer examine(PyTypeObject* type) {
   return producer;
 }
 
+int current_torch_stream(int32_t, int32_t device_id, void** out) {
+  try {
+    const nb::object stream = nb::module_::import_("torch").attr("cuda").attr("current_stream")(device_id);
+    *out = reinterpret_cast<void*>(nb::cast<uintptr_t>(stream.attr("cuda_stream")));
+    return 0;
+  } catch (nb::python_error& error) {
+    error.restore();
+    return -1;
+  }
+}
+
 }  // namespace
+
+const DLPackExchangeAPI* torch_streams() {
+  static const DLPackExchangeAPI table{{{kDLPackMajor, kDLPackMinor}, nullptr}, nullptr, nullptr, nullptr, nullptr,
+                                       current_torch_stream};
+  return &table;
+}
 
 Producer producer_of(PyTypeObject* type) {
   static Producer table[16];
@@ -67,9 +84,9 @@ Producer producer_of(PyTypeObject* type) {
   if (place.type == type) [[likely]] return place;
   const Producer found = examine(type);
   if (found.way == Producer::Way::None) return found;  // it may learn to be one
-  Py_INCREF(type);
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
   PyTypeObject* before = std::exchange(place, found).type;
-  Py_XDECREF(before);
+  Py_XDECREF(reinterpret_cast<PyObject*>(before));
   return found;
 }
 

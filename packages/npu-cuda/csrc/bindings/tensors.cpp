@@ -97,7 +97,9 @@ void TensorArguments::read(nb::handle tensor, const Producer& producer, ArgName 
                        ", which has no __dlpack__");
   }
   if (producer.is_torch) require_resolved(tensor, desc, name, hold_);
-  if (desc.device_type == NPU_CUDA && !stream_source_) stream_source_ = producer.api;
+  if (desc.device_type == NPU_CUDA && !stream_source_) {
+    stream_source_ = producer.is_torch && !producer.api ? torch_streams() : producer.api;
+  }
 }
 
 void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer, ArgName name) {
@@ -121,7 +123,7 @@ void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer,
   nb::object capsule;
   try {
     if (producer.is_torch) source = tensor.attr("detach")();
-    capsule = export_dlpack(source, stream_);
+    capsule = export_dlpack(source, stream_ || producer.is_torch);  // of PyTorch we ask what its stream is
   } catch (nb::python_error& error) {
     error.restore();
     raise_unreadable(tensor, name);

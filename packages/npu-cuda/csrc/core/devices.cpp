@@ -43,7 +43,9 @@ const std::vector<Device*>& devices() { return found().devices; }
 
 std::string cuda_absence() { return found().absence; }
 
+// The host is found without a look at CUDA, which takes time, and does not outlive a fork of the process.
 Status find_device(const std::string& name, Device** out) {
+  if (name == "host") return *out = &HostDevice::instance(), Status();
   for (Device* device : devices()) {
     if (device->name() != name && !(name == "cuda" && device->type() == DeviceType::Cuda)) continue;
     *out = device;
@@ -56,6 +58,7 @@ Status find_device(const std::string& name, Device** out) {
 }
 
 Status find_device(DeviceType type, int id, Device** out) {
+  if (type == DeviceType::Host && id == 0) return *out = &HostDevice::instance(), Status();
   for (Device* device : devices()) {
     if (device->type() != type || device->id() != id) continue;
     *out = device;

@@ -1,10 +1,12 @@
 // Loads the code of a kernel before it is launched: CUDA does so at the first launch, and may allocate, which breaks
-// a capture. To be used as KernelFunctions::prepare. Once per kernel and device; after that it is one read.
+// a capture, also one of others that this call is to be part of. To be used as KernelFunctions::prepare. Once per kernel
+// and device; after that it is one read.
 #pragma once
 
 #include <atomic>
 
 #include "core/call.h"
+#include "cuda/cuda_handles.h"
 #include "cuda/launch.h"
 
 namespace npu {
@@ -15,6 +17,7 @@ Status load_kernel(const OpCall& call, void** state) {
   *state = nullptr;
   const uint64_t device = uint64_t{1} << (call.outputs[0].device_id & 63);
   if (loaded.load(std::memory_order_relaxed) & device) return {};
+  const RelaxedCapture relaxed;
   cudaFuncAttributes attributes;
   const void* code = reinterpret_cast<const void*>(kernel);
   NPU_TRY(cuda_status(cudaFuncGetAttributes(&attributes, code), "cudaFuncGetAttributes"));

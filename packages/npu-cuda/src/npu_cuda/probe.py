@@ -1,4 +1,4 @@
-"""Run the probe of an op by hand: ``python -m npu_cuda.probe relu``."""
+"""Run probes of ops by hand: ``python -m npu_cuda.probe relu``, or of all: ``python -m npu_cuda.probe all``."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m npu_cuda.probe", description="Probe an op on the devices here."
     )
-    made.add_argument("op", nargs="?", help="relu, add, copy, gemm, or the name in the registry")
+    made.add_argument("ops", nargs="*", help="relu, add, copy, gemm, the name in the registry, or all")
     made.add_argument("--device", help="host, cuda, cuda:0; without it, all that are here")
     made.add_argument("--list", action="store_true", help="the ops that have probes")
-    made.add_argument("--json", action="store_true", help="one JSON object in place of the table")
+    made.add_argument("--json", action="store_true", help="one JSON object per op in place of the table")
     return made
 
 
@@ -76,21 +76,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(listing())
         return 0
     try:
-        if options.op is None:
-            raise InvalidArgumentError(f"which op? There are {', '.join(row.name for row in rows())}")
-        row, devices = row_of(options.op), devices_named(options.device)
+        chosen, devices = rows_named(options.ops), devices_named(options.device)
     except NpuCudaError as error:
         print(f"npu_cuda.probe: {error}", file=sys.stderr)
         return 2
+    passed = [probe_row(row, devices, as_json=options.json) for row in chosen]
+    return 0 if all(passed) else 1
+
+
+def rows_named(names: Sequence[str]) -> list[OpRow]:
+    """Return the rows to probe; "all" stands for every one.
+
+    Raises:
+        InvalidArgumentError: No op is named, or one that has no row.
+    """
+    if not names:
+        raise InvalidArgumentError(f"which op? There are {', '.join(row.name for row in rows())}, and all")
+    return list(rows()) if "all" in names else [row_of(name) for name in names]
+
+
+def probe_row(row: OpRow, devices: Sequence[str], *, as_json: bool) -> bool:
+    """Probe an op, print what came of it, and return whether all is well."""
     kind = int(getattr(_C.OpKind, row.op))
-    if not options.json:
+    if not as_json:
         print(kind)
     outcomes = [outcome for device in devices for outcome in outcomes_of(row, device)]
-    if options.json:
+    if as_json:
         print(json.dumps({"op": row.op, "kind": kind, "outcomes": [asdict(outcome) for outcome in outcomes]}))
     else:
         print(report(row, outcomes))
-    return 0 if all(outcome.passed for outcome in outcomes) else 1
+    return all(outcome.passed for outcome in outcomes)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from npu_cuda import _C
 from npu_cuda.errors import InvalidArgumentError
 from npu_cuda.python_ops import Op
 
+_LEGACY_STREAM = 1  # the handle of the default stream; PyTorch takes an odd one for a number of its own
+
 # The flags of npu_kernel in npu_cuda/kernel.h.
 _CAPTURE_SAFE = 1
 _DETERMINISTIC = 2
@@ -51,7 +53,10 @@ class KernelCall:
             return contextlib.nullcontext()
         import torch
 
-        return torch.cuda.stream(torch.cuda.ExternalStream(self.stream))  # type: ignore[no-untyped-call]
+        device = self.outputs[0].device
+        if self.stream == _LEGACY_STREAM:
+            return torch.cuda.stream(torch.cuda.default_stream(device))
+        return torch.cuda.stream(torch.cuda.ExternalStream(self.stream, device=device))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)

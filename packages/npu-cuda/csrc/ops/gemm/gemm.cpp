@@ -38,9 +38,7 @@ Status gemm_supported(const OpCall& call, DType dtype) {
   const GemmAttrs attrs = attrs_of<GemmAttrs>(call);
   NPU_TRY(expect_flag(attrs.ta, "ta"));
   NPU_TRY(expect_flag(attrs.tb, "tb"));
-  if (attrs.precision != 0) {
-    return Status::not_implemented("precision is " + std::to_string(attrs.precision) + ", this kernel has only 0 (f32)");
-  }
+  NPU_TRY(expect_flag(attrs.precision, "precision"));
   for (int i = 0; i < call.num_inputs; ++i) NPU_TRY(expect_matrix(call.inputs[i], dtype, names[i]));
   NPU_TRY(expect_matrix(call.outputs[0], dtype, "D"));
   const GemmSizes sizes = gemm_sizes(call);

@@ -1,7 +1,7 @@
 // Gemm: A, B[, C] -> D, D = alpha * op(A) op(B) + beta * C, where op transposes if ta (tb) is 1. op(A) is [m, k],
 // op(B) [k, n], C and D [m, n]; f32, rank 2, row-major contiguous; D may be C. As in BLAS C is not read where beta
-// is 0, and without C beta must be 0; k = 0 gives beta * C, or zeros. precision 0 is f32 throughout; 1 asks for tf32
-// products, which no kernel of this build has.
+// is 0, and without C beta must be 0; k = 0 gives beta * C, or zeros. precision 0 demands f32 throughout; 1 allows tf32
+// products, and what computes in f32 takes both.
 #pragma once
 
 #include "core/op_info.h"
@@ -21,7 +21,7 @@ struct GemmSizes {
 };
 
 OpInfo gemm_info();
-// What all kernels of gemm take whose products are exact to the precision of the dtype.
+// What all kernels of gemm take that compute in f32 throughout.
 Status gemm_supported(const OpCall& call, DType dtype);
 GemmSizes gemm_sizes(const OpCall& call);
 Cost gemm_cost(const OpCall& call);

@@ -27,6 +27,8 @@ LAYOUTS = {
     "every third item": ((31,), (3,), None),
     "to every second item": ((31,), None, (2,)),
     "rows with gaps": ((7, 33), (40, 1), (35, 1)),
+    "rows with gaps of x alone": ((7, 33), (40, 1), None),
+    "rows with gaps of y alone": ((7, 33), None, (35, 1)),
     "a transposed matrix": ((33, 65), (1, 33), None),
     "to a transposed matrix": ((33, 65), None, (1, 33)),
     "both transposed": ((5, 7), (1, 5), (1, 5)),

@@ -54,6 +54,7 @@ def cases() -> Iterator[Case]:
     odd = (33, 35, 37)
     yield gemm_case("alpha=2.5", odd, alpha=2.5)
     yield gemm_case("alpha=0", odd, alpha=0.0)
+    yield gemm_case("tf32 allowed", odd, precision=1)
     yield gemm_case("beta=0 does not read C", odd, with_c=True)
     yield gemm_case("beta=1", odd, with_c=True, beta=1.0)
     yield gemm_case("C is D", odd, with_c=True, in_place=True, beta=0.25)
@@ -90,7 +91,7 @@ def refusals() -> Iterator[Refusal]:
         ("tb makes k differ", {"tb": 1}, "B is float32[5, 6], not [5, 5]"),
         ("ta is 2", {"ta": 2}, "ta is 2, not 0 or 1"),
         ("tb is -1", {"tb": -1}, "tb is -1, not 0 or 1"),
-        ("tf32", {"precision": 1}, "precision is 1"),
+        ("precision is 2", {"precision": 2}, "precision is 2, not 0 or 1"),
         ("beta without C", {"beta": 1.0}, "there is no C"),
     )
     for name, values, match in attrs:
