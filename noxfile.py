@@ -137,8 +137,8 @@ def bench_cuda(session: nox.Session) -> None:
 def native(session: nox.Session) -> None:
     """Build npu-cuda in every mode and check each; nox -s native -- emulate asan builds only these two.
 
-    --update writes what the kernels use into kernel-resources.txt; without nvcc, mode "on" is left out, or an error
-    with --require-nvcc.
+    --update writes what the kernels use into kernel-resources.txt. What needs nvcc is left out where there is none, and
+    said to be; with --require-nvcc it is an error.
     """
     install(session, *PACKAGES, *BUILD, *NATIVE_TESTS)
     session.run("python", "tools/native_builds.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})

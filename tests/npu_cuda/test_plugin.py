@@ -119,7 +119,7 @@ def test_the_compiler_is_looked_for_where_the_build_does(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("attribute", "state"), [(doctor.EXCHANGE, State.OK), ("no_such_attribute", State.ABSENT)]
+    ("attribute", "state"), [("__dlpack__", State.OK), ("no_such_attribute", State.ABSENT)]
 )
 def test_how_tensors_are_read_is_told(attribute: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "EXCHANGE", attribute)

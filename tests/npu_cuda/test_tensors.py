@@ -90,10 +90,16 @@ def fake() -> torch.Tensor:
 @pytest.mark.parametrize(
     ("x", "text"),
     [
-        pytest.param(sparse(), "a .*Tensor, cannot be used as a tensor in memory: RuntimeError", id="sparse"),
+        pytest.param(
+            sparse(), "a .*Tensor, cannot be used as a tensor in memory: (Runtime|Buffer)Error", id="sparse"
+        ),
         pytest.param(torch.empty(3, device="meta"), "cannot be used as a tensor in memory", id="meta"),
         pytest.param(fake(), "is a .*FakeTensor, which has __torch_dispatch__", id="fake"),
-        pytest.param(torch.tensor([1 + 2j]).conj(), "is lazily conjugated: .*resolve_conj", id="conj"),
+        pytest.param(
+            torch.tensor([1 + 2j]).conj(),
+            "(is lazily conjugated: .*resolve_conj|the conjugate bit set)",  # torch 2.9 itself says the latter
+            id="conj",
+        ),
         pytest.param(torch.tensor([1 + 2j, 3j]).conj().imag, "is lazily negated: .*resolve_neg", id="neg"),
         pytest.param(torch.zeros([1] * 9), "has rank 9; 0 to 8 are possible", id="rank"),
         pytest.param(X.numpy()[::-1], "has the stride -1 in axis 0; negative strides", id="negative"),
