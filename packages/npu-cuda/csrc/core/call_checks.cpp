@@ -64,7 +64,7 @@ Status check_overlaps(const OpInfo& op, const OpCall& call) {
   for (int i = 0; i < call.num_outputs; ++i) {
     const TensorDesc& output = call.outputs[i];
     if (overlaps_itself(output)) {
-      return Status::invalid(name_of(true, i) + ", " + text_of(output) + ", has elements that share memory");
+      return Status::invalid(name_of(true, i) + ", " + text_of(output) + ", may have elements that share memory");
     }
     for (int j = 0; j < call.num_inputs; ++j) {
       if (!overlap(output, call.inputs[j])) continue;

@@ -11,7 +11,8 @@ namespace {
 constexpr int kTile = 64;   // rows and columns of D per block
 constexpr int kDepth = 16;  // of a strip
 constexpr int kSide = 4;    // rows and columns of D per thread
-constexpr int kPitch = kTile + 4;  // of a strip in shared memory: keeps the stores of a warp in different banks
+// Of a strip in shared memory: rows stay aligned to 16 bytes, and two threads of a warp at most store into one bank.
+constexpr int kPitch = kTile + 4;
 constexpr int kLoads = kTile * kDepth / kThreads;
 
 struct Operand {

@@ -92,7 +92,7 @@ def refusals() -> Iterator[Refusal]:
         )  # fmt: skip
     expanded = replace(matrix, strides=(0, 1))
     yield Refusal(
-        "to an expanded row", (matrix,), (expanded,), "InvalidArgument", "has elements that share memory"
+        "to an expanded row", (matrix,), (expanded,), "InvalidArgument", "may have elements that share memory"
     )
     yield from misuses(OP, Case("right", (matrix,), (matrix,)))
 
