@@ -20,7 +20,7 @@ std::string ArgName::text() const {
   return index < 0 ? all : all + "[" + std::to_string(index) + "]";
 }
 
-int64_t int_argument(nb::handle value, ArgName name, int64_t low, int64_t high) {
+int64_t int_argument_of_any(nb::handle value, ArgName name, int64_t low, int64_t high) {
   nb::object number = nb::borrow(value);
   if (PyBool_Check(value.ptr()) || (!PyLong_Check(value.ptr()) && !PyIndex_Check(value.ptr()))) {
     raise_type_error(name.text() + " must be an int, not " + type_text(value));
@@ -37,16 +37,6 @@ int64_t int_argument(nb::handle value, ArgName name, int64_t low, int64_t high) 
   const int64_t result = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow || result < low || result > high) [[unlikely]] raise_out_of_range(number, name, low, high);
   return result;
-}
-
-void* stream_argument(nb::handle value, const char* function) {
-  // cudaStream_t of user space fits into 63 bits.
-  const ArgName name{function, "stream_handle"};
-  return reinterpret_cast<void*>(int_argument(value, name, 0, std::numeric_limits<int64_t>::max()));
-}
-
-OpKind kind_argument(nb::handle value, const char* function) {
-  return OpKind(int_argument(value, {function, "kind"}, 0, std::numeric_limits<int32_t>::max()));
 }
 
 std::string text_argument(nb::handle value, ArgName name) {

@@ -2,6 +2,7 @@
 // with the name of the argument.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "bindings/errors.h"
@@ -18,9 +19,22 @@ struct ArgName {
 };
 
 // An int, or what has __index__; bool is refused.
-int64_t int_argument(nb::handle value, ArgName name, int64_t low, int64_t high);
-void* stream_argument(nb::handle value, const char* function);
-OpKind kind_argument(nb::handle value, const char* function);
+int64_t int_argument_of_any(nb::handle value, ArgName name, int64_t low, int64_t high);
+inline int64_t int_argument(nb::handle value, ArgName name, int64_t low, int64_t high) {
+  if (PyLong_CheckExact(value.ptr())) [[likely]] {
+    int overflow = 0;
+    const int64_t number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (!overflow && number >= low && number <= high) [[likely]] return number;
+  }
+  return int_argument_of_any(value, name, low, high);
+}
+// A cudaStream_t: those of user space fit into 63 bits.
+inline void* stream_argument(nb::handle value, const char* function) {
+  return reinterpret_cast<void*>(int_argument(value, {function, "stream_handle"}, 0, std::numeric_limits<int64_t>::max()));
+}
+inline OpKind kind_argument(nb::handle value, const char* function) {
+  return OpKind(int_argument(value, {function, "kind"}, 0, std::numeric_limits<int32_t>::max()));
+}
 std::string text_argument(nb::handle value, ArgName name);
 // Bytes, or what shows its memory as bytes, copied.
 nb::bytes bytes_argument(nb::handle value, ArgName name);

@@ -9,9 +9,6 @@
 namespace npu::bindings {
 namespace {
 
-// Below this many bytes a call on the host is over before another thread could have taken the GIL and given it back.
-constexpr int64_t kBytesWorthTheGil = 256 * 1024;
-
 bool is_long(const OpCall& call) {
   if (call.num_outputs == 0 || call.outputs[0].device_type != NPU_CPU) return false;
   int64_t bytes = 0;

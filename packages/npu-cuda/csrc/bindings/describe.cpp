@@ -6,6 +6,15 @@
 namespace npu::bindings {
 namespace {
 
+[[gnu::cold]] Status unknown_rank(int rank) {
+  return Status::invalid("has rank " + std::to_string(rank) + "; 0 to " + std::to_string(NPU_MAX_RANK) + " are possible");
+}
+
+[[gnu::cold]] Status unknown_place(const DLDevice& device) {
+  return Status::invalid("is on a device of type " + std::to_string(device.device_type) +
+                         " of DLPack; the CPU (1) and CUDA (2) are possible");
+}
+
 Status find_place(const DLDevice& device, TensorDesc* out) {
   switch (device.device_type) {
     case kDLCPU:
@@ -19,8 +28,7 @@ Status find_place(const DLDevice& device, TensorDesc* out) {
       out->device_id = device.device_id;
       return {};
   }
-  return Status::invalid("is on a device of type " + std::to_string(device.device_type) +
-                         " of DLPack; the CPU (1) and CUDA (2) are possible");
+  return unknown_place(device);
 }
 
 // As PyTorch sees it: strides of axes of size 1 do not matter, and an empty tensor is contiguous.
@@ -80,29 +88,48 @@ Status set_strides(TensorDesc* tensor, const int64_t* strides) {
   return {};
 }
 
-}  // namespace
+// Does in one pass what mostly is to be done: numel, strides and flags of a tensor that is not empty and has the strides
+// of row-major order. False, and nothing is decided, where it is another one, or one that is refused.
+bool complete_dense(TensorDesc* tensor, const int64_t* strides) {
+  int64_t numel = 1;
+  for (int axis = tensor->rank - 1; axis >= 0; --axis) {
+    const int64_t size = tensor->shape[axis], stride = strides[axis];
+    const bool is_expected = size == 1 ? stride >= 0 : stride == numel;
+    if (size <= 0 || !is_expected || __builtin_mul_overflow(numel, size, &numel)) return false;
+    tensor->strides[axis] = stride;
+  }
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(numel, item_bytes(tensor->dtype), &bytes)) return false;
+  tensor->numel = numel;
+  tensor->flags = NPU_TENSOR_CONTIGUOUS;
+  return true;
+}
 
-Status complete(TensorDesc* tensor, const int64_t* strides) {
+[[gnu::noinline]] Status complete_any(TensorDesc* tensor, const int64_t* strides) {
   NPU_TRY(count_elements(tensor));
   if (strides) NPU_TRY(set_strides(tensor, strides));
   else set_dense_strides(tensor);
   tensor->flags = is_dense(*tensor) ? uint32_t{NPU_TENSOR_CONTIGUOUS} : 0;
+  return {};
+}
+
+}  // namespace
+
+Status complete(TensorDesc* tensor, const int64_t* strides) {
+  if (!strides || !complete_dense(tensor, strides)) NPU_TRY(complete_any(tensor, strides));
   const auto address = reinterpret_cast<uintptr_t>(tensor->data);
   tensor->alignment = address ? uint32_t(std::min<uintptr_t>(address & -address, 256)) : 256;
   return {};
 }
 
 Status describe(const DLTensor& dl, TensorDesc* out) {
-  if (dl.ndim < 0 || dl.ndim > NPU_MAX_RANK) {
-    return Status::invalid("has rank " + std::to_string(dl.ndim) + "; 0 to " + std::to_string(NPU_MAX_RANK) +
-                           " are possible");
-  }
+  if (dl.ndim < 0 || dl.ndim > NPU_MAX_RANK) return unknown_rank(dl.ndim);
   if (dl.ndim > 0 && !dl.shape) return Status::invalid("has rank " + std::to_string(dl.ndim) + ", and no shape");
   NPU_TRY(find_place(dl.device, out));
   out->data = dl.data ? static_cast<char*>(dl.data) + dl.byte_offset : nullptr;
   out->rank = dl.ndim;
   out->dtype = {dl.dtype.code, dl.dtype.bits, dl.dtype.lanes};
-  std::copy_n(dl.shape, dl.ndim, out->shape);
+  for (int axis = 0; axis < dl.ndim; ++axis) out->shape[axis] = dl.shape[axis];  // too few for a call of memmove
   return complete(out, dl.strides);
 }
 

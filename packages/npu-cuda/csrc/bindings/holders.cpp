@@ -130,46 +130,76 @@ void ProgramHolder::bind_slot(int slot, nb::handle tensor, ArgName name) {
   TensorArguments read(name.function, nullptr, Hold::Longer);
   read.add(tensor, name, role);
   adapt(read.descs(), *program.device());
-  check(program.bind(slot, read.descs()[0]).at(name.text()));
+  check(program.bind(slot, read.descs()[0]).at([&] { return name.text(); }));
   Owners owners;
   read.give_owners(&owners);
   owners_[slot].swap(owners);  // the old ones go when this function ends
   if (read.stream_source()) stream_source_ = read.stream_source();
 }
 
-void ProgramHolder::bind_all(nb::handle tensors) {
+const ProgramHolder::CallPlan& ProgramHolder::call_plan() {
+  const Program& program = core();
+  if (call_plan_.is_complete) [[likely]] return call_plan_;
+  CallPlan plan;
+  plan.is_complete = program.is_final();
+  for (int slot = 0; slot < int(program.slots().size()); ++slot) {
+    if (program.slots()[size_t(slot)].is_external) plan.external.push_back(slot);
+  }
+  int64_t bytes = 0;
+  for (const Program::Op& op : program.ops()) {
+    for (const TensorDesc& tensor : op.tensors) bytes += nbytes(tensor);
+  }
+  plan.is_short = program.device()->type() == DeviceType::Host && bytes <= kBytesWorthTheGil;
+  return call_plan_ = std::move(plan);
+}
+
+// As bind(), but the program does not keep the tensor.
+void ProgramHolder::bind_for_the_call(int slot, nb::handle tensor, ArgName name, Owners* let_go) {
+  Program& program = core();
+  TensorArguments read(name.function, nullptr);
+  read.add(tensor, name, program.slots()[size_t(slot)].is_written ? Role::Output : Role::Input);
+  adapt(read.descs(), *program.device());
+  check(program.bind(slot, read.descs()[0]).at([&] { return name.text(); }));
+  read.give_owners(let_go);
+  if (read.stream_source()) stream_source_ = read.stream_source();
+  has_let_go_ = true;
+  if (owners_.empty()) [[likely]] return;
+  if (const auto bound_before = owners_.find(slot); bound_before != owners_.end()) {
+    let_go->insert(let_go->end(), bound_before->second.begin(), bound_before->second.end());
+    owners_.erase(bound_before);
+  }
+}
+
+void ProgramHolder::bind_all(nb::handle tensors, bool keep, Owners* let_go) {
   if (!PyList_Check(tensors.ptr()) && !PyTuple_Check(tensors.ptr())) {
     raise_type_error(std::string("call: tensors must be a list or tuple, not ") + nb::type_name(tensors.type()).c_str());
   }
   const nb::tuple all = nb::borrow<nb::tuple>(PyTuple_Check(tensors.ptr()) ? nb::borrow(tensors) : nb::tuple(tensors));
-  std::vector<int> external;
-  const auto& slots = core().slots();
-  for (int slot = 0; slot < int(slots.size()); ++slot) {
-    if (slots[size_t(slot)].is_external) external.push_back(slot);
-  }
-  if (all.size() != external.size()) {
+  const CallPlan& plan = call_plan();
+  if (all.size() != plan.external.size()) {
     raise(Status::invalid("call: tensors has " + std::to_string(all.size()) + " entries, the program has " +
-                          std::to_string(external.size()) + " external slots"));
+                          std::to_string(plan.external.size()) + " external slots"));
   }
-  for (size_t i = 0; i < external.size(); ++i) bind_slot(external[i], all[i], {"call", "tensors", int(i)});
+  if (!keep) let_go->reserve(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const ArgName name{"call", "tensors", int(i)};
+    if (keep) bind_slot(plan.external[i], all[i], name);
+    else bind_for_the_call(plan.external[i], all[i], name, let_go);
+  }
 }
 
 void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep) {
-  struct LetGo {
-    ProgramHolder* program;
-    ~LetGo() {
-      if (!program) return;
-      std::map<int, Owners> owners;  // they go when no member refers to them any more
-      owners.swap(program->owners_);
-      program->has_let_go_ = true;
-    }
-  };
   require_free("call");
+  // A graph that records the call has to have tensors that nobody can take the memory of.
+  const bool is_recorded = is_captured(stream_argument(stream_handle, "run"));
+  Owners let_go;
   const Busy busy(is_called_);
-  bind_all(tensors);
-  if (keep) has_let_go_ = false;  // every slot has just been bound
-  const LetGo let_go{keep ? nullptr : this};
+  bind_all(tensors, keep || is_recorded, &let_go);
+  has_let_go_ = !keep;  // every slot has just been bound
   launch(stream_handle);
+  if (keep || !is_recorded) return;
+  std::map<int, Owners> owners;  // they go when no member refers to them any more
+  owners.swap(owners_);
 }
 
 void ProgramHolder::require_kept(const char* function) {
@@ -194,6 +224,7 @@ void ProgramHolder::launch(nb::handle stream_handle) {
   Program& program = core();
   void* stream = stream_or_current(stream_handle, "run", stream_source_, *program.device());
   if (is_captured(stream)) [[unlikely]] keep_for_capture(stream, owners(), stream_source_);
+  if (call_plan().is_short) return check(program.run(stream));
   Status status;
   {
     const Unlocked unlocked;

@@ -11,6 +11,9 @@ namespace npu::bindings {
 
 using Owners = std::vector<nb::object>;
 
+// Below this many bytes work on the host is over before another thread could have taken the GIL and given it back.
+inline constexpr int64_t kBytesWorthTheGil = 256 * 1024;
+
 class ProgramHolder {
  public:
   ProgramHolder(Device* device, SelectionRules rules) : program_(std::make_unique<Program>(device, rules)) {}
@@ -36,13 +39,23 @@ class ProgramHolder {
   // InvalidArgumentError while call() binds and runs: reading tensors lets other threads in between.
   void require_free(const char* function) const;
   void bind_slot(int slot, nb::handle tensor, ArgName name);
-  void bind_all(nb::handle tensors);
+  // What call() has to know of a final program, found once.
+  struct CallPlan {
+    std::vector<int> external;  // slots
+    bool is_complete = false;   // the program is final: nothing is added any more
+    bool is_short = false;      // a run is over before another thread could have taken the GIL and given it back
+  };
+  const CallPlan& call_plan();
+  // Binds the external slots. What is not kept by the program goes to `let_go`, which has to outlive the run.
+  void bind_all(nb::handle tensors, bool keep, Owners* let_go);
+  void bind_for_the_call(int slot, nb::handle tensor, ArgName name, Owners* let_go);
   void launch(nb::handle stream_handle);
   bool is_bound_to(int slot, nb::handle tensor, const TensorDesc& desc) const;
 
   std::unique_ptr<Program> program_;
   std::map<int, Owners> owners_;  // of bound slots; the tensor comes first
   bool has_let_go_ = false;       // some bound slots may have no owners any more
+  CallPlan call_plan_;
   const DLPackExchangeAPI* stream_source_ = nullptr;
   bool is_planning_ = false;
   bool is_called_ = false;

@@ -12,7 +12,7 @@ void* const kLegacyStream = reinterpret_cast<void*>(1);
 
 constexpr const char* kLazyHelp = ": its memory does not hold its values; call resolve_conj() or resolve_neg() on it";
 
-[[noreturn]] void raise_unreadable(nb::handle tensor, ArgName name) {
+[[noreturn, gnu::cold]] void raise_unreadable(nb::handle tensor, ArgName name) {
   nb::object cause;
   const std::string type = nb::type_name(tensor.type()).c_str();
   const std::string reason = take_exception_text(&cause);

@@ -12,7 +12,7 @@ std::string text_of(const int64_t* numbers, int count) {
 
 }  // namespace
 
-int64_t span_bytes(const TensorDesc& tensor) {
+int64_t span_bytes_of_strided(const TensorDesc& tensor) {
   if (tensor.numel == 0) return 0;
   int64_t last = 0;
   for (int i = 0; i < tensor.rank; ++i) last += (tensor.shape[i] - 1) * tensor.strides[i];

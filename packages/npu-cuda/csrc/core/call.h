@@ -26,7 +26,10 @@ inline bool is_contiguous(const TensorDesc& tensor) { return tensor.flags & NPU_
 inline int64_t nbytes(const TensorDesc& tensor) { return tensor.numel * item_bytes(tensor.dtype); }
 
 // Bytes from the first element to the end of the last one; 0 for an empty tensor.
-int64_t span_bytes(const TensorDesc& tensor);
+int64_t span_bytes_of_strided(const TensorDesc& tensor);
+inline int64_t span_bytes(const TensorDesc& tensor) {
+  return is_contiguous(tensor) ? nbytes(tensor) : span_bytes_of_strided(tensor);
+}
 
 inline bool same_shape(const TensorDesc& a, const TensorDesc& b) {
   return a.rank == b.rank && std::equal(a.shape, a.shape + a.rank, b.shape);

@@ -8,7 +8,7 @@
 namespace npu {
 namespace {
 
-Status unknown_kind(OpKind kind) {
+[[gnu::cold]] Status unknown_kind(OpKind kind) {
   return Status::not_implemented("op kind " + std::to_string(static_cast<int32_t>(kind)) +
                                  " has no kernels in this build; npu_cuda.kinds() lists those that have");
 }
@@ -26,22 +26,29 @@ std::string range_text(const KernelTraits& traits) {
   return low + " to " + std::to_string(traits.max_compute_capability);
 }
 
-Status supports_device(const KernelTraits& traits, int compute_capability) {
-  const bool is_in_range =
-      compute_capability >= traits.min_compute_capability &&
-      (traits.max_compute_capability == 0 || compute_capability <= traits.max_compute_capability);
-  if (is_in_range || compute_capability == 0) return {};  // 0: chosen for no device in particular
+[[gnu::cold]] Status other_device(const KernelTraits& traits, int compute_capability) {
   return Status::not_implemented("it needs compute capability " + range_text(traits) + ", the device has " +
                                  std::to_string(compute_capability));
 }
 
-Status supports_rules(const Kernel& kernel, const SelectionRules& rules, uint64_t workspace) {
+[[gnu::cold]] Status too_much_workspace(uint64_t workspace, const SelectionRules& rules) {
+  return Status::not_implemented("it needs " + std::to_string(workspace) + " bytes of workspace, the limit is " +
+                                 std::to_string(rules.workspace_limit));
+}
+
+inline Status supports_device(const KernelTraits& traits, int compute_capability) {
+  const bool is_in_range =
+      compute_capability >= traits.min_compute_capability &&
+      (traits.max_compute_capability == 0 || compute_capability <= traits.max_compute_capability);
+  if (is_in_range || compute_capability == 0) return {};  // 0: chosen for no device in particular
+  return other_device(traits, compute_capability);
+}
+
+inline Status supports_rules(const Kernel& kernel, const SelectionRules& rules, uint64_t workspace) {
   if (rules.deterministic && !kernel.is(NPU_KERNEL_DETERMINISTIC)) {
     return Status::not_implemented("it is not deterministic");
   }
-  if (workspace <= rules.workspace_limit) return {};
-  return Status::not_implemented("it needs " + std::to_string(workspace) + " bytes of workspace, the limit is " +
-                                 std::to_string(rules.workspace_limit));
+  return workspace <= rules.workspace_limit ? Status() : too_much_workspace(workspace, rules);
 }
 
 // Prepares for one launch and launches.
@@ -73,9 +80,9 @@ Status takes_dtype(const Kernel& kernel, const OpCall& call) {
 }
 
 // What select() chooses, without a word about the others: most of them are of another dtype, and are not asked.
-const KernelPtr* choose(const OpInfo& op, const OpCall& call, DeviceType device, const SelectionRules& rules,
+const KernelPtr* choose(const RegisteredOp& op, const OpCall& call, DeviceType device, const SelectionRules& rules,
                         uint64_t* workspace) {
-  for (const KernelPtr& kernel : KernelRegistry::instance().snapshot().kernels_of(op.kind, device)) {
+  for (const KernelPtr& kernel : op.kernels(device)) {
     if (kernel->may_take(call) && takes(*kernel, call, rules, workspace).ok()) return &kernel;
   }
   return nullptr;
@@ -113,16 +120,18 @@ Status refused(const OpInfo& op, const OpCall& call, const Selection& selection,
 }
 
 Status dispatch(OpKind kind, OpCall call) {
-  const OpInfo* op = KernelRegistry::instance().snapshot().find_op(kind);
-  if (!op) return unknown_kind(kind);
+  const RegisteredOp* known = KernelRegistry::instance().snapshot().find(kind);
+  if (!known) return unknown_kind(kind);
+  const OpInfo& op = *known->info;
   Device* device = nullptr;
-  NPU_TRY(checked(*op, &call, &device));
+  NPU_TRY(checked(op, &call, &device));
+  const DeviceType type = device->type();
   const SelectionRules rules{false, workspace_limit()};
   uint64_t workspace = 0;
-  if (const KernelPtr* kernel = choose(*op, call, device->type(), rules, &workspace)) {
-    return run(device, *op, *kernel, call, workspace);
+  if (const KernelPtr* kernel = choose(*known, call, type, rules, &workspace)) {
+    return run(device, op, *kernel, call, workspace);
   }
-  return refused(*op, call, select(*op, call, device->type(), rules), device->type());
+  return refused(op, call, select(op, call, type, rules), type);
 }
 
 Status launch_by_id(const std::string& kernel_id, OpCall call) {

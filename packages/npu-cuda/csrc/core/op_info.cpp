@@ -2,7 +2,7 @@
 
 namespace npu {
 
-Status check_attrs(const OpInfo& op, const AttrBlob& attrs) {
+Status check_given_attrs(const OpInfo& op, const AttrBlob& attrs) {
   const auto given = [&] {
     return "schema " + std::to_string(attrs.schema_id) + " with " + std::to_string(attrs.bytes) + " bytes";
   };

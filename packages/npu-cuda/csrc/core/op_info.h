@@ -31,6 +31,10 @@ struct OpInfo {
 constexpr uint64_t input_bit(int input) { return uint64_t{1} << input; }
 
 // InvalidArgument unless the attributes are those of the op: schema 0 without bytes, or its schema in its exact size.
-Status check_attrs(const OpInfo& op, const AttrBlob& attrs);
+Status check_given_attrs(const OpInfo& op, const AttrBlob& attrs);
+inline Status check_attrs(const OpInfo& op, const AttrBlob& attrs) {
+  const bool is_default = attrs.schema_id == 0 && attrs.bytes == 0 && !op.attrs_required;
+  return is_default ? Status() : check_given_attrs(op, attrs);
+}
 
 }  // namespace npu

@@ -18,6 +18,9 @@ struct RegisteredOp {
   std::vector<KernelPtr> host_kernels, cuda_kernels;  // descending priority, then id
 
   std::vector<KernelPtr>& kernels(DeviceType device) { return device == DeviceType::Host ? host_kernels : cuda_kernels; }
+  const std::vector<KernelPtr>& kernels(DeviceType device) const {
+    return device == DeviceType::Host ? host_kernels : cuda_kernels;
+  }
 };
 
 struct RegistrySnapshot {

@@ -49,12 +49,16 @@ class NativeBackend(Backend):
     def run(self, program: Prepared, inputs: Sequence[Any]) -> Sequence[Any]:
         if len(inputs) != program.layout.inputs:
             raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
-        tensors = [*inputs, *[make() for make in program.outputs]]
+        tensors = list(inputs)
+        for make in program.outputs:
+            tensors.append(make())  # noqa: PERF401 - comprehensions are calls before Python 3.12
         try:
             program.run(tensors, self.stream(program.device))
             self.finish(program.device)
         except NpuCudaError as error:
             raise self._failure(error, program.ops) from error
+        if program.returns_what_it_makes:
+            return tensors[program.layout.inputs :]
         return [tensors[place] for place in program.layout.results]
 
     def capture(self, program: Prepared, inputs: Sequence[Any]) -> Captured:

@@ -115,6 +115,7 @@ class Prepared:
     Attributes:
         outputs: Each makes the memory of one.
         needs_alignment: Whether other kernels run where all memory is aligned than where it is not.
+        returns_what_it_makes: Whether its results are its outputs, each once and in order: no input, none twice.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class Prepared:
         self.outputs = [_allocation(type, device) for type in self.layout.outputs]
         self.scratch = [_allocation(type, device) for type in self.layout.scratch]
         given = len(graph.inputs) + len(self.outputs)
+        self.returns_what_it_makes = self.layout.results == list(range(len(graph.inputs), given))
         self._fed = sorted({feed.place for feed in self.feeds if feed.place < given})
         self._is_plain = [feed.place for feed in self.feeds] == list(range(len(self.feeds))) and not any(
             feed.shape for feed in self.feeds
