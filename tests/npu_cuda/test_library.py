@@ -125,7 +125,7 @@ SPOILED = [
     ("release", first(prepare=None), "kernel spoiled.scale.host: it has release, and no prepare"),
     ("device", first(device_type=9), r"kernel spoiled.scale.host: its device_type is 9; NPU_CPU \(1\) and NPU_CUDA \(2\)"),
     ("flags", second(flags=0x43), "kernel spoiled.relu.cuda: its flags are 0x43; 0x3 are known"),
-    ("capability", second(min_compute_capability=120), "kernel spoiled.relu.cuda: it is for compute capability 120 to 100"),
+    ("capability", second(min_compute_capability=120), "kernel spoiled.relu.cuda: it is for compute capability 120 to 99"),
 ]  # fmt: skip
 
 

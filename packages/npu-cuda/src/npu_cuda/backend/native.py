@@ -134,17 +134,16 @@ class CudaBackend(NativeBackend):
     name = "cuda"
 
     def devices(self) -> Sequence[torch.device]:
-        if self.absence():
+        if _C.cuda_absence():
             return []
         if _is_emulated():
             return [torch.device("cpu")]
+        if not torch.cuda.is_available():
+            return []
         return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
     def absence(self) -> str:
-        problem: str = _C.cuda_absence()
-        if problem or _is_emulated() or torch.cuda.is_available():
-            return problem
-        return "the PyTorch that is installed finds no CUDA device"
+        return _C.cuda_absence() or "the PyTorch that is installed finds no CUDA device"
 
     def native_device(self, device: torch.device) -> str:
         return "cuda:0" if _is_emulated() else f"cuda:{device.index or 0}"
