@@ -46,7 +46,7 @@ DOCS = ["sphinx", "myst-parser", "furo", "sphinx-copybutton", "sphinxcontrib-mer
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run all tests, on two processes; arguments go to pytest: nox -s tests -- -k text."""
-    install(session, *PACKAGES, built(), *TESTS)
+    install(session, *PACKAGES, built(session), *TESTS)
     session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
@@ -70,7 +70,7 @@ def types(session: nox.Session) -> None:
 @nox.session(reuse_venv=False)
 def plugins(session: nox.Session) -> None:
     """Install the examples of a plugin and of kernels beside the packages, in a fresh environment, and use them."""
-    install(session, *PACKAGES, built(), PLUGIN, *PLUGINS)
+    install(session, *PACKAGES, built(session), PLUGIN, *PLUGINS)
     install(session, "--no-build-isolation", KERNELS)  # it compiles with the header of npu-cuda
     session.run("pytest", PLUGIN, env={"OMP_NUM_THREADS": "1"})
     session.run("pytest", KERNELS, env={"OMP_NUM_THREADS": "1"})
@@ -109,7 +109,7 @@ def passes(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; a warning is an error."""
-    install(session, *PACKAGES, built(), *DOCS)
+    install(session, *PACKAGES, built(session), *DOCS)
     session.run("sphinx-build", "-W", "--keep-going", "-E", "docs", "docs/_build/html", *session.posargs)
 
 
@@ -177,12 +177,15 @@ def torch_versions(session: nox.Session, torch: str) -> None:
     session.run("pytest", "-n", "2", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
-def built() -> str:
+def built(session: nox.Session) -> str:
     """Return the wheel of npu-cuda that `native` has built with nvcc, if no source is newer; else the sources."""
     wheels = list(Path("build/native/on").glob("*.whl"))
     sources = [path for path in Path(NATIVE).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     is_newest = wheels and all(path.stat().st_mtime < wheels[0].stat().st_mtime for path in sources)
-    return str(wheels[0]) if is_newest else NATIVE
+    if not is_newest:
+        return NATIVE
+    session.run_install("python", "-m", "pip", "uninstall", "-y", "-q", "npu-cuda")  # pip knows it by its version
+    return str(wheels[0])
 
 
 def editable() -> list[str]:
