@@ -184,7 +184,8 @@ def built(session: nox.Session) -> str:
     is_newest = wheels and all(path.stat().st_mtime < wheels[0].stat().st_mtime for path in sources)
     if not is_newest:
         return NATIVE
-    session.run_install("python", "-m", "pip", "uninstall", "-y", "-q", "npu-cuda")  # pip knows it by its version
+    # pip takes a wheel of the version that is installed for the same.
+    session.run_install("python", "-m", "pip", "uninstall", "-y", "-q", "npu-cuda")
     return str(wheels[0])
 
 
