@@ -134,6 +134,7 @@ def run_tests(mode: str, patterns: tuple[str, ...], **env: str) -> None:
     environment = {
         "PYTHONPATH": str(FOLDER / mode / "site"),
         "NPU_CUDA_EXPECTED_MODE": DEFINES[mode]["NPU_CUDA"],
+        "NPU_CUDA_EXPECTED_TYPE": TYPES.get(mode, "Release"),
         **env,
     }
     files = [sorted(TESTS.glob(pattern)) for pattern in patterns]

@@ -130,7 +130,7 @@ def test_the_status_says_how_the_library_was_built() -> None:
     assert status.build["mode"] in {"ON", "OFF", "EMULATE"}
     assert (status.build["reason"] == "") == (status.build["mode"] == "ON")
     assert (status.build["architectures"] != "") == (status.build["mode"] == "ON")
-    assert status.build["build_type"] == "Release"
+    assert status.build["build_type"] == os.environ.get("NPU_CUDA_EXPECTED_TYPE", "Release")
     assert status.build["nanobind"].startswith(("2.", "3."))
 
 
