@@ -71,7 +71,8 @@ def types(session: nox.Session) -> None:
 def plugins(session: nox.Session) -> None:
     """Install the examples of a plugin and of kernels beside the packages, in a fresh environment, and use them."""
     install(session, *PACKAGES, built(session), PLUGIN, *PLUGINS)
-    install(session, "--no-build-isolation", KERNELS)  # it compiles with the header of npu-cuda
+    # It compiles with the header of npu-cuda that is installed here. What pip builds with is not to be constrained then.
+    session.install("-c", CONSTRAINTS, "--no-build-isolation", KERNELS)
     session.run("pytest", PLUGIN, env={"OMP_NUM_THREADS": "1"})
     session.run("pytest", KERNELS, env={"OMP_NUM_THREADS": "1"})
     session.run("pytest", "tests/plugins", *session.posargs, env={"OMP_NUM_THREADS": "1"})
