@@ -95,10 +95,11 @@ def _is_dense(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.layout is torch.strided
 
 
-def _is_plain(view: torch.Tensor, before: _Place, value: Value) -> bool:
-    """Whether a view shows the elements as they are, and is of the type that is stated."""
+def _is_plain(view: Any, before: _Place, value: Value) -> bool:
+    """Whether a view shows the elements as they are, and is of the type that is stated; a number is no view."""
     return (
-        share_memory(view, before.tensor)
+        isinstance(view, torch.Tensor)
+        and share_memory(view, before.tensor)
         and view.dtype is before.tensor.dtype
         and not view.is_conj()
         and not view.is_neg()
