@@ -138,8 +138,10 @@ def test_an_object_that_was_never_initialized_is_collected() -> None:
         empty = kind.__new__(kind)
         cycle: list[object] = [empty]
         cycle.append(cycle)
-        del empty, cycle
         gc.collect()
+        del empty, cycle
+
+        assert gc.collect() > 0
 
 
 def test_the_native_part_is_not_loaded_twice() -> None:

@@ -38,7 +38,7 @@ def test_what_an_allocator_raises_goes_through() -> None:
     def allocate(nbytes: int) -> object:
         raise mine
 
-    with pytest.raises(KeyError) as raised:
+    with pytest.raises(KeyError, match="mine") as raised:
         program.finalize(allocate)
     assert raised.value is mine
     with pytest.raises(npu_cuda.InvalidArgumentError, match=r"returned float32\[1\], 4 bytes"):

@@ -239,3 +239,5 @@ def test_an_aborted_capture_leaves_all_usable() -> None:
 
 def test_an_abort_without_a_capture_does_nothing() -> None:
     _C.graph_abort()
+
+    assert_captures_work()

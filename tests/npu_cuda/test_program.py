@@ -123,6 +123,8 @@ def test_a_slot_that_no_op_uses_needs_no_tensor() -> None:
 
     program.run()
 
+    assert program.kernels == []
+
 
 def test_strides_of_axes_of_one_element_do_not_matter() -> None:
     program, x, y = _C.Program("host"), np.float32([[1], [-2], [3]]), np.zeros((3, 1), np.float32)

@@ -263,7 +263,7 @@ def test_a_program_in_finalize_refuses_to_be_looked_at() -> None:
 
     def look(call: object) -> str:
         for use in (program.describe, program.cost, lambda: program.kernels):
-            with pytest.raises(InvalidArgumentError) as caught:
+            with pytest.raises(InvalidArgumentError, match="in finalize") as caught:
                 use()
             texts.append(str(caught.value))
         return "never"
@@ -297,7 +297,7 @@ def test_a_call_binds_and_runs_without_others_in_between(use: str) -> None:
                 "run": program.run,
                 "call": lambda: program.call([other, other.copy()]),
             }[use]
-            with pytest.raises(InvalidArgumentError) as caught:
+            with pytest.raises(InvalidArgumentError, match="in use") as caught:
                 meddle()
             refusals.append(str(caught.value))
             return y.__dlpack__()

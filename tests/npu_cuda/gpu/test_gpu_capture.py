@@ -62,12 +62,15 @@ def test_chain_and_dag_give_the_same() -> None:
 
 
 def test_other_threads_may_allocate_in_mode_thread_local() -> None:
-    captured_beside("thread_local", allocate_by_cuda).launch()
+    graph = captured_beside("thread_local", allocate_by_cuda)
+    graph.launch()
+
+    assert len(graph.nodes) > 0
 
 
 def test_other_threads_may_not_allocate_in_mode_global() -> None:
     def allocate() -> None:
-        with pytest.raises(RuntimeError):  # of PyTorch; its text depends on its version
+        with pytest.raises(RuntimeError, match="(?i)captur"):  # of PyTorch; its text depends on its version
             allocate_by_cuda()
 
     with pytest.raises(npu_cuda.InvalidArgumentError, match="cudaErrorStreamCapture"):
@@ -110,7 +113,7 @@ def test_an_allocation_of_torch_that_reaches_the_driver_breaks_the_capture() -> 
     x, y = pair()
     torch.cuda.empty_cache()
     stream = npu_cuda.graph_begin("cuda")
-    with pytest.raises(RuntimeError):  # of PyTorch; its text depends on its version
+    with pytest.raises(RuntimeError, match="(?i)captur"):  # of PyTorch; its text depends on its version
         torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     with pytest.raises(npu_cuda.InvalidArgumentError, match="cudaErrorStreamCapture"):
         npu_cuda.op_call(OpKind.EltwiseRelu, [x], [y], stream_handle=stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -93,9 +94,9 @@ class NativeBackend(Backend):
             if place < len(captured.inputs) and isinstance(output, torch.Tensor):
                 output.copy_(captured.inputs[place])
 
+    @abc.abstractmethod
     def native_device(self, device: torch.device) -> str:
         """Return what the native part calls a device."""
-        raise NotImplementedError
 
     def stream(self, device: torch.device) -> int:  # noqa: ARG002 - the CPU has but one
         """Return the handle of the caller's current stream; 0 for the only one there is."""
