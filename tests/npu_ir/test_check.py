@@ -25,6 +25,7 @@ def sample() -> Graph:
     x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
     weight, state = graph.add_parameter("w", F32, aliases=["v"]), graph.add_buffer("s", F32)
     constant = graph.add_constant("c", torch.ones(2, 3))
+    graph.add_state("m", F32)
     graph.set_call(
         [x, graph.add_input("t", TensorType((graph.add_symbol("s0"), 2), torch.float32))], {"n": n}
     )
@@ -157,9 +158,10 @@ BROKEN = {
     "regions": [
         (give_away_the_region, "the region 'body' of node 'loop' does not know that it belongs there"),
         (in_region(count_symbols_apart), "the region 'body' of node 'loop' does not know that it belongs there"),
-        (in_region(lambda g: g.add_parameter("w", F32)), "the region 'body' of node 'loop' has parameters, buffers or updates: pass in"),
-        (in_region(lambda g: g.add_buffer("w", F32)), "the region 'body' of node 'loop' has parameters, buffers or updates"),
-        (in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))), "the region 'body' of node 'loop' has parameters, buffers or updates"),
+        (in_region(lambda g: g.add_parameter("w", F32)), "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates: pass in"),
+        (in_region(lambda g: g.add_state("w", F32)), "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"),
+        (in_region(lambda g: g.add_buffer("w", F32)), "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"),
+        (in_region(lambda g: g.set_update(g.value("y"), g.value("relu"))), "the region 'body' of node 'loop' has parameters, buffers, optimizer state or updates"),
     ],
     "prologue": [
         (lambda g: setattr(g.node("half"), "_op_type", "custom"), "node 'half' is in the prologue, but custom is not known to compute the same each time, and nothing else"),
@@ -194,8 +196,8 @@ BROKEN = {
         (lambda g: setattr(g, "_results", (LEAF_STRUCTURE, ([1],))), "the results: a leaf is a value or a single literal, not a list"),
         (lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), 1))), "the call must use every input of the graph, and no other value"),
         (lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), g.value("w")))), "the call must use every input of the graph, and no other value"),
-        (lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))), "%c is updated but is no input, parameter or buffer"),
-        (lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))), "%add is updated but is no input, parameter or buffer"),
+        (lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))), "%c is updated but is no input, parameter, buffer or optimizer state"),
+        (lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))), "%add is updated but is no input, parameter, buffer or optimizer state"),
         (lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))), "%n is int but is updated with %add, which is f32[2, 3]"),
         (set_type("s", TensorType((3,), torch.float32)), "%s is f32[3] but is updated with %add, which is f32[2, 3]"),
         (lambda g: g.set_update(g.add_parameter("other", F32, aliases=["s"]), g.value("add")), "two updated values are called 's' outside"),
@@ -206,9 +208,11 @@ BROKEN = {
         (with_argument("x", data=torch.ones(2, 3)), "input %x has data: it comes with the weights or from the user"),
         (with_argument("s", data=torch.ones(2, 3)), "buffer %s has data: it comes with the weights or from the user"),
         (with_argument("c", data=torch.ones(3)), "%c is f32[2, 3] but its data is f32[3]"),
-        (with_argument("s", aliases=("w",)), "'w' names more than one parameter, buffer or constant"),
-        (with_argument("c", target="s"), "'s' names more than one parameter, buffer or constant"),
-        (with_argument("w", aliases=("w",)), "'w' names more than one parameter, buffer or constant"),
+        (with_argument("s", aliases=("w",)), "'w' names more than one parameter, buffer, optimizer state or constant"),
+        (with_argument("m", target="w"), "'w' names more than one parameter, buffer, optimizer state or constant"),
+        (with_argument("m", data=torch.ones(2, 3)), "state %m has data: it comes with the weights or from the user"),
+        (with_argument("c", target="s"), "'s' names more than one parameter, buffer, optimizer state or constant"),
+        (with_argument("w", aliases=("w",)), "'w' names more than one parameter, buffer, optimizer state or constant"),
     ],
 }  # fmt: skip
 

@@ -297,10 +297,12 @@ def test_an_argument_that_is_needed_is_not_erased() -> None:
     assert_unchanged_by(
         graph,
         lambda: graph.erase_argument(x),
-        r"%x is no parameter, buffer or constant[\s\S]*part of the signature",
+        r"%x is no parameter, buffer, optimizer state or constant[\s\S]*part of the signature",
     )
     assert_unchanged_by(
-        graph, lambda: graph.erase_argument(relu.outputs[0]), r"%relu is no parameter, buffer or constant"
+        graph,
+        lambda: graph.erase_argument(relu.outputs[0]),
+        r"%relu is no parameter, buffer, optimizer state or constant",
     )
     assert_unchanged_by(graph, lambda: graph.erase_argument(other), r"%w is not a value of graph 'chain'")
 
@@ -434,7 +436,7 @@ def test_updates_are_uses() -> None:
         pytest.param(
             "relu",
             "add",
-            r"%relu cannot be updated[\s\S]*update a tensor: an input, a parameter or a buffer",
+            r"%relu cannot be updated[\s\S]*update a tensor: an input, a parameter, a buffer or optimizer state",
             id="computed",
         ),
         pytest.param("c", "add", "%c cannot be updated", id="constant"),

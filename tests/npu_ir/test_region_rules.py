@@ -156,7 +156,7 @@ def test_a_region_has_no_weights_and_no_updates() -> None:
         graph = branching(body)
         with pytest.raises(
             GraphError,
-            match="the region 'true_fn' of node 'cond' has parameters, buffers or updates: "
+            match="the region 'true_fn' of node 'cond' has parameters, buffers, optimizer state or updates: "
             "pass in what it reads, return what it makes",
         ):
             graph.check()

@@ -27,7 +27,7 @@ def bind_weights(
     weights: Mapping[str, torch.Tensor] | None,
     constants: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[Value, Any]:
-    """Return the tensor of every parameter, buffer and constant of ``graph``.
+    """Return the tensor of every parameter, buffer, optimizer state and constant of ``graph``.
 
     Raises:
         WeightError: Lists every tensor that is missing, unexpected, or of another shape or dtype.

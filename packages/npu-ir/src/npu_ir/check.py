@@ -276,7 +276,7 @@ def _signature(graph: Graph) -> Iterator[str]:
         yield "the call must use every input of the graph, and no other value"
     for target, value in graph.updates.items():
         if target.argument is None or target.argument.kind is InputKind.CONSTANT:
-            yield f"%{target.name} is updated but is no input, parameter or buffer"
+            yield f"%{target.name} is updated but is no input, parameter, buffer or optimizer state"
         if not (isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)):
             yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
     names = Counter(name for target in graph.updates for name in outside_names(target))
@@ -298,7 +298,7 @@ def _data(graph: Graph) -> Iterator[str]:
         if argument.data is not None and not TensorType.of(argument.data).same_shape_and_dtype(value.type):
             yield f"%{value.name} is {value.type} but its data is {TensorType.of(argument.data)}"
     yield from (
-        f"{key!r} names more than one parameter, buffer or constant"
+        f"{key!r} names more than one parameter, buffer, optimizer state or constant"
         for key, count in keys.items()
         if count > 1
     )

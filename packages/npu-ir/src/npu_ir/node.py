@@ -32,6 +32,7 @@ class InputKind(str, enum.Enum):
     INPUT = "input"
     PARAMETER = "param"
     BUFFER = "buffer"
+    STATE = "state"
     CONSTANT = "const"
 
 
@@ -61,8 +62,9 @@ class Argument:
     """What a graph needs from outside under one value.
 
     Attributes:
-        kind: User input, parameter, buffer or constant.
-        target: Its name outside: the ``state_dict`` key of a parameter or buffer.
+        kind: User input, parameter, buffer, optimizer state or constant.
+        target: Its name outside: the ``state_dict`` key of a parameter or buffer; of optimizer state that
+            of the parameter and its key there (``fc.weight.exp_avg``).
         aliases: Further ``state_dict`` keys of the same tensor (tied weights).
         persistent: False for a buffer that is not in the ``state_dict``.
         data: The content: always of a constant, of a non-persistent buffer where it is known,

@@ -20,7 +20,7 @@ class Prologue:
 
     Args:
         graph: Any program.
-        weights: The tensor of every parameter, buffer and constant.
+        weights: The tensor of every parameter, buffer, optimizer state and constant.
         device: Where its nodes make tensors that the graph makes on ``meta``.
         observe: Called after each node, with the node and its outputs.
 

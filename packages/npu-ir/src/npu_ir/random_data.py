@@ -89,9 +89,9 @@ def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
 
 def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
     """Yield key and type of everything that ``graph`` must be given to be run, inputs aside."""
-    for name, value in (*graph.parameters.items(), *graph.buffers.items()):
+    for value in graph.weights:
         if value.argument is not None and value.argument.data is None and isinstance(value.type, TensorType):
-            yield name, value.type
+            yield value.argument.target, value.type
 
 
 def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:

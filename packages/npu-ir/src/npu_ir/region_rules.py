@@ -31,8 +31,8 @@ def region_problems(graph: Graph) -> Iterator[str]:
             where = f"region {argument!r} of node {node.name!r}"
             if region.owner is not node or region._symbols is not graph._symbols:
                 yield f"the {where} does not know that it belongs there"
-            if region.parameters or region.buffers or region.updates:
-                yield f"the {where} has parameters, buffers or updates: pass in what it reads, return what it makes"
+            if region.weights or region.updates:
+                yield f"the {where} has parameters, buffers, optimizer state or updates: pass in what it reads, return what it makes"
             lists = _PASSED.get(node.op_type, {}).get(argument)
             if lists is not None:
                 taken = [value.type for value in region.inputs]

@@ -47,7 +47,7 @@ class Signature:
 
     @property
     def arguments(self) -> tuple[Value, ...]:
-        """Every value that comes from outside: inputs, parameters, buffers, constants."""
+        """Every value that comes from outside: inputs, parameters, buffers, optimizer state, constants."""
         return tuple(value for group in self._arguments.values() for value in group.values())
 
     @property
@@ -66,9 +66,19 @@ class Signature:
         return MappingProxyType(self._arguments[InputKind.BUFFER])
 
     @property
+    def optimizer_state(self) -> Mapping[str, Value]:
+        """What an optimizer keeps between steps, by name: the parameter's, then its key there."""
+        return MappingProxyType(self._arguments[InputKind.STATE])
+
+    @property
     def constants(self) -> Mapping[str, Value]:
         """The tensors made while the model ran, by name; ``value.argument.data`` holds each."""
         return MappingProxyType(self._arguments[InputKind.CONSTANT])
+
+    @property
+    def weights(self) -> tuple[Value, ...]:
+        """Every value that weights are bound to: parameters, buffers and optimizer state."""
+        return (*self.parameters.values(), *self.buffers.values(), *self.optimizer_state.values())
 
     @property
     def outputs(self) -> tuple[Value, ...]:
@@ -95,7 +105,7 @@ class Signature:
 
     @property
     def updates(self) -> Mapping[Value, Value]:
-        """For each input, parameter or buffer that the model changes in place: its new content."""
+        """For each input, parameter, buffer or optimizer state that the program changes: its new content."""
         return MappingProxyType(self._updates)
 
     def value(self, name: str) -> Value:
@@ -196,6 +206,20 @@ class Signature:
         argument = Argument(InputKind.BUFFER, target, tuple(aliases), persistent, checked)
         return self._add_argument(target if name is None else name, type, argument)
 
+    def add_state(self, target: str, type: TensorType, *, name: str | None = None) -> Value:
+        """Add what an optimizer keeps between steps: a tensor that comes with the weights, but is not the model's.
+
+        Args:
+            target: Its name outside: that of the parameter, then its key in the optimizer's state
+                (``fc.weight.exp_avg``).
+            type: Its shape, dtype and strides.
+            name: Wanted name of the value; made unique.
+
+        Raises:
+            GraphError: The graph has state of this name.
+        """
+        return self._add_argument(target if name is None else name, type, Argument(InputKind.STATE, target))
+
     def add_constant(
         self, target: str, data: torch.Tensor, *, type: TensorType | None = None, name: str | None = None
     ) -> Value:
@@ -224,7 +248,7 @@ class Signature:
         return value
 
     def erase_argument(self, value: Value) -> None:
-        """Remove a parameter, buffer or constant that nothing reads.
+        """Remove a parameter, buffer, optimizer state or constant that nothing reads.
 
         Raises:
             GraphError: It is a user input, is not in this graph, or is still read.
@@ -232,7 +256,7 @@ class Signature:
         self._require_mine(value)
         if value.argument is None or value.argument.kind is InputKind.INPUT:
             raise GraphError(
-                f"%{value.name} is no parameter, buffer or constant",
+                f"%{value.name} is no parameter, buffer, optimizer state or constant",
                 fix="user inputs are part of the signature",
             )
         self._require_unused(value)
@@ -318,7 +342,8 @@ class Signature:
         is_constant = target.argument is None or target.argument.kind is InputKind.CONSTANT
         if is_constant or not isinstance(target.type, TensorType):
             raise GraphError(
-                f"%{target.name} cannot be updated", fix="update a tensor: an input, a parameter or a buffer"
+                f"%{target.name} cannot be updated",
+                fix="update a tensor: an input, a parameter, a buffer or optimizer state",
             )
         if value is not None:
             self._require_mine(value)

@@ -12,6 +12,7 @@ import torch
 
 from npu_ir.errors import SerializationError, WeightError
 from npu_ir.graph import Graph
+from npu_ir.node import outside_names
 from npu_ir.serial.checkpoint import (
     SAFETENSORS,
     TORCH_SUFFIXES,
@@ -60,12 +61,11 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
 
 def _names(graph: Graph) -> set[str]:
     """Return every name under which a checkpoint may hold something that ``graph`` reads."""
-    arguments = [value.argument for value in (*graph.parameters.values(), *graph.buffers.values())]
     return {
         name
-        for item in arguments
-        if item is not None and item.data is None
-        for name in (item.target, *item.aliases)
+        for value in graph.weights
+        if value.argument is not None and value.argument.data is None
+        for name in outside_names(value)
     }
 
 

@@ -79,8 +79,4 @@ def _targets(graph: Graph) -> list[str]:
 
 
 def _weights(graph: Graph) -> set[str]:
-    return {
-        name
-        for value in (*graph.parameters.values(), *graph.buffers.values())
-        for name in outside_names(value)
-    }
+    return {name for value in graph.weights for name in outside_names(value)}

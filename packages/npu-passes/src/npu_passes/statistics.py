@@ -48,9 +48,8 @@ def graph_statistics(graph: Graph, count: FlopCounter | None = None) -> GraphSta
 
 
 def weights_read(graph: Graph) -> list[Value]:
-    """Return the parameters, buffers and prologue results that the body or the results read."""
-    candidates = [*graph.parameters.values(), *graph.buffers.values()]
-    candidates += [value for node in graph.prologue for value in node.outputs]
+    """Return the weights and prologue results that the body or the results read."""
+    candidates = [*graph.weights, *(value for node in graph.prologue for value in node.outputs)]
     return [
         value for value in candidates if any(node is None or not node.in_prologue for node, _ in value.uses)
     ]

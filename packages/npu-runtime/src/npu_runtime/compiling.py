@@ -83,7 +83,7 @@ def compile_graph(
 
 
 def state_of(graph: Graph) -> tuple[Value, ...]:
-    """Return the buffers and parameters that a call changes: the program takes them behind the inputs."""
+    """Return the parameters, buffers and optimizer state that a call changes: the program takes them behind the inputs."""
     return tuple(
         target
         for target in graph.updates

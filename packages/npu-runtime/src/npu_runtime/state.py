@@ -33,7 +33,7 @@ class Bound:
     state: tuple[torch.Tensor, ...]
 
     def state_dict(self, state: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
-        """Return parameters and persistent buffers by ``state_dict`` key; copies of those that calls change."""
+        """Return parameters, persistent buffers and optimizer state by ``state_dict`` key; copies of those that calls change."""
         advanced = dict(zip(self._changing(), state, strict=True))
         entries = {}
         for value, tensor in self.given.items():

@@ -35,6 +35,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
         "updates": [target.name for target in graph.updates],
         "parameters": _tensors(graph.parameters.values()),
         "buffers": _tensors(graph.buffers.values()),
+        "optimizer_state": _tensors(graph.optimizer_state.values()),
         "constants": _tensors(graph.constants.values()),
         "nodes": len(nodes),
         "regions": sum(len(node.regions) for node in nodes),

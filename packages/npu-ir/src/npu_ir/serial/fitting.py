@@ -14,7 +14,7 @@ from npu_ir.types import TensorType
 
 
 def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensor of each parameter and buffer of ``graph``; of tied ones only the first name.
+    """Return the tensor of each parameter, buffer and optimizer state of ``graph``; of tied ones only the first name.
 
     A buffer that is not in the ``state_dict`` may be left out.
 

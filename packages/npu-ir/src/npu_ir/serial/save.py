@@ -41,7 +41,7 @@ def save_ir(
     Args:
         graph: Any graph.
         path: Where to write it; usually ends in ``.json``.
-        weights: Parameters and buffers by ``state_dict`` key; stored once where they are tied.
+        weights: Parameters, buffers and optimizer state by their names; stored once where they are tied.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.

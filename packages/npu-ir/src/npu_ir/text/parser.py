@@ -28,6 +28,7 @@ _PARTS = {
     InputKind.INPUT: ("target",),
     InputKind.PARAMETER: ("target", "aliases"),
     InputKind.BUFFER: ("target", "aliases", "non_persistent", "="),
+    InputKind.STATE: ("target",),
     InputKind.CONSTANT: ("target", "="),
 }
 
@@ -174,6 +175,7 @@ class _GraphParser(Reader):
             InputKind.INPUT: self._graph.add_input,
             InputKind.PARAMETER: self._graph.add_parameter,
             InputKind.BUFFER: self._graph.add_buffer,
+            InputKind.STATE: self._graph.add_state,
             InputKind.CONSTANT: self._graph.add_constant,
         }[kind]
         if kind is InputKind.CONSTANT and "data" not in found:

@@ -16,6 +16,7 @@ class BoxKind(str, enum.Enum):
     MODULE = "module"
     PARAMETER = "parameter"
     BUFFER = "buffer"
+    STATE = "optimizer state"
     CONSTANT = "constant"
     OUTPUT = "output"
     UPDATE = "update"

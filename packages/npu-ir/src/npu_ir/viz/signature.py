@@ -20,6 +20,7 @@ _MAX_LINES = 4
 _WEIGHT_KINDS = {
     InputKind.PARAMETER: BoxKind.PARAMETER,
     InputKind.BUFFER: BoxKind.BUFFER,
+    InputKind.STATE: BoxKind.STATE,
     InputKind.CONSTANT: BoxKind.CONSTANT,
 }
 

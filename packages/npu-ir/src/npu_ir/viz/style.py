@@ -46,6 +46,7 @@ STYLES = {
     BoxKind.MODULE: Style("#ede9fe", "#5b21b6", "double", ("box", "rounded"), ("[[", "]]")),
     BoxKind.PARAMETER: Style("#fef3c7", "#92400e", "note", ("note",), ("[(", ")]")),
     BoxKind.BUFFER: Style("#ffe4d6", "#9a3412", "note", ("note",), ("[(", ")]")),
+    BoxKind.STATE: Style("#f3e8d2", "#713f12", "note", ("note",), ("[(", ")]")),
     BoxKind.CONSTANT: Style("#e5e7eb", "#374151", "note", ("note",), ("[/", "/]")),
     BoxKind.OUTPUT: Style("#cffafe", "#155e75", "pill", ("oval",), ("([", "])")),
     BoxKind.UPDATE: Style("#fce7f3", "#9d174d", "hexagon", ("box", "diagonals"), ("{{", "}}")),

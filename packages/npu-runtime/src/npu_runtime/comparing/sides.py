@@ -124,11 +124,7 @@ class ExecutorSide(Side):
 
 def known_to(graph: Graph, weights: Weights) -> dict[str, torch.Tensor]:
     """Return those of the weights that ``graph`` has a name for."""
-    names = {
-        name
-        for value in (*graph.parameters.values(), *graph.buffers.values(), *graph.constants.values())
-        for name in outside_names(value)
-    }
+    names = {name for value in (*graph.weights, *graph.constants.values()) for name in outside_names(value)}
     return {name: tensor.detach() for name, tensor in weights.items() if name in names}
 
 

@@ -27,9 +27,10 @@ from npu_runtime.torch_program.names import identifier
 _KINDS = {
     Kind.PARAMETER: InputKind.PARAMETER,
     Kind.BUFFER: InputKind.BUFFER,
+    Kind.STATE: InputKind.BUFFER,
     Kind.CONSTANT: InputKind.CONSTANT_TENSOR,
 }
-_PREFIXES = {Kind.PARAMETER: "p", Kind.BUFFER: "b", Kind.CONSTANT: "c"}
+_PREFIXES = {Kind.PARAMETER: "p", Kind.BUFFER: "b", Kind.STATE: "b", Kind.CONSTANT: "c"}
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Arguments:
     Attributes:
         nodes: The placeholder of each value; of a tied one, the first.
         specs: What each placeholder is, in order.
-        state: Parameters and persistent buffers by ``state_dict`` key.
+        state: Parameters, persistent buffers and optimizer state by name.
         constants: Constants and the other buffers by name.
     """
 
@@ -52,11 +53,10 @@ class Arguments:
 def write_arguments(
     fx_graph: FxGraph, graph: Graph, tensors: Mapping[Value, Any], metadata: Metadata
 ) -> Arguments:
-    """Write the placeholders of a program: parameters, buffers and constants, then the flat arguments of a call."""
+    """Write the placeholders of a program: parameters, buffers, optimizer state and constants, then the flat arguments of a call."""
     arguments = Arguments()
-    for group in (graph.parameters, graph.buffers, graph.constants):
-        for value in group.values():
-            _write_weight(fx_graph, arguments, value, _own(graph, value, tensors[value]), metadata)
+    for value in (*graph.weights, *graph.constants.values()):
+        _write_weight(fx_graph, arguments, value, _own(graph, value, tensors[value]), metadata)
     for leaf in graph.call[1]:
         _require_known(graph, leaf, metadata)
         _write_input(fx_graph, arguments, leaf, metadata)
@@ -78,7 +78,7 @@ def _write_weight(
 ) -> None:
     argument = value.argument
     assert argument is not None
-    persistent = argument.persistent if argument.kind is Kind.BUFFER else None
+    persistent = argument.persistent if _KINDS[argument.kind] is InputKind.BUFFER else None
     fake = metadata.of(value.type)  # one for all names: what is tied shares memory
     for target in outside_names(value):
         node = _placeholder(fx_graph, f"{_PREFIXES[argument.kind]}_{target}", fake)

@@ -34,6 +34,7 @@ from npu_runtime.torch_program.nodes import NodeWriter
 
 _UPDATES = {
     InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
+    InputKind.STATE: OutputKind.BUFFER_MUTATION,
     InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
     InputKind.INPUT: OutputKind.USER_INPUT_MUTATION,
 }

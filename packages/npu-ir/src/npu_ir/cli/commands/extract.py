@@ -18,6 +18,7 @@ from npu_ir.cli.options import add_factory, add_file, add_inputs
 from npu_ir.cli.tensors import empty_tensor
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
+from npu_ir.node import outside_names
 from npu_ir.serial import save_ir
 
 _EPILOG = f"""\
@@ -105,13 +106,5 @@ def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: boo
 
 def _weights_of(graph: Graph, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the weights that the graph has a place for; the model may have more."""
-    wanted = {
-        name
-        for value in (*graph.parameters.values(), *graph.buffers.values())
-        for name in _names(value.argument)
-    }
+    wanted = {name for value in graph.weights for name in outside_names(value)}
     return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}
-
-
-def _names(argument: Any) -> tuple[str, ...]:
-    return (argument.target, *argument.aliases)
