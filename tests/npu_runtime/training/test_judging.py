@@ -1,0 +1,216 @@
+"""What judges training steps lets equivalent ones pass, and finds every error that is planted."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+
+from tests.npu_runtime.training.cases import CASES, Case, all_parameters, case_named
+from tests.npu_runtime.training.eager import EagerStep, State, trained
+from tests.npu_runtime.training.judging import problems, reference
+from tests.npu_runtime.training.models import MLP, Checkpointed, ConvNet, Residual, Tied, Transformer
+from tests.npu_runtime.training.optimizers import RECIPES, Recipe, recipe_named
+
+MLP_CASE = case_named("mlp")
+
+
+def with_options(**options: Any) -> Callable[[Recipe], Recipe]:
+    return lambda recipe: dataclasses.replace(recipe, options={**recipe.options, **options})
+
+
+@pytest.mark.parametrize("recipe", [pytest.param(item, id=item.name) for item in RECIPES])
+def test_the_other_form_of_an_optimizer_is_no_error(recipe: Recipe) -> None:
+    wanted = reference(MLP_CASE, recipe)
+    of_one_form = dataclasses.replace(wanted, eager=wanted.eager[:1])
+
+    assert problems(wanted.eager[1], of_one_form) == ""
+
+
+@pytest.mark.parametrize("case", [pytest.param(item, id=item.name) for item in CASES])
+def test_training_changes_every_parameter_that_is_to_learn_in_every_step(case: Case) -> None:
+    eager = reference(case, recipe_named("Adam")).eager[0]
+    learning = [name for name, item in case.model().named_parameters() if item.requires_grad]
+
+    for before, after in itertools.pairwise(eager):
+        assert [name for name in learning if torch.equal(before[name], after[name])] == []
+
+
+def test_dropout_draws_the_same_masks_in_float64() -> None:
+    masks = []
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        masks.append(F.dropout(torch.ones(4, 6, 10, dtype=dtype).transpose(0, 1), 0.3) != 0)
+
+    assert torch.equal(*masks)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "wrong"),
+    [
+        pytest.param("SGD, weight decay", {"weight_decay": 0.1001}, id="weight decay"),
+        pytest.param("SGD, momentum", {"momentum": 0.9001}, id="momentum"),
+        pytest.param("SGD, nesterov", {"nesterov": False}, id="nesterov"),
+        pytest.param("SGD, dampening", {"dampening": 0.3001}, id="dampening"),
+        pytest.param("SGD, maximize", {"maximize": False}, id="maximize"),
+        pytest.param("Adam", {"betas": (0.8001, 0.95)}, id="Adam beta1"),
+        pytest.param("Adam", {"betas": (0.8, 0.9501)}, id="Adam beta2"),
+        pytest.param("Adam", {"eps": 1.1e-4}, id="Adam eps"),
+        pytest.param("Adam", {"weight_decay": 1e-4}, id="Adam weight decay"),
+        pytest.param("Adam, amsgrad", {"amsgrad": False}, id="Adam amsgrad"),
+        pytest.param("AdamW", {"weight_decay": 0.1001}, id="AdamW weight decay"),
+        pytest.param("NAdam", {"momentum_decay": 0.1001}, id="NAdam momentum decay"),
+        pytest.param("NAdam, decoupled", {"decoupled_weight_decay": False}, id="NAdam decoupled"),
+        pytest.param("RAdam", {"betas": (0.8, 0.9501)}, id="RAdam beta2"),
+        pytest.param("Adamax", {"betas": (0.8, 0.9501)}, id="Adamax beta2"),
+        pytest.param("Adagrad", {"lr_decay": 0.1001}, id="Adagrad lr decay"),
+        pytest.param("Adagrad, accumulator", {"initial_accumulator_value": 0.2001}, id="Adagrad accumulator"),
+        pytest.param("Adadelta", {"rho": 0.8001}, id="Adadelta rho"),
+        pytest.param("RMSprop", {"alpha": 0.9001}, id="RMSprop alpha"),
+        pytest.param("RMSprop, centered", {"centered": False}, id="RMSprop centered"),
+        pytest.param("Rprop", {"etas": (0.4, 1.3001)}, id="Rprop eta"),
+        pytest.param("Rprop", {"step_sizes": (0.001, 0.0201)}, id="Rprop step size"),
+        pytest.param("ASGD", {"lambd": 0.1001}, id="ASGD lambda"),
+        pytest.param("ASGD", {"t0": 3.0}, id="ASGD begin of averaging"),
+        pytest.param("Muon", {"momentum": 0.901}, id="Muon momentum"),
+    ],
+)
+def test_a_wrong_number_of_an_optimizer_is_found(recipe: str, wrong: dict[str, Any]) -> None:
+    right = recipe_named(recipe)
+
+    found = trained(EagerStep, MLP_CASE, with_options(**wrong)(right))
+
+    assert problems(found, reference(MLP_CASE, right)) != ""
+
+
+class StaleRate(Recipe):
+    """Trains with the learning rate of the first step."""
+
+    def schedule(self, optimizer: optim.Optimizer) -> Callable[[int], None]:
+        return lambda index: None
+
+
+@pytest.mark.parametrize(
+    "recipe", [item for item in RECIPES if item.name != "Rprop"], ids=lambda item: item.name
+)
+def test_a_learning_rate_of_before_is_found(recipe: Recipe) -> None:
+    fields = {field.name: getattr(recipe, field.name) for field in dataclasses.fields(recipe)}
+
+    found = trained(EagerStep, MLP_CASE, StaleRate(**fields))
+
+    assert problems(found, reference(MLP_CASE, recipe)) != ""
+
+
+class HalfOfTheSum(Residual):
+    """Only the second use of the shared layers gives them a gradient."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            x = x + self.down(F.relu(self.up(x)))
+        result: torch.Tensor = self.head(x + self.down(F.relu(self.up(x))))
+        return result
+
+
+class OneUse(Tied):
+    """The embedding gets a gradient as the output layer only."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        left, right = self.mix(self.embed(tokens).detach()).chunk(2, -1)
+        result: torch.Tensor = self.head(left * torch.sigmoid(right))
+        return result
+
+
+class OtherMask(Checkpointed):
+    """What is computed again draws other random numbers."""
+
+    def _block(self, x: torch.Tensor) -> torch.Tensor:
+        torch.rand(1 if self._calls % 2 else 2)
+        self._calls += 1
+        return super()._block(x)
+
+    _calls = 0
+
+
+def momentum_of_norm() -> nn.Module:
+    model = ConvNet()
+    model.norm1.momentum = 0.1001
+    return model
+
+
+class DrawsBefore(Transformer):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        torch.rand(1)
+        return super().forward(tokens)
+
+
+def four_times(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return 4 * F.mse_loss(prediction, target)
+
+
+@pytest.mark.parametrize(
+    ("case", "wrong"),
+    [
+        pytest.param("residual, shared layers", {"build": HalfOfTheSum}, id="gradient of one use"),
+        pytest.param("embedding, tied weights", {"build": OneUse}, id="gradient of one tied use"),
+        pytest.param("activation checkpointing", {"build": OtherMask}, id="mask of the backward pass"),
+        pytest.param("cnn, batch norm", {"build": momentum_of_norm}, id="momentum of a norm"),
+        pytest.param("transformer, dropout", {"build": DrawsBefore}, id="random numbers"),
+        pytest.param("frozen parameters", {"build": MLP}, id="frozen parameters"),
+        pytest.param("parameter groups", {"groups": all_parameters}, id="groups"),
+        pytest.param("norm of gradients clipped", {"options": {"clip_grad_norm": 0.5005}}, id="norm"),
+        pytest.param("gradients clipped", {"options": {"clip_grad_value": 0.05005}}, id="clipping"),
+        pytest.param("4 microbatches", {"loss": four_times}, id="sum of microbatches"),
+        pytest.param("autocast bf16", {"options": {}}, id="autocast"),
+    ],
+)
+@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam"])
+def test_a_wrong_step_is_found(case: str, wrong: dict[str, Any], recipe: str) -> None:
+    right = case_named(case)
+
+    found = trained(EagerStep, dataclasses.replace(right, **wrong), recipe_named(recipe))
+
+    assert problems(found, reference(right, recipe_named(recipe))) != ""
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        pytest.param(
+            lambda state: state.pop("fc1.weight.step"), "fc1.weight.step after step 4: is missing", id="gone"
+        ),
+        pytest.param(
+            lambda state: state.update(extra=torch.ones(1)), "extra after step 4: eager has no", id="extra"
+        ),
+        pytest.param(
+            lambda state: state.update(result=torch.tensor(1.0).double()), "is torch.float64", id="dtype"
+        ),
+        pytest.param(lambda state: state["fc1.bias"].fill_(torch.nan), "is NaN or infinite where", id="NaN"),
+        pytest.param(
+            lambda state: state["fc2.weight"][0, 0].add_(1e-5), "fc2.weight after step 4: error", id="element"
+        ),
+        pytest.param(
+            lambda state: state["fc2.weight.step"].add_(1), "fc2.weight.step after step 4", id="counter"
+        ),
+    ],
+)
+def test_a_finding_names_tensor_step_and_problem(spoil: Callable[[State], Any], problem: str) -> None:
+    recipe = recipe_named("Adam")
+    found = trained(EagerStep, MLP_CASE, recipe)
+
+    spoil(found[-1])
+
+    assert problem in problems(found, reference(MLP_CASE, recipe))
+
+
+def test_steps_that_are_missing_are_found() -> None:
+    recipe = recipe_named("SGD")
+
+    found = trained(EagerStep, MLP_CASE, recipe, steps=4)
+
+    assert problems(found, reference(MLP_CASE, recipe)) == "4 steps, not 5"
