@@ -1,7 +1,17 @@
-"""What npu-runtime warns of; its errors are those of npu_ir."""
+"""What npu-runtime warns of, and its errors besides those of npu_ir."""
 
 from __future__ import annotations
+
+from npu_ir.errors import NpuError
 
 
 class FallbackWarning(UserWarning):
     """A part of a model has no place in a graph: PyTorch runs it by itself."""
+
+
+class TracingError(NpuError):
+    """A training step cannot become a graph."""
+
+
+class CaptureError(NpuError):
+    """A step cannot be captured or replayed."""

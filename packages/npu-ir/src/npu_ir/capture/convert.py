@@ -29,10 +29,10 @@ from npu_ir.errors import ConversionError, GraphError, ParseError
 from npu_ir.graph import Graph
 from npu_ir.literals import Literal
 from npu_ir.naming import unique_name
-from npu_ir.node import OpNode, Value
+from npu_ir.node import Argument, InputKind, OpNode, Value
 from npu_ir.ops.schema import op_type_of
 from npu_ir.structure import flatten
-from npu_ir.types import Type
+from npu_ir.types import TensorType, Type
 
 
 def convert_exported_program(program: ExportedProgram, *, name: str | None = None) -> Graph:
@@ -163,11 +163,28 @@ class Converter:
 
     def convert_body(self, module: GraphModule) -> None:
         """Convert an FX graph that takes nothing but inputs, and state what it returns."""
-        for node in module.graph.nodes:
-            if node.op == "placeholder":
-                self._values[node] = self.graph.add_input(node.name, self.type(node, node.meta.get("val")))
-        leaves, structure = flatten(self._convert_nodes(module))
+        leaves, structure = flatten(self.convert_module(module))
         self.graph.set_results(structure, leaves)
+
+    def convert_module(self, module: GraphModule, arguments: Sequence[Argument] | None = None) -> Any:
+        """Convert an FX graph and return what it returns; its placeholders are ``arguments``, or else inputs."""
+        placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+        given = arguments or [Argument(InputKind.INPUT, node.name) for node in placeholders]
+        for node, argument in zip(placeholders, given, strict=True):
+            self._values[node] = self._add_argument(argument, self.type(node, node.meta.get("val")))
+        return self._convert_nodes(module)
+
+    def _add_argument(self, argument: Argument, type: Type) -> Value:
+        if argument.kind is InputKind.INPUT:
+            return self.graph.add_input(argument.target, type)
+        assert isinstance(type, TensorType), f"{argument.target} is a {argument.kind.value}"
+        if argument.kind is InputKind.PARAMETER:
+            return self.graph.add_parameter(argument.target, type, aliases=argument.aliases)
+        if argument.kind is InputKind.STATE:
+            return self.graph.add_state(argument.target, type)
+        return self.graph.add_buffer(
+            argument.target, type, aliases=argument.aliases, persistent=argument.persistent, data=argument.data
+        )
 
     def nested(self, node: Node, values: Sequence[Value]) -> Any:
         """Return flat values nested as the FX node's results are."""

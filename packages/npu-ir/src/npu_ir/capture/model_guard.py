@@ -31,12 +31,25 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
     hook = register_module_buffer_registration_hook(_Assignments(model))  # type: ignore[arg-type]
+    try:
+        with restored(model):
+            yield
+    finally:
+        hook.remove()
+
+
+@contextlib.contextmanager
+def restored(model: torch.nn.Module) -> Iterator[None]:
+    """Put back what the model consists of and the attributes of its modules, and refuse what `unchanged` refuses.
+
+    Raises:
+        ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
+    """
     before = [(path, _registered(module), [_copied(vars(module))]) for path, module in model.named_modules()]
     changes: list[str] = []
     try:
         yield
     finally:
-        hook.remove()
         for path, registered, attributes in before:
             changes += [f"{path}.{key}".lstrip(".") for key in _put_back(registered)]
             _put_back(attributes)

@@ -1,0 +1,26 @@
+"""Training steps: traced, checked, planned, replayed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npu_runtime.training.compiling import compile_ir
+    from npu_runtime.training.step_function import StepFunction
+    from npu_runtime.training.tracing import TracedStep, trace_step
+
+__all__ = ["StepFunction", "TracedStep", "compile_ir", "trace_step"]
+
+_MODULES = {
+    "StepFunction": "step_function",
+    "TracedStep": "tracing",
+    "compile_ir": "compiling",
+    "trace_step": "tracing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,144 @@
+"""The private torch APIs that tracing a training step needs, each behind one name; nothing else touches them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter
+
+__all__ = ["Branch", "TracingWorld", "compiling", "plain_step", "swapped_weights"]
+
+
+class Branch:
+    """A branch that Python took by the value of a number while a step was traced.
+
+    Attributes:
+        text: The condition that held, over the names of the numbers.
+    """
+
+    def __init__(self, condition: Any, names: Mapping[Any, str]) -> None:
+        self._condition = condition
+        self._names = {symbol: names[symbol] for symbol in condition.free_symbols}
+        text = str(condition)
+        for symbol, name in self._names.items():
+            text = text.replace(str(symbol), name)
+        self.text = text
+
+    def holds(self, values: Mapping[str, float]) -> bool:
+        """Return whether the same branch is taken for other values of the numbers, by name."""
+        return bool(self._condition.subs({symbol: values[name] for symbol, name in self._names.items()}))
+
+
+class TracingWorld:
+    """Where the FakeTensors of a step live, and numbers that are open."""
+
+    def __init__(self) -> None:
+        from torch._subclasses import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        self._env = ShapeEnv()
+        self._mode = FakeTensorMode(shape_env=self._env, allow_non_fake_inputs=True)
+        self._names: dict[Any, str] = {}
+
+    def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a FakeTensor like ``tensor``; on the CPU where that is on ``meta`` or fake itself."""
+        from torch._subclasses import FakeTensor
+
+        if tensor.is_meta or isinstance(tensor, FakeTensor):
+            device = "cpu" if tensor.device.type == "meta" else tensor.device
+            with self._mode:
+                return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+        fake: torch.Tensor = self._mode.from_tensor(tensor.detach(), static_shapes=True)
+        return fake
+
+    def number(self, name: str, value: float) -> torch.SymFloat:
+        """Return a number that is not known: comparing it takes the branch that ``value`` takes."""
+        from torch._dynamo.source import ConstantSource
+        from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+        source = ConstantSource(name)
+        symbol = self._env.create_unspecified_symbol(value, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+        self._names[symbol] = name
+        number: torch.SymFloat = self._env.create_symfloatnode(symbol, hint=value, source=source)
+        return number
+
+    def branches(self) -> list[Branch]:
+        """Return the branches taken so far."""
+        guards = {str(guard.expr): guard.expr for guard in self._env.guards}
+        return [Branch(expr, self._names) for expr in guards.values() if expr.free_symbols <= self._names.keys()]
+
+    def fixed_numbers(self) -> dict[str, float]:
+        """Return the numbers that an op could take only as what they are, by name."""
+        replaced = ((self._names.get(symbol), value) for symbol, value in self._env.replacements.items())
+        return {name: float(value) for name, value in replaced if name is not None}
+
+    def trace(self, function: Callable[..., Any], args: Sequence[Any]) -> GraphModule:
+        """Return the ATen ops that ``function`` runs, below autograd."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        tracer = make_fx(
+            function,
+            decomposition_table=_batch_norms(),
+            tracing_mode="real",
+            record_module_stack=True,
+            record_stack_traces=True,
+        )
+        with self._mode, torch.autograd.set_multithreading_enabled(False), torch.enable_grad():
+            return tracer(*args)
+
+    def functional(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
+        """Return a traced module without writes, but for copies into its arguments at its end."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        def run(*items: Any) -> Any:
+            return Interpreter(module).run(*items)
+
+        functional = torch.func.functionalize(run, remove="mutations")
+        with self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+            return make_fx(functional, tracing_mode="real")(*args)
+
+
+def _batch_norms() -> dict[Any, Callable[..., Any]]:
+    """Return how batch norms are traced: ``native_batch_norm`` writes running statistics without saying so."""
+    plain = torch.ops.aten._native_batch_norm_legit.default
+
+    def batch_norm(
+        input: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+    ) -> Any:
+        if not training or mean is None:
+            return NotImplemented
+        return plain(input, weight, bias, mean, variance, training, momentum, eps)
+
+    return {torch.ops.aten.native_batch_norm.default: batch_norm}
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """Tell optimizers that they are compiled: they keep numbers that live in tensors there."""
+    from torch import compiler
+
+    before = compiler._is_compiling_flag
+    compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        compiler._is_compiling_flag = before
+
+
+@contextlib.contextmanager
+def swapped_weights(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """Let a module have other parameters and buffers, by name; tied ones stay tied."""
+    from torch.nn.utils import stateless
+
+    with stateless._reparametrize_module(module, dict(tensors), tie_weights=True):
+        yield
+
+
+def plain_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
+    """Return the step of an optimizer without what PyTorch wraps around it: hooks, and ranges for profilers."""
+    function: Any = type(optimizer).step
+    function = getattr(function, "__wrapped__", function)
+    return lambda: function(optimizer)

@@ -1,0 +1,132 @@
+"""The usual step: forward, loss, backward, optimizer, written as one writes it for PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from npu_ir.structure import flatten, unflatten
+from npu_runtime.errors import TracingError
+
+LossFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepFunction:
+    """A training step of a model, an optimizer and a loss function; calling it takes one step in eager PyTorch.
+
+    Attributes:
+        model: Called with the inputs.
+        optimizer: Of the model's parameters.
+        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss; or a tuple or list that begins with it, or a dict
+            with a ``"loss"``: the rest is returned as it is. None: the model returns that itself, and takes all of the
+            batch.
+        accumulate: The batch is cut along its first dimension into so many parts, whose gradients are averaged.
+        clip_grad_norm: The gradients are scaled such that their total norm is at most this.
+        clip_grad_value: The gradients are clamped to this size, element by element.
+        autocast: The dtype of ``torch.autocast`` around model and loss.
+    """
+
+    model: Module
+    optimizer: Optimizer
+    loss_fn: LossFunction | None
+    accumulate: int = 1
+    clip_grad_norm: float | None = None
+    clip_grad_value: float | None = None
+    autocast: torch.dtype | None = None
+
+    def __call__(self, *batch: Any, **named: Any) -> Any:
+        """Take one step, and return what ``loss_fn`` returns; of several parts, the mean of each entry.
+
+        Args:
+            batch: The inputs of the model, and the target behind them.
+            named: Further inputs of the model.
+        """
+        self.optimizer.zero_grad()
+        parts = [
+            self._backward(*args, **kwargs) for args, kwargs in _parts((batch, named), self.accumulate)
+        ]
+        parameters = [item for group in self.optimizer.param_groups for item in group["params"]]
+        if self.clip_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, self.clip_grad_norm, foreach=True)
+        if self.clip_grad_value is not None:
+            torch.nn.utils.clip_grad_value_(parameters, self.clip_grad_value, foreach=True)
+        self.optimizer.step()
+        return parts[0] if len(parts) == 1 else _mean(parts)
+
+    def _backward(self, *batch: Any, **named: Any) -> Any:
+        with self._autocast(batch, named):
+            if self.loss_fn is None:
+                results = self.model(*batch, **named)
+            elif not batch:
+                raise TracingError(
+                    "a step takes the inputs of the model and a target",
+                    fix="call step(*inputs, target); with loss_fn=None, all of it goes to the model",
+                )
+            else:
+                results = self.loss_fn(self.model(*batch[:-1], **named), batch[-1])
+        loss = _loss_of(results)
+        (loss if self.accumulate == 1 else loss / self.accumulate).backward()
+        leaves, structure = flatten(results)
+        return unflatten(structure, [item.detach() if isinstance(item, torch.Tensor) else item for item in leaves])
+
+    def _autocast(self, batch: Any, named: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        tensors = [item for item in flatten((batch, dict(named)))[0] if isinstance(item, torch.Tensor)]
+        device = tensors[0].device.type if tensors else "cpu"
+        return torch.autocast(device, dtype=self.autocast)
+
+
+def _loss_of(results: Any) -> torch.Tensor:
+    loss = results
+    if isinstance(results, Mapping):
+        loss = results.get("loss")
+    elif isinstance(results, (tuple, list)):
+        loss = results[0] if results else None
+    if not isinstance(loss, torch.Tensor):
+        raise TracingError(
+            f"the loss is {type(loss).__name__}, not a tensor",
+            fix="loss_fn returns a tensor; a tuple or list that begins with it; or a dict with a 'loss'",
+        )
+    if loss.numel() != 1:
+        raise TracingError(
+            f"the loss has the shape {tuple(loss.shape)}: gradients are those of a single number",
+            fix="reduce it: loss.mean(), or loss.sum()",
+        )
+    if not loss.requires_grad:
+        raise TracingError(
+            "the loss does not depend on any parameter that requires gradients",
+            fix="compute it from what the model returns, without .detach(); set requires_grad=True where it is off",
+        )
+    return loss
+
+
+def _parts(batch: Any, count: int) -> list[Any]:
+    if count == 1:
+        return [batch]
+    leaves, structure = flatten(batch)
+    cut = []
+    for item in leaves:
+        if not isinstance(item, torch.Tensor) or not item.dim():
+            cut.append([item] * count)
+            continue
+        if item.shape[0] % count:
+            raise TracingError(
+                f"a batch of {item.shape[0]} cannot be cut into {count} equal parts",
+                fix=f"choose a size that is a multiple of accumulate={count}",
+            )
+        cut.append(list(item.chunk(count)))
+    return [unflatten(structure, [parts[index] for parts in cut]) for index in range(count)]
+
+
+def _mean(parts: list[Any]) -> Any:
+    structure = flatten(parts[0])[1]
+    columns = zip(*(flatten(part)[0] for part in parts), strict=True)
+    return unflatten(structure, [torch.stack(list(column)).mean(0) for column in columns])
