@@ -183,7 +183,11 @@ class Converter:
         if argument.kind is InputKind.STATE:
             return self.graph.add_state(argument.target, type)
         return self.graph.add_buffer(
-            argument.target, type, aliases=argument.aliases, persistent=argument.persistent, data=argument.data
+            argument.target,
+            type,
+            aliases=argument.aliases,
+            persistent=argument.persistent,
+            data=argument.data,
         )
 
     def nested(self, node: Node, values: Sequence[Value]) -> Any:

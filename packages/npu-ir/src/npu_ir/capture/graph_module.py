@@ -19,7 +19,7 @@ from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.writes import hides_a_write, written
 from npu_ir.errors import ConversionError
 from npu_ir.graph import Graph
-from npu_ir.node import Argument, InputKind, Value
+from npu_ir.node import Argument, Value
 from npu_ir.types import TensorType
 
 _COPY = torch.ops.aten.copy_.default

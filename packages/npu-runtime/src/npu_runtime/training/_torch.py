@@ -54,7 +54,7 @@ class TracingWorld:
         fake: torch.Tensor = self._mode.from_tensor(tensor.detach(), static_shapes=True)
         return fake
 
-    def number(self, name: str, value: float) -> torch.SymFloat:
+    def number(self, name: str, value: float) -> Any:
         """Return a number that is not known: comparing it takes the branch that ``value`` takes."""
         from torch._dynamo.source import ConstantSource
         from torch.fx.experimental.symbolic_shapes import DimDynamic
@@ -62,13 +62,14 @@ class TracingWorld:
         source = ConstantSource(name)
         symbol = self._env.create_unspecified_symbol(value, source=source, dynamic_dim=DimDynamic.DYNAMIC)
         self._names[symbol] = name
-        number: torch.SymFloat = self._env.create_symfloatnode(symbol, hint=value, source=source)
-        return number
+        return self._env.create_symfloatnode(symbol, hint=value, source=source)
 
     def branches(self) -> list[Branch]:
         """Return the branches taken so far."""
         guards = {str(guard.expr): guard.expr for guard in self._env.guards}
-        return [Branch(expr, self._names) for expr in guards.values() if expr.free_symbols <= self._names.keys()]
+        return [
+            Branch(expr, self._names) for expr in guards.values() if expr.free_symbols <= self._names.keys()
+        ]
 
     def fixed_numbers(self) -> dict[str, float]:
         """Return the numbers that an op could take only as what they are, by name."""
@@ -86,7 +87,9 @@ class TracingWorld:
             record_module_stack=True,
             record_stack_traces=True,
         )
-        with self._mode, torch.autograd.set_multithreading_enabled(False), torch.enable_grad():
+        # oneDNN's layer for RNNs keeps what its backward needs only where gradients are recorded: not in a graph.
+        settings = torch.backends.mkldnn.flags(enabled=False)
+        with self._mode, settings, torch.autograd.set_multithreading_enabled(False), torch.enable_grad():
             return tracer(*args)
 
     def functional(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
@@ -98,7 +101,18 @@ class TracingWorld:
 
         functional = torch.func.functionalize(run, remove="mutations")
         with self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
-            return make_fx(functional, tracing_mode="real")(*args)
+            made = make_fx(functional, tracing_mode="real")(*args)
+        self._correct_statistics(made)
+        return made
+
+    def _correct_statistics(self, module: GraphModule) -> None:
+        """Give the statistics of batch norms the dtype that they have: that of the weights (torch 2.13 says: the input)."""
+        for node in module.graph.nodes:
+            if node.target is torch.ops.aten._native_batch_norm_legit_functional.default:
+                dtype = node.args[3].meta["val"].dtype
+                with self._mode:
+                    first, mean, deviation, *rest = node.meta["val"]
+                    node.meta["val"] = (first, mean.to(dtype), deviation.to(dtype), *rest)
 
 
 def _batch_norms() -> dict[Any, Callable[..., Any]]:
@@ -106,7 +120,14 @@ def _batch_norms() -> dict[Any, Callable[..., Any]]:
     plain = torch.ops.aten._native_batch_norm_legit.default
 
     def batch_norm(
-        input: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
+        input: Any,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        variance: Any,
+        training: bool,
+        momentum: float,
+        eps: float,
     ) -> Any:
         if not training or mean is None:
             return NotImplemented

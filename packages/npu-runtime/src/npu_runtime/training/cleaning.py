@@ -32,7 +32,7 @@ def clean(module: GraphModule) -> None:
     """Drop what only profilers see, and let random numbers be drawn in the order of memory."""
     for node in list(module.graph.nodes):
         if node.op == "call_function" and str(node.target).startswith("profiler."):
-            node.replace_all_uses_with(None)  # type: ignore[arg-type]
+            node.replace_all_uses_with(None)
             module.graph.erase_node(node)
         elif _fills_with_random_numbers(node):
             _fill_in_order_of_memory(module, node)
@@ -68,6 +68,7 @@ def _fill_in_order_of_memory(module: GraphModule, node: Node) -> None:
 
 def _order(tensor: torch.Tensor) -> Sequence[int]:
     """Return the dimensions from the slowest to the fastest, if the tensor fills its memory without gaps."""
-    order = sorted(range(tensor.dim()), key=lambda axis: (-tensor.stride(axis), axis))
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis))
     is_dense = tensor.permute(order).is_contiguous()
     return order if is_dense else list(range(tensor.dim()))

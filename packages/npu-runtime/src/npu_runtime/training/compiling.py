@@ -60,7 +60,8 @@ def traced(
     """Return what `compile_ir` returns, with what the step was traced for."""
     if example_batch is None:
         raise TracingError(
-            "a step is traced on an example batch", fix="compile_ir(model, optimizer, loss_fn, (input, target))"
+            "a step is traced on an example batch",
+            fix="compile_ir(model, optimizer, loss_fn, (input, target))",
         )
     function, subjects = step_of(model, optimizer, loss_fn, **options)
     args, kwargs = arguments_of(example_batch)

@@ -35,7 +35,10 @@ def require_traceable(optimizer: Optimizer) -> None:
     """
     name = type(optimizer).__name__
     if name in _INSTEAD and type(optimizer).__module__.startswith("torch.optim"):
-        raise TracingError(f"{name} cannot be traced: {_INSTEAD[name].partition(';')[0]}", fix=_INSTEAD[name].partition("; ")[2])
+        raise TracingError(
+            f"{name} cannot be traced: {_INSTEAD[name].partition(';')[0]}",
+            fix=_INSTEAD[name].partition("; ")[2],
+        )
     hooks = [*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()]
     if hooks:
         raise TracingError(
@@ -91,7 +94,10 @@ def _initial(optimizer: Optimizer) -> list[dict[str, Any]] | None:
             twin.grad = torch.zeros_like(twin)
         stand_ins.append(twin)
     count = len(inspect.signature(optimizer._init_group).parameters) - 1
-    with compiling(), swapped(optimizer, stand_ins, [{} for _ in stand_ins], [_TRACEABLE] * len(optimizer.param_groups)):
+    with (
+        compiling(),
+        swapped(optimizer, stand_ins, [{} for _ in stand_ins], [_TRACEABLE] * len(optimizer.param_groups)),
+    ):
         for group in optimizer.param_groups:
             optimizer._init_group(group, *[[] for _ in range(count)])
         return [dict(optimizer.state[item]) if item in optimizer.state else {} for item in stand_ins]
@@ -113,7 +119,9 @@ def _momentum_buffers(optimizer: SGD) -> list[dict[str, Any]] | None:
             return None
         for item in group["params"]:
             has_one = group["momentum"] and item.requires_grad
-            entries.append({"momentum_buffer": torch.zeros_like(item, requires_grad=False)} if has_one else {})
+            entries.append(
+                {"momentum_buffer": torch.zeros_like(item, requires_grad=False)} if has_one else {}
+            )
     return entries
 
 
@@ -187,7 +195,8 @@ def traceable(
     def traced_step(closure: Any = None) -> None:
         if closure is not None:
             raise TracingError(
-                f"{type(optimizer).__name__}.step was given a closure", fix="compute loss and gradients before the step"
+                f"{type(optimizer).__name__}.step was given a closure",
+                fix="compute loss and gradients before the step",
             )
         before_step()
         with compiling():
@@ -204,7 +213,7 @@ def traceable(
             if own is None:
                 del optimizer.step
             else:
-                optimizer.step = own
+                optimizer.step = own  # type: ignore[method-assign]
 
 
 def _require_unchanged(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> None:

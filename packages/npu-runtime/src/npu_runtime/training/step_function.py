@@ -49,9 +49,7 @@ class StepFunction:
             named: Further inputs of the model.
         """
         self.optimizer.zero_grad()
-        parts = [
-            self._backward(*args, **kwargs) for args, kwargs in _parts((batch, named), self.accumulate)
-        ]
+        parts = [self._backward(*args, **kwargs) for args, kwargs in _parts((batch, named), self.accumulate)]
         parameters = [item for group in self.optimizer.param_groups for item in group["params"]]
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, self.clip_grad_norm, foreach=True)
@@ -72,9 +70,12 @@ class StepFunction:
             else:
                 results = self.loss_fn(self.model(*batch[:-1], **named), batch[-1])
         loss = _loss_of(results)
-        (loss if self.accumulate == 1 else loss / self.accumulate).backward()
+        scaled = loss if self.accumulate == 1 else loss / self.accumulate
+        scaled.backward()  # type: ignore[no-untyped-call]
         leaves, structure = flatten(results)
-        return unflatten(structure, [item.detach() if isinstance(item, torch.Tensor) else item for item in leaves])
+        return unflatten(
+            structure, [item.detach() if isinstance(item, torch.Tensor) else item for item in leaves]
+        )
 
     def _autocast(self, batch: Any, named: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
         if self.autocast is None:

@@ -88,7 +88,9 @@ class Subjects:
         return names
 
 
-def subjects_of(modules: Sequence[tuple[str, Module]], optimizers: Sequence[tuple[str, Optimizer]]) -> Subjects:
+def subjects_of(
+    modules: Sequence[tuple[str, Module]], optimizers: Sequence[tuple[str, Optimizer]]
+) -> Subjects:
     """Return modules and optimizers under the names they go by; a single one needs none.
 
     Raises:
@@ -114,9 +116,8 @@ def _prefixed(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     unique: dict[int, tuple[str, Any]] = {}
     for name, item in items:
         unique.setdefault(id(item), (name, item))
-    if len(unique) == 1:
-        return {"": item for _, item in unique.values()}
-    return {f"{name}." if name else "": item for name, item in unique.values()}
+    is_single = len(unique) == 1
+    return {f"{name}." if name and not is_single else "": item for name, item in unique.values()}
 
 
 def find_subjects(

@@ -94,7 +94,7 @@ class _Tracing:
         batch = [item for item in leaves if isinstance(item, torch.Tensor)]
         previous = {key: item for key, item in self.subjects.parameters().items() if item.requires_grad}
         fakes = [*map(self.world.tensor, tensors.values())]
-        fakes += [self.world.number(key, value) for key, value in numbers.items()]  # type: ignore[misc]
+        fakes += [self.world.number(key, value) for key, value in numbers.items()]
         fakes += [*map(self.world.tensor, batch), *map(self.world.tensor, previous.values())]
         counts = len(tensors), len(numbers), len(batch)
 
@@ -105,7 +105,9 @@ class _Tracing:
             inner_args, inner_kwargs = unflatten(structure, filled)
             old = dict(zip(previous, items[third:], strict=True))
             with self._swapped(
-                dict(zip(tensors, items[:first], strict=True)), dict(zip(numbers, items[first:second], strict=True)), old
+                dict(zip(tensors, items[:first], strict=True)),
+                dict(zip(numbers, items[first:second], strict=True)),
+                old,
             ):
                 results = self.function(*inner_args, **inner_kwargs)
             self.results, plain = _flat_results(results)
@@ -154,10 +156,7 @@ class _Tracing:
         given = iter(batch)
         filled = [inputs[next(given)] if isinstance(item, torch.Tensor) else item for item in leaves]
         inner_args, inner_kwargs = unflatten(structure, filled)
-        known = {
-            key: inputs[key] if key in inputs else value
-            for key, value in {**self._fixed_numbers(), **numbers}.items()
-        }
+        known = {key: inputs.get(key, value) for key, value in {**self._fixed_numbers(), **numbers}.items()}
         graph.set_call(inner_args, {**inner_kwargs, HYPERPARAMETERS: known})
         graph.set_outputs(unflatten(self.results, list(graph.outputs)))
         for key, value in numbers.items():
@@ -274,10 +273,10 @@ class _Tracing:
     def _take_gradients(self, module: GraphModule) -> dict[str, str]:
         """Take the gradients out of the results of a module, and name them."""
         output = next(node for node in module.graph.nodes if node.op == "output")
-        results, gradients = output.args[0]  # type: ignore[misc]
+        results, gradients = output.args[0]
         output.args = (results,)
-        names = {}
-        for key, node in zip(self.found, gradients, strict=True):  # type: ignore[arg-type]
+        names: dict[str, str] = {}
+        for key, node in zip(self.found, gradients, strict=True):
             if isinstance(node, Node) and node.op == "call_function" and node.name not in names.values():
                 node._rename(f"{key.replace('.', '_')}_grad")
             if isinstance(node, Node):
@@ -304,7 +303,7 @@ def _flat_results(results: Any) -> tuple[Any, list[Any]]:
 
 @contextlib.contextmanager
 def _random_numbers_kept() -> Iterator[None]:
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices=list(devices)):
         yield
 
