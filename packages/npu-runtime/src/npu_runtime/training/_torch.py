@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter
 
-__all__ = ["Branch", "TracingWorld", "compiling", "plain_step", "swapped_weights"]
+__all__ = ["Branch", "TracingWorld", "compiling", "last_node", "plain_step", "swapped_weights"]
 
 
 class Branch:
@@ -88,8 +88,12 @@ class TracingWorld:
             record_stack_traces=True,
         )
         # oneDNN's layer for RNNs keeps what its backward needs only where gradients are recorded: not in a graph.
-        settings = torch.backends.mkldnn.flags(enabled=False)
-        with self._mode, settings, torch.autograd.set_multithreading_enabled(False), torch.enable_grad():
+        with (
+            self._mode,
+            _without_onednn(),
+            torch.autograd.set_multithreading_enabled(False),
+            torch.enable_grad(),
+        ):
             return tracer(*args)
 
     def functional(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
@@ -137,6 +141,16 @@ def _batch_norms() -> dict[Any, Callable[..., Any]]:
 
 
 @contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+@contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """Tell optimizers that they are compiled: they keep numbers that live in tensors there."""
     from torch import compiler
@@ -163,3 +177,14 @@ def plain_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
     function: Any = type(optimizer).step
     function = getattr(function, "__wrapped__", function)
     return lambda: function(optimizer)
+
+
+def last_node() -> Any:
+    """Return the FX node that was traced last; None before the first one."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    mode = get_proxy_mode()
+    if mode is None:
+        return None
+    node = next(iter(reversed(mode.tracer.graph.nodes)), None)
+    return None if node is None or node.op == "placeholder" else node

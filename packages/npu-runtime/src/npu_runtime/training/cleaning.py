@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir.capture.provenance import place
 from npu_runtime.errors import TracingError
+from npu_runtime.training.random_states import is_random, writes_first
 
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
@@ -41,10 +42,7 @@ def clean(module: GraphModule) -> None:
 
 def _fills_with_random_numbers(node: Node) -> bool:
     return (
-        isinstance(node.target, torch._ops.OpOverload)
-        and torch.Tag.nondeterministic_seeded in node.target.tags
-        and node.target._schema.name.endswith("_")
-        and not any(isinstance(item, Node) for item in node.args[1:])
+        is_random(node) and writes_first(node) and not any(isinstance(item, Node) for item in node.args[1:])
     )
 
 

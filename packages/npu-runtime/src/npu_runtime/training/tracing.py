@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,9 +22,12 @@ from npu_runtime.errors import TracingError
 from npu_runtime.training import hyperparameters, optimizers
 from npu_runtime.training._torch import Branch, TracingWorld, swapped_weights
 from npu_runtime.training.cleaning import clean, require_no_sync
+from npu_runtime.training.random_states import RandomStates
 from npu_runtime.training.subjects import Subjects
 
 HYPERPARAMETERS = "hyperparameters"
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,13 @@ class _Tracing:
         tensors = self._weights()
         numbers = hyperparameters.numbers(self.subjects.optimizers)
         batch = [item for item in leaves if isinstance(item, torch.Tensor)]
-        previous = {key: item for key, item in self.subjects.parameters().items() if item.requires_grad}
+        # Gradients from before the step: where nothing is optimized, nobody reads them.
+        mine = {key for names in self.optimized.values() for key in names}
+        previous = {
+            key: item
+            for key, item in self.subjects.parameters().items()
+            if item.requires_grad and key in mine
+        }
         fakes = [*map(self.world.tensor, tensors.values())]
         fakes += [self.world.number(key, value) for key, value in numbers.items()]
         fakes += [*map(self.world.tensor, batch), *map(self.world.tensor, previous.values())]
@@ -121,13 +132,16 @@ class _Tracing:
             for item in self.subjects.modules.values():
                 stack.enter_context(restored(item))
             stack.enter_context(_random_numbers_kept())
+            states = RandomStates()
             try:
-                module = self.world.trace(function, fakes)
+                with states.noted():
+                    module = self.world.trace(function, fakes)
             except NpuError:
                 raise
             except Exception as error:
                 raise untraceable(error) from error
             require_no_sync(module)
+            states.draw_again(module)
             clean(module)
             return self.world.functional(module, fakes)
 
@@ -312,12 +326,22 @@ def untraceable(error: Exception) -> TracingError:
     """Return what to tell the user of an error that tracing raised."""
     text = str(error).strip().splitlines()
     kind = type(error).__name__
+    where = _users_line(error)
     if "DataDependent" in kind or "data-dependent" in str(error):
         return TracingError(
             f"the step decides by the content of a tensor: {text[0] if text else kind}",
+            where=where,
             fix="compute both sides and choose with torch.where; keep numbers in tensors, without .item()",
         )
     return TracingError(
         f"the step cannot be traced: {kind}: {text[0] if text else ''}",
+        where=where,
         fix="the exception above is PyTorch's own; see docs/concepts/training-step.md for what can be captured",
     )
+
+
+def _users_line(error: BaseException) -> str:
+    """Return the innermost line of the user's code that an error passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [item for item in frames if not item.filename.startswith((_TORCH, _OWN, "<"))]
+    return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""

@@ -1,0 +1,130 @@
+"""States of the random number generator that a step saves and sets: the same numbers again, not new ones.
+
+Activation checkpointing computes a part of the forward once more, with the random numbers of the first time. A trace
+sees ops only; here it is noted where states are saved and set, and what is drawn again becomes what was drawn first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from npu_runtime.errors import TracingError
+from npu_runtime.training._torch import last_node
+
+_FIX = "let the step draw random numbers as they come: seed the generator outside"
+
+
+@dataclass
+class RandomStates:
+    """What a step does with the states of PyTorch's generators while it is traced."""
+
+    events: list[tuple[Node | None, str, int]] = field(default_factory=list)
+    saved: list[Any] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note where states are saved and set.
+
+        Raises:
+            TracingError: The step sets a seed, or a state that it has not saved itself.
+        """
+        replacements = {"get_rng_state": self._save, "set_rng_state": self._set, "manual_seed": _refuse_seed}
+        owners = [(owner, name) for owner in (torch, torch.random) for name in replacements]
+        before = [(owner, name, getattr(owner, name)) for owner, name in owners]
+        try:
+            for owner, name in owners:
+                setattr(owner, name, replacements[name])
+            yield
+        finally:
+            for owner, name, function in before:
+                setattr(owner, name, function)
+
+    def _save(self) -> Any:
+        self.saved.append(object())
+        self.events.append((last_node(), "save", len(self.saved) - 1))
+        return self.saved[-1]
+
+    def _set(self, state: Any) -> None:
+        number = next((index for index, item in enumerate(self.saved) if item is state), None)
+        if number is None:
+            raise TracingError("the step sets a state of the random number generator from outside", fix=_FIX)
+        self.events.append((last_node(), "set", number))
+
+    def draw_again(self, module: GraphModule) -> None:
+        """Let ops that draw after a state was set again give what was drawn there first."""
+        if not any(action == "set" for _, action, _ in self.events):
+            return
+        waiting = list(self.events)
+        positions: dict[int, int] = {}
+        first: dict[int, Callable[[], Node]] = {}
+        position = 0
+
+        def catch_up(node: Node | None) -> None:
+            nonlocal position
+            while waiting and waiting[0][0] is node:
+                _, action, number = waiting.pop(0)
+                if action == "save":
+                    positions[number] = position
+                else:
+                    position = positions[number]
+
+        catch_up(None)
+        for node in list(module.graph.nodes):
+            if is_random(node):
+                if position in first:
+                    _give_again(module, node, first[position]())
+                else:
+                    first[position] = _kept(module, node)
+                position += 1
+            catch_up(node)
+
+
+def is_random(node: Node) -> bool:
+    """Whether an FX node draws random numbers."""
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in node.target.tags
+    )
+
+
+def writes_first(node: Node) -> bool:
+    """Whether an FX node writes its result into its first argument."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name.endswith("_")
+
+
+def _kept(module: GraphModule, node: Node) -> Callable[[], Node]:
+    """Return what adds a copy of what a node has drawn, before anything changes it."""
+    copies: list[Node] = []
+
+    def kept() -> Node:
+        if isinstance(node.meta.get("val"), (tuple, list)):
+            return node  # results of their own, which no op writes into
+        if not copies:
+            with module.graph.inserting_after(node):
+                copies.append(module.graph.call_function(torch.ops.aten.clone.default, (node,)))
+        return copies[0]
+
+    return kept
+
+
+def _give_again(module: GraphModule, node: Node, drawn: Node) -> None:
+    if writes_first(node):
+        with module.graph.inserting_before(node):
+            copy = module.graph.call_function(torch.ops.aten.copy_.default, (node.args[0], drawn))
+        copy.meta = dict(node.meta)
+        node.replace_all_uses_with(copy)
+    else:
+        node.replace_all_uses_with(drawn)
+    module.graph.erase_node(node)
+
+
+def _refuse_seed(seed: Any) -> Any:
+    raise TracingError(
+        f"the step seeds the random number generator with {seed!r}: each replay would draw the same", fix=_FIX
+    )
