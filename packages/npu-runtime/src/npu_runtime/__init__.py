@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.backend import Backend, BackendOp, Captured, Temporary
 from npu_ir.errors import BackendError
-from npu_runtime.errors import FallbackWarning
+from npu_runtime.errors import CaptureError, FallbackWarning
 
 if TYPE_CHECKING:
     from npu_runtime.comparing import Comparison, after_pass, compare, float64
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from npu_runtime.observing import Run
     from npu_runtime.profiling import Profile, profile
     from npu_runtime.torch_program import to_exported_program, to_torch
+    from npu_runtime.training.buffer_pool import BufferPool, BufferStats
+    from npu_runtime.training.capture_state import in_capture
+    from npu_runtime.training.lowering import Lowered, LoweredOp, lower_to_backend_ops
+    from npu_runtime.training.trace import Call, Trace
+    from npu_runtime.training.warming import warmup_capture_safe
 
 __version__ = "0.1.0"
 
@@ -24,24 +29,34 @@ __all__ = [
     "Backend",
     "BackendError",
     "BackendOp",
+    "BufferPool",
+    "BufferStats",
+    "Call",
+    "CaptureError",
     "Captured",
     "Comparison",
     "Explanation",
     "FallbackWarning",
     "IRExecutor",
+    "Lowered",
+    "LoweredOp",
     "MemoryPlan",
     "Profile",
     "Run",
     "Temporary",
+    "Trace",
     "__version__",
     "after_pass",
     "compare",
     "explain",
     "explain_graph",
     "float64",
+    "in_capture",
+    "lower_to_backend_ops",
     "profile",
     "to_exported_program",
     "to_torch",
+    "warmup_capture_safe",
 ]
 
 # Loaded when they are asked for: every `npu` command imports this package to find its plugins.
@@ -50,6 +65,11 @@ _MODULES = {
     **dict.fromkeys(("Explanation", "explain", "explain_graph"), "explaining"),
     **dict.fromkeys(("Profile", "profile"), "profiling"),
     **dict.fromkeys(("to_exported_program", "to_torch"), "torch_program"),
+    **dict.fromkeys(("BufferPool", "BufferStats"), "training.buffer_pool"),
+    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "training.lowering"),
+    **dict.fromkeys(("Call", "Trace"), "training.trace"),
+    "in_capture": "training.capture_state",
+    "warmup_capture_safe": "training.warming",
     "IRExecutor": "executor",
     "MemoryPlan": "memory_plan",
     "Run": "observing",

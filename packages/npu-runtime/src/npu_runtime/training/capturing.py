@@ -1,0 +1,91 @@
+"""Capturing a planned program: warmed up, recorded once, and launched as a whole at each replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import NpuError
+from npu_runtime.errors import CaptureError
+from npu_runtime.training.capture_state import CAPTURING, REPLAYING, require_outside_capture
+from npu_runtime.training.cuda_graphs import GraphDevice
+from npu_runtime.training.warming import Warmable, warmup_capture_safe
+
+
+class GraphCapture:
+    """A program whose launches have been recorded on a device.
+
+    Everything it reads and writes stays where it is: batch and hyperparameters are written into the program's inputs
+    before a replay, results are read from its outputs after it.
+
+    Args:
+        program: Planned; its inputs hold some batch.
+        run: Launches one step of it, and nothing else.
+        device: What records.
+        warmup_runs: How often the step runs before, on the stream and in the memory of the capture.
+        generators: Those that the step draws from, besides the device's default one.
+
+    Raises:
+        CaptureError: This is a capture already; or the step does what cannot be recorded. All state is as before.
+    """
+
+    def __init__(
+        self,
+        program: Warmable,
+        run: Callable[[], Any],
+        device: GraphDevice,
+        *,
+        warmup_runs: int = 2,
+        generators: Sequence[torch.Generator] = (),
+    ) -> None:
+        require_outside_capture("a capture")
+        if device.is_capturing():
+            raise CaptureError(
+                "the current stream is being captured already: captures do not nest",
+                where="compile_and_capture",
+                fix="capture the step before the other capture begins",
+            )
+        self._device = device
+        self._pool = device.open_pool()
+        self._graph = device.make_graph(generators)
+        with device.side_stream():
+            # What kernels need inside comes out of the graph's own memory: two pools would hold it twice.
+            with device.in_pool(self._pool):
+                warmup_capture_safe(program, warmup_runs, run=run, generators=generators)
+            device.synchronize()
+            self._record(run)
+
+    def _record(self, run: Callable[[], Any]) -> None:
+        """Record a step; recording runs nothing, so no state changes."""
+        try:
+            with CAPTURING:
+                self._device.begin(self._graph, self._pool)
+                run()
+                self._device.end(self._graph)
+        except BaseException as error:
+            self._device.discard(self._graph)
+            if isinstance(error, NpuError) or not isinstance(error, Exception):
+                raise
+            raise CaptureError(
+                f"the step cannot be captured: {type(error).__name__}: {error}",
+                where=getattr(error, "where", None) or "the recording of its launches",
+                fix="check_capture(graph) names the ops that read results on the host, or allocate by data;"
+                ' capture="prefer" runs the planned program instead',
+            ) from error
+
+    def replay(self) -> None:
+        """Launch the step: it reads what its inputs hold now."""
+        with REPLAYING:
+            self._device.replay(self._graph)
+
+    def close(self) -> None:
+        """Free the graph and its memory; it cannot be replayed any more.
+
+        Raises:
+            CaptureError: This thread is capturing or replaying.
+        """
+        require_outside_capture("closing a capture")
+        self._device.synchronize()
+        self._device.discard(self._graph)
