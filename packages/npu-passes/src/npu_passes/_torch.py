@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.utils import _pytree
 
 
 def traced(function: Callable[..., Any], inputs: Sequence[Any], decompositions: Mapping[Any, Any]) -> Any:
@@ -55,4 +56,85 @@ def version_of(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-__all__ = ["OpOverload", "is_composite", "is_core", "slow_kernel", "traced", "version_of"]
+def write_functionally(
+    functional: Callable[..., Any],
+    written: Callable[..., Sequence[torch.Tensor]],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> None:
+    """Do what an op that writes does to functional tensors: compute new contents, and let them replace the old ones.
+
+    Args:
+        functional: Returns the new contents, nested in any way.
+        written: Returns the tensors that the op writes to, flat.
+        args: Of the op. Tensors that are functional hold others, which ``functional`` gets.
+        kwargs: Of the op.
+    """
+    targets = written(*args, **kwargs)
+    inner_args, inner_kwargs = _pytree.tree_map_only(torch.Tensor, _unwrapped, (tuple(args), dict(kwargs)))
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)):
+        results = _pytree.tree_leaves(functional(*inner_args, **inner_kwargs))
+        for target, result in zip(targets, results, strict=True):
+            torch._functionalize_replace(target, result)
+            torch._functionalize_commit_update(target)
+            torch._functionalize_sync(target)
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    if not torch._is_functional_tensor(tensor):
+        return tensor
+    torch._functionalize_sync(tensor)
+    return torch._from_functional_tensor(tensor)
+
+
+def register_autocast(library: torch.library.Library, name: str) -> None:
+    """Let autocast cast the floating tensors that an op of a library takes, as it does for ``aten::linear``."""
+    op = getattr(getattr(torch.ops, library.ns), name).default
+    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        library.impl(name, _autocast_kernel(op, device, key), key)  # type: ignore[no-untyped-call]
+
+
+def _autocast_kernel(op: OpOverload, device: str, key: str) -> Callable[..., Any]:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.get_autocast_dtype(device)
+
+        def cast(item: Any) -> Any:
+            is_cast = (
+                isinstance(item, torch.Tensor) and item.is_floating_point() and item.dtype != torch.float64
+            )
+            return item.to(dtype) if is_cast else item
+
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return op(*map(cast, args), **{name: cast(item) for name, item in kwargs.items()})
+
+    return call
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether every element of a tensor has a place in memory of its own, without gaps."""
+    return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+
+
+# Kernels that update lists of tensors: one call each, without a step of the dispatcher in Python.
+fused_adam_: Callable[..., None] = torch._fused_adam_
+fused_adamw_: Callable[..., None] = torch._fused_adamw_
+fused_sgd_: Callable[..., None] = torch._fused_sgd_
+foreach_add_: Callable[..., None] = torch._foreach_add_
+
+__all__ = [
+    "OpOverload",
+    "foreach_add_",
+    "fused_adam_",
+    "fused_adamw_",
+    "fused_sgd_",
+    "is_composite",
+    "is_core",
+    "is_dense",
+    "register_autocast",
+    "slow_kernel",
+    "traced",
+    "version_of",
+    "write_functionally",
+]

@@ -29,4 +29,5 @@ def npu_add_commands(commands: Any) -> None:
 
 @hookimpl
 def npu_register_ops() -> None:
-    import npu_passes.fused_ops  # noqa: F401 - registers them with PyTorch
+    import npu_passes.fused_ops
+    import npu_passes.training_ops  # noqa: F401 - they register them with PyTorch

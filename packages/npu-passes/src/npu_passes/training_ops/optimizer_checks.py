@@ -1,0 +1,122 @@
+"""What lists of tensors must be for an optimizer to take a step on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from npu_passes.errors import PassError
+
+_COUNTS = (torch.float32, torch.float64)
+
+
+def require_rows(
+    op: str, lists: Mapping[str, Sequence[Tensor]], steps: Sequence[Tensor] | None = None
+) -> None:
+    """Refuse lists that do not have, for each parameter, one tensor of its shape and device.
+
+    Args:
+        op: For messages.
+        lists: By name; the parameters first.
+        steps: One element each; None for an optimizer that counts no steps.
+
+    Raises:
+        PassError: They do not.
+    """
+    (_, params), *others = lists.items()
+    for name, tensors in others:
+        if len(tensors) != len(params):
+            raise _uneven(op, len(params), name, len(tensors))
+        for index, (param, tensor) in enumerate(zip(params, tensors, strict=True)):
+            if tensor.shape != param.shape:
+                raise PassError(
+                    f"{op}: params[{index}] has shape {list(param.shape)}, {name}[{index}] has {list(tensor.shape)}",
+                    fix="give the tensors of a parameter in the same order everywhere",
+                )
+            if tensor.device != param.device or tensor.layout != param.layout:
+                raise PassError(
+                    f"{op}: params[{index}] is {_kind(param)}, {name}[{index}] is {_kind(tensor)}",
+                    fix="move them to the device of the parameter; a sparse gradient can be made dense: grad.to_dense()",
+                )
+    if steps is not None:
+        _require_steps(op, params, steps)
+
+
+def _require_steps(op: str, params: Sequence[Tensor], steps: Sequence[Tensor]) -> None:
+    if len(steps) != len(params):
+        raise _uneven(op, len(params), "steps", len(steps))
+    for index, (param, step) in enumerate(zip(params, steps, strict=True)):
+        is_counter = step.dim() == 0 and step.dtype in _COUNTS and step.dtype == steps[0].dtype
+        if not is_counter or step.device != param.device:
+            raise PassError(
+                f"{op}: steps[{index}] is a {step.dtype} of shape {list(step.shape)} on {step.device}",
+                fix=f"a counter is torch.zeros((), dtype=torch.float32, device={str(param.device)!r}): one for each "
+                "parameter, all of one dtype",
+            )
+
+
+def _uneven(op: str, count: int, name: str, found: int) -> PassError:
+    return PassError(f"{op}: {count} params, but {found} {name}", fix=f"give one of {name} per parameter")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{tensor.layout} on {tensor.device}"
+
+
+def require_count(op: str, name: str, tensors: Sequence[Tensor], *, given: bool, reason: str) -> None:
+    """Refuse optional states that are given though nothing reads them, or missing.
+
+    Raises:
+        PassError: ``tensors`` is empty where it must be given, or not where it must not.
+    """
+    if bool(tensors) != given:
+        raise PassError(
+            f"{op}: {reason}, but {len(tensors)} {name} are given",
+            fix=f"give one of {name} per parameter" if given else f"give an empty list of {name}",
+        )
+
+
+def require_apart(
+    op: str, written: Mapping[str, Sequence[Tensor]], read: Mapping[str, Sequence[Tensor]]
+) -> None:
+    """Refuse tensors in the memory of one that is written to.
+
+    Args:
+        op: For messages.
+        written: By name.
+        read: By name; these may share memory with each other.
+
+    Raises:
+        PassError: Two tensors, one of them written to, have a place in memory in common.
+    """
+    spans = sorted(
+        (*span, is_written, name, index)
+        for lists, is_written in ((written, True), (read, False))
+        for name, tensors in lists.items()
+        for index, tensor in enumerate(tensors)
+        if (span := _span(tensor)) is not None
+    )
+    reach = {True: (0, "", 0), False: (0, "", 0)}  # how far written and read tensors before reach
+    for start, end, is_written, name, index in spans:
+        for before in (True, False) if is_written else (True,):
+            until, other, other_index = reach[before]
+            if start < until:
+                raise PassError(
+                    f"{op} writes to {(name if is_written else other)}, and {name}[{index}] shares memory with "
+                    f"{other}[{other_index}]",
+                    fix="clone() one of them: what is written must be in memory of its own",
+                )
+        reach[is_written] = max(reach[is_written], (end, name, index))
+
+
+def _span(tensor: Tensor) -> tuple[int, int] | None:
+    """Return where the memory of a tensor begins and ends; None if it has none."""
+    if not tensor.numel():
+        return None
+    start = tensor.data_ptr()
+    if tensor.is_contiguous():
+        return start, start + tensor.nbytes
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (last + 1) * tensor.element_size()

@@ -1,0 +1,65 @@
+"""How an op of the namespace ``npu`` is registered with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npu_passes import _torch
+
+LIBRARY = torch.library.Library("npu", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+def register(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """Register an op that runs on every device.
+
+    Args:
+        name: Without the namespace; an overload follows after a dot.
+        schema: Arguments and results.
+        kernel: Made of PyTorch's own ops.
+        fake: What it returns on tensors without data.
+    """
+    LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"npu::{name}", fake, lib=LIBRARY)
+
+
+def register_without_gradient(
+    name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]
+) -> None:
+    """Register an op whose results do not require gradients, as those of ``torch.no_grad()``."""
+
+    def detached(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return kernel(*args, **kwargs)
+
+    register(name, schema, detached, fake)
+    LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")  # type: ignore[no-untyped-call]
+
+
+def register_in_place(
+    name: str,
+    schema: str,
+    kernel: Callable[..., None],
+    functional: Callable[..., Any],
+    written: Callable[..., Sequence[Tensor]],
+) -> None:
+    """Register an op that writes to its arguments and returns nothing.
+
+    Args:
+        name: As for `register`.
+        schema: With ``(a!)`` at what is written.
+        kernel: Writes.
+        functional: Takes the same, calls the functional op and returns the new contents. Functionalization puts it in
+            the place of the op.
+        written: Takes the same, returns the tensors written to, in the order of the results of ``functional``, flat.
+    """
+
+    def functionalized(*args: Any, **kwargs: Any) -> None:
+        _torch.write_functionally(functional, written, args, kwargs)
+
+    register_without_gradient(name, schema, kernel, lambda *_args, **_kwargs: None)
+    LIBRARY.impl(name, functionalized, "Functionalize")  # type: ignore[no-untyped-call]

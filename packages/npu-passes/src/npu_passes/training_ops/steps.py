@@ -1,0 +1,60 @@
+"""Counters of steps, all incremented at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from npu_passes import _torch
+
+
+def increment(steps: list[Tensor]) -> None:
+    """Add 1 to each counter: 0-d tensors of one device and dtype."""
+    if steps[0].device.type != "cpu":
+        _torch.foreach_add_(steps, 1)
+        return
+    # On the CPU, foreach ops call one op per tensor; the kernel of SGD is one call: step - (-1) * 1.
+    ones = [torch.ones_like(steps[0])] * len(steps)
+    _descend(steps, ones)
+
+
+def bind_increment(steps: Sequence[Tensor]) -> Callable[[], object]:
+    """Return what adds 1 to each of these counters, as few calls as they allow."""
+    row = _as_one(steps)
+    if row is not None:
+        return lambda: row.add_(1)
+    counters = list(steps)
+    if counters[0].device.type != "cpu":
+        return lambda: _torch.foreach_add_(counters, 1)
+    ones = [torch.ones_like(counters[0])] * len(counters)
+    return lambda: _descend(counters, ones)
+
+
+def _descend(steps: list[Tensor], ones: list[Tensor]) -> None:
+    _torch.fused_sgd_(
+        steps,
+        ones,
+        [],
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=-1.0,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=False,
+    )
+
+
+def _as_one(steps: Sequence[Tensor]) -> Tensor | None:
+    """Return counters that lie side by side in one storage as one tensor; None if they do not."""
+    first = steps[0]
+    storage = first.untyped_storage().data_ptr()
+    for index, step in enumerate(steps):
+        if (
+            step.untyped_storage().data_ptr() != storage
+            or step.storage_offset() != first.storage_offset() + index
+        ):
+            return None
+    return first.as_strided((len(steps),), (1,))
