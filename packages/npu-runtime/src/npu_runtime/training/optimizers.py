@@ -23,6 +23,11 @@ _INSTEAD = {
     "SparseAdam": "its gradients are sparse; use Adam, with sparse=False in the embedding",
 }
 
+
+class UnknownStateError(TracingError):
+    """Only a first step tells what state an optimizer keeps."""
+
+
 # The entries of ``optimizer.state`` of each parameter, in the order of the parameters.
 State = Sequence[Mapping[str, torch.Tensor]]
 
@@ -61,12 +66,12 @@ def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]] | None:
         TracingError: It counts in numbers of Python, which would stay what they are.
     """
     parameters = parameters_of(optimizer)
-    found = [dict(optimizer.state.get(item, {})) for item in parameters]
-    if not any(found):
+    found: list[dict[str, Any]] = [dict(optimizer.state.get(item, {})) for item in parameters]
+    if any(item.requires_grad and not entries for item, entries in zip(parameters, found, strict=True)):
         initial = _initial(optimizer)
         if initial is None:
             return None
-        found = initial
+        found = [entries or first for entries, first in zip(found, initial, strict=True)]
     for entries in found:
         for key, value in list(entries.items()):
             if value is None:
@@ -205,10 +210,12 @@ def traceable(
     own = vars(optimizer).get("step")
     with swapped(optimizer, parameters, state, groups):
         given = [dict(group) for group in optimizer.param_groups]
+        kept = {item: set(entries) for item, entries in zip(parameters, state, strict=True)}
         optimizer.step = traced_step  # type: ignore[method-assign,assignment]
         try:
             yield
             _require_unchanged(optimizer, given)
+            _require_same_state(optimizer, kept)
         finally:
             if own is None:
                 del optimizer.step
@@ -224,3 +231,13 @@ def _require_unchanged(optimizer: Optimizer, given: Sequence[Mapping[str, Any]])
                     f"the step of {type(optimizer).__name__} changes {key!r} of its group {index}: a graph would not",
                     fix="keep what a step changes in optimizer.state, as a tensor; change hyperparameters between steps",
                 )
+
+
+def _require_same_state(optimizer: Optimizer, kept: Mapping[torch.Tensor, set[str]]) -> None:
+    for item, entries in optimizer.state.items():
+        new = {key for key, value in entries.items() if value is not None} - kept.get(item, set())
+        if new:
+            raise UnknownStateError(
+                f"the step of {type(optimizer).__name__} adds {', '.join(sorted(new))} to its state: the next would be another",
+                fix="take one step without the graph before: loss.backward(); optimizer.step()",
+            )

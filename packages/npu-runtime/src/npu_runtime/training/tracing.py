@@ -182,6 +182,10 @@ class _Tracing:
             for owner, item in zip(self.optimized[prefix], entries, strict=True)
             for key, tensor in item.items()
         }
+        for key, value in list(graph.optimizer_state.items()):
+            if not value.use_count and value not in graph.updates:  # of a parameter that gets no gradient
+                graph.erase_argument(value)
+                del state[key]
         return TracedStep(graph, state, self.world.branches(), gradients, self.subjects)
 
     # What the step works on
@@ -189,7 +193,7 @@ class _Tracing:
     def _state(self, optimizer: torch.optim.Optimizer) -> list[dict[str, torch.Tensor]]:
         state = optimizers.state_of(optimizer)
         if state is None:
-            raise TracingError(
+            raise optimizers.UnknownStateError(
                 f"only a first step tells what state {type(optimizer).__name__} keeps",
                 fix="take one step without the graph before: loss.backward(); optimizer.step()",
             )

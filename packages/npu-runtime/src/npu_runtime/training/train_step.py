@@ -1,0 +1,272 @@
+"""`TrainStep`: a training step that is traced once and replayed from then on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from npu_ir import Graph
+from npu_ir.backend import Backend
+from npu_runtime.errors import CaptureError, TracingError
+from npu_runtime.training.compiling import step_of
+from npu_runtime.training.fingerprint import Fingerprint
+from npu_runtime.training.optimizers import UnknownStateError
+from npu_runtime.training.snapshots import unchanged_on_error
+from npu_runtime.training.step_function import LossFunction
+from npu_runtime.training.variants import Variant, batch_key, make_variant
+
+if TYPE_CHECKING:
+    from npu_runtime.choosing import Passes
+
+CAPTURE_MODES = ("require", "prefer", "off")
+# One per shape of the batch, mostly: more of them are a sign that shapes should be padded.
+MAX_VARIANTS = 16
+
+
+class TrainStep:
+    """A whole training step, called in a loop in place of forward, loss, backward and ``optimizer.step()``.
+
+        step = TrainStep(model, optimizer, loss_fn)
+        for input, target in batches:
+            loss = step(input, target)
+
+    The first call traces the step into one graph, plans its memory, and captures it; later calls replay it. It works on
+    the tensors of the model and the optimizer themselves: between calls, the model can be evaluated and saved, and
+    learning rates changed (``torch.optim.lr_scheduler``), as ever. Where something changes that the graph was made for
+    (the shape of a batch, ``model.eval()``, ``requires_grad``, a setting of the optimizer), it is traced again; what
+    was traced before is kept. A call that fails leaves everything as it was before it.
+
+    Gradients are no state: each call begins without any, and ``parameter.grad`` is neither read nor written.
+
+    Args:
+        model: The model; or a step function as `compile_ir` takes it, alone.
+        optimizer: Of the model's parameters: any of `torch.optim` but LBFGS, Adafactor and SparseAdam.
+        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that begins with it,
+            or a dict with a ``"loss"``. None: the model returns that itself, and takes all of the batch.
+        backend: Who runs what it can: a name, a `Backend`, or several in order of preference.
+        passes: What to run over the graph: the name of a pipeline, or passes; None for none.
+        capture: ``"require"``: fail where the step cannot be captured. ``"prefer"``: run the graph op by op there, and
+            say why in `explain`. ``"off"``: always do that.
+        accumulate: Cut the batch along its first dimension into so many parts, and average their gradients.
+        clip_grad_norm: Scale the gradients such that their total norm is at most this.
+        clip_grad_value: Clamp each element of the gradients to this size.
+        autocast: The dtype of ``torch.autocast`` around model and loss.
+        borrow: Return the memory that the next call overwrites, in place of copies of it.
+        modules: The modules of a step function, where they are not to be found in its closure.
+        optimizers: Its optimizers, likewise.
+
+    Raises:
+        TracingError: What is given does not make up a step.
+        CaptureError: There is no such capture mode.
+    """
+
+    def __init__(
+        self,
+        model: Module | Callable[..., Any],
+        optimizer: Optimizer | None = None,
+        loss_fn: LossFunction | None = None,
+        *,
+        backend: str | Backend | Sequence[str | Backend] = "aten",
+        passes: Passes = "train",
+        capture: str = "prefer",
+        borrow: bool = False,
+        modules: Sequence[Module] | None = None,
+        optimizers: Sequence[Optimizer] | None = None,
+        **options: Any,
+    ) -> None:
+        if capture not in CAPTURE_MODES:
+            raise CaptureError(f"there is no capture mode {capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}")
+        if isinstance(model, Module):
+            self._function, self._subjects = step_of(model, optimizer, loss_fn, **options)
+        else:
+            self._function, self._subjects = step_of(
+                model, optimizer, loss_fn, modules=modules, optimizers=optimizers, **options
+            )
+        self._subjects.optimized()
+        self.backend = backend
+        self.passes = passes
+        self.capture = capture
+        self.borrow = borrow
+        self._lock = threading.Lock()
+        self._variants: dict[Any, Variant] = {}
+        self._current: Variant | None = None
+        self._fingerprint = Fingerprint(self._subjects)
+
+    def __call__(self, *batch: Any, **named: Any) -> Any:
+        """Take one step.
+
+        Args:
+            batch: The inputs of the model, and the target behind them; or what the step function takes.
+            named: Further inputs of the model, by name.
+
+        Returns:
+            What ``loss_fn`` returns, without gradients: the loss.
+
+        Raises:
+            TracingError: The step cannot become a graph; says why, where, and what to do.
+            CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or it is called by itself.
+            ExecutionError: An op fails. All parameters, buffers and state are as they were.
+        """
+        if not self._lock.acquire(blocking=False):
+            self._wait()
+        try:
+            variant = self._current
+            if variant is None or not variant.is_for(batch, named) or not self._is_as_traced():
+                found = self._variant(batch, named)
+                if found is None:
+                    return self._eager(batch, named)
+                variant = found
+            return variant.run(batch, named, borrow=self.borrow)
+        finally:
+            self._lock.release()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the last step, after the passes.
+
+        Raises:
+            CaptureError: No step was taken so far.
+        """
+        return self._last().graph
+
+    @property
+    def artifact(self) -> Any:
+        """The `CompileArtifact` of the last step: its plan, what it was lowered to, its trace.
+
+        Raises:
+            CaptureError: No step was taken so far.
+        """
+        return self._last().artifact
+
+    def explain(self) -> str:
+        """Return what was traced so far, how it runs, and why not otherwise."""
+        if not self._variants:
+            return "no step was taken so far"
+        return "\n\n".join(str(variant) for variant in self._variants.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return ``{"model": ..., "optimizer": ...}``, each in PyTorch's own format.
+
+        Of a step function with several modules or optimizers, each is a dict by name. The tensors are those that
+        training goes on with: save them, or copy them. Random numbers go on with ``torch.get_rng_state()``.
+        """
+        return {
+            "model": _single({name: item.state_dict() for name, item in self._subjects.modules.items()}),
+            "optimizer": _single({name: item.state_dict() for name, item in self._subjects.optimizers.items()}),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a `state_dict` was taken, to the bit.
+
+        Raises:
+            TracingError: It has other parts than these.
+        """
+        if set(state) != {"model", "optimizer"}:
+            raise TracingError(
+                f"the state of a step has the keys 'model' and 'optimizer', not {sorted(map(str, state))}",
+                fix="give what state_dict() returned",
+            )
+        for items, given in (
+            (self._subjects.modules, state["model"]),
+            (self._subjects.optimizers, state["optimizer"]),
+        ):
+            for name, item in items.items():
+                item.load_state_dict(given if len(items) == 1 else given[name.removesuffix(".")])
+
+    def sync_to(self, model: Module, optimizer: Optimizer | None = None) -> None:
+        """Give another model, and another optimizer of its parameters, the state of this training.
+
+        Raises:
+            TracingError: This step trains several modules.
+        """
+        if len(self._subjects.optimizers) != 1 or "" not in self._subjects.modules:
+            raise TracingError(
+                "a step of several modules or optimizers is not copied to a single one",
+                fix="copy each by itself: state_dict(), load_state_dict()",
+            )
+        own = self._subjects.modules[""]
+        if model is not own:
+            model.load_state_dict(own.state_dict())
+        trained = self._subjects.optimizers[""]
+        if optimizer is not None and optimizer is not trained:
+            optimizer.load_state_dict(trained.state_dict())
+
+    def reset(self) -> None:
+        """Forget what was traced, and free its memory; the next call traces again."""
+        with self._lock:
+            self._forget()
+
+    def __reduce__(self) -> Any:
+        raise CaptureError(
+            "a TrainStep cannot be copied or pickled: it is bound to the memory of its model",
+            fix="copy model and optimizer, and make a TrainStep of these",
+        )
+
+    # Inside
+
+    def _last(self) -> Variant:
+        if self._current is None:
+            raise CaptureError("no step was taken so far", fix="call the step once, or use compile_ir")
+        return self._current
+
+    def _wait(self) -> None:
+        if self._owner == threading.get_ident():
+            raise CaptureError(
+                "a step is called by what it has called itself", fix="take the inner step outside of the loss"
+            )
+        self._lock.acquire()
+
+    def _is_as_traced(self) -> bool:
+        known = self._fingerprint
+        return known.has_same_flags() and known.has_same_parts() and known.has_same_memory()
+
+    def _variant(self, batch: Any, named: Any) -> Variant | None:
+        """Return what runs this call, traced now where it has to be; None where a first step is to be taken in eager."""
+        if not self._fingerprint.has_same_parts():
+            self._forget()
+        fingerprint = Fingerprint(self._subjects)
+        key = batch_key(batch, named), fingerprint.flags()
+        variant = self._variants.get(key)
+        if variant is not None and not variant.holds():
+            variant = None
+        if variant is not None and not self._fingerprint.has_same_memory():
+            for item in self._variants.values():
+                item.rebind()
+        if variant is None:
+            if len(self._variants) >= MAX_VARIANTS:
+                del self._variants[next(iter(self._variants))]
+            try:
+                variant = make_variant(
+                    self._function, self._subjects, batch, named, self.backend, self.passes, self.capture
+                )
+            except UnknownStateError:
+                return None
+            self._variants[key] = variant
+        self._fingerprint = Fingerprint(self._subjects)
+        self._current = variant
+        return variant
+
+    def _eager(self, batch: Any, named: Any) -> Any:
+        """Take a step without a graph: it makes the state that the next one begins with."""
+        tensors = [*self._subjects.parameters().values(), *self._subjects.buffers().values()]
+        with unchanged_on_error(tensors, self._subjects.optimizers.values()):
+            results = self._function(*batch, **named)
+        for parameter in self._subjects.parameters().values():
+            parameter.grad = None
+        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, results)
+
+    def _forget(self) -> None:
+        self._variants.clear()
+        self._current = None
+        self._fingerprint = Fingerprint(self._subjects)
+
+
+def _single(found: dict[str, Any]) -> Any:
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return {name.removesuffix("."): item for name, item in found.items()}
