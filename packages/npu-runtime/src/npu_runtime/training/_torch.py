@@ -17,6 +17,7 @@ class Branch:
 
     Attributes:
         text: The condition that held, over the names of the numbers.
+        names: Of these numbers.
     """
 
     def __init__(self, condition: Any, names: Mapping[Any, str]) -> None:
@@ -26,6 +27,7 @@ class Branch:
         for symbol, name in self._names.items():
             text = text.replace(str(symbol), name)
         self.text = text
+        self.names = frozenset(self._names.values())
 
     def holds(self, values: Mapping[str, float]) -> bool:
         """Return whether the same branch is taken for other values of the numbers, by name."""

@@ -31,8 +31,19 @@ class Fingerprint:
         self._tensors = [*subjects.parameters().values(), *subjects.buffers().values()]
         self._parameters = list(subjects.parameters().values())
         self._states = [(optimizer, optimizer.state) for optimizer in subjects.optimizers.values()]
+        self._settings = [
+            (group, key, value)
+            for optimizer in subjects.optimizers.values()
+            for group in optimizer.param_groups
+            for key, value in group.items()
+            if key != "params" and not hyperparameters.is_open(value)
+        ]
         self._addresses = self._now()
         self._flags = self._flags_now()
+
+    def is_valid(self) -> bool:
+        """Whether nothing has changed at all."""
+        return self.has_same_flags() and self.has_same_parts() and self.has_same_memory()
 
     def has_same_parts(self) -> bool:
         """Whether the modules consist of the same modules, parameters and buffers."""
@@ -48,8 +59,10 @@ class Fingerprint:
         )
 
     def has_same_flags(self) -> bool:
-        """Whether the same modules train, the same parameters require gradients, under the same autocast."""
-        return self._flags_now() == self._flags
+        """Whether the same modules train, with the same settings, and the same parameters require gradients."""
+        return self._flags_now() == self._flags and all(
+            group[key] == value for group, key, value in self._settings
+        )
 
     def flags(self) -> Hashable:
         """Return what a step is traced for besides the batch: modes, what requires gradients, settings."""

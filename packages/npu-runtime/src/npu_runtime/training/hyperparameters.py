@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-_FIXED = (bool, int, str, type(None))
-
-
 def numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
     """Return what a step reads anew at each call: every finite float of the groups, by name (``group0.betas.1``)."""
-    return {name: value for name, value in _entries(optimizers) if _is_open(value)}
+    return {name: value for name, value in _entries(optimizers) if is_open(value)}
 
 
 def settings(optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
     """Return what a step is traced for: everything else in the groups, by name."""
-    return {name: value for name, value in _entries(optimizers) if not _is_open(value)}
+    return {name: value for name, value in _entries(optimizers) if not is_open(value)}
 
 
 def replaced(group: Mapping[str, Any], prefix: str, change: Callable[[str, float], Any]) -> dict[str, Any]:
@@ -30,7 +27,7 @@ def replaced(group: Mapping[str, Any], prefix: str, change: Callable[[str, float
             value = float(value)
         if isinstance(value, (tuple, list)):
             return type(value)(changed(f"{name}.{index}", item) for index, item in enumerate(value))
-        return change(name, value) if _is_open(value) else value
+        return change(name, value) if is_open(value) else value
 
     return {key: changed(f"{prefix}.{key}", value) for key, value in group.items() if key != "params"}
 
@@ -56,5 +53,47 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, float(value) if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
-def _is_open(value: Any) -> bool:
+def is_open(value: Any) -> bool:
+    """Whether a step reads an entry anew at each call: a finite float, or several, or a tensor of one number."""
+    if isinstance(value, (tuple, list)):
+        return bool(value) and all(map(is_open, value))
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
     return type(value) is float and math.isfinite(value)
+
+
+class Reader:
+    """Reads the open numbers of optimizers, in a given order.
+
+    Args:
+        optimizers: By prefix.
+        names: Which numbers.
+    """
+
+    def __init__(self, optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> None:
+        places: dict[str, tuple[Mapping[str, Any], str, tuple[int, ...]]] = {}
+        for prefix, optimizer in optimizers.items():
+            for index, group in enumerate(optimizer.param_groups):
+                for key, value in group.items():
+                    if key != "params":
+                        for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
+                            places[name] = group, key, path
+        self._places = [places[name] for name in names]
+
+    def __call__(self) -> list[float]:
+        """Return what the numbers are now."""
+        found = []
+        for group, key, path in self._places:
+            value = group[key]
+            for index in path:
+                value = value[index]
+            found.append(value if type(value) is float else float(value))
+        return found
+
+
+def _paths(name: str, value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if isinstance(value, (tuple, list)):
+        for index, item in enumerate(value):
+            yield from _paths(f"{name}.{index}", item, (*path, index))
+    else:
+        yield name, path

@@ -43,7 +43,7 @@ class TracedStep:
     """
 
     graph: Graph
-    state: Mapping[str, torch.Tensor]
+    state: dict[str, torch.Tensor]
     branches: Sequence[Branch]
     gradients: Mapping[str, str]
     subjects: Subjects

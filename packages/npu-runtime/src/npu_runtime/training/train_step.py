@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -16,7 +15,7 @@ from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training.compiling import step_of
 from npu_runtime.training.fingerprint import Fingerprint
 from npu_runtime.training.optimizers import UnknownStateError
-from npu_runtime.training.snapshots import unchanged_on_error
+from npu_runtime.training.first_step import first_step
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.variants import Variant, batch_key, make_variant
 
@@ -92,7 +91,8 @@ class TrainStep:
         self.passes = passes
         self.capture = capture
         self.borrow = borrow
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_running = False
         self._variants: dict[Any, Variant] = {}
         self._current: Variant | None = None
         self._fingerprint = Fingerprint(self._subjects)
@@ -112,18 +112,18 @@ class TrainStep:
             CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or it is called by itself.
             ExecutionError: An op fails. All parameters, buffers and state are as they were.
         """
-        if not self._lock.acquire(blocking=False):
-            self._wait()
-        try:
-            variant = self._current
-            if variant is None or not variant.is_for(batch, named) or not self._is_as_traced():
-                found = self._variant(batch, named)
-                if found is None:
-                    return self._eager(batch, named)
-                variant = found
-            return variant.run(batch, named, borrow=self.borrow)
-        finally:
-            self._lock.release()
+        with self._lock:
+            self._require_idle()
+            self._is_running = True
+            try:
+                variant = self._current
+                if variant is None or not variant.is_for(batch, named) or not self._fingerprint.is_valid():
+                    variant = self._variant(batch, named)
+                if variant is None:
+                    return first_step(self._function, self._subjects, batch, named)
+                return variant.run(batch, named, borrow=self.borrow)
+            finally:
+                self._is_running = False
 
     @property
     def graph(self) -> Graph:
@@ -199,6 +199,7 @@ class TrainStep:
     def reset(self) -> None:
         """Forget what was traced, and free its memory; the next call traces again."""
         with self._lock:
+            self._require_idle()
             self._forget()
 
     def __reduce__(self) -> Any:
@@ -214,16 +215,11 @@ class TrainStep:
             raise CaptureError("no step was taken so far", fix="call the step once, or use compile_ir")
         return self._current
 
-    def _wait(self) -> None:
-        if self._owner == threading.get_ident():
+    def _require_idle(self) -> None:
+        if self._is_running:
             raise CaptureError(
                 "a step is called by what it has called itself", fix="take the inner step outside of the loss"
             )
-        self._lock.acquire()
-
-    def _is_as_traced(self) -> bool:
-        known = self._fingerprint
-        return known.has_same_flags() and known.has_same_parts() and known.has_same_memory()
 
     def _variant(self, batch: Any, named: Any) -> Variant | None:
         """Return what runs this call, traced now where it has to be; None where a first step is to be taken in eager."""
@@ -250,15 +246,6 @@ class TrainStep:
         self._fingerprint = Fingerprint(self._subjects)
         self._current = variant
         return variant
-
-    def _eager(self, batch: Any, named: Any) -> Any:
-        """Take a step without a graph: it makes the state that the next one begins with."""
-        tensors = [*self._subjects.parameters().values(), *self._subjects.buffers().values()]
-        with unchanged_on_error(tensors, self._subjects.optimizers.values()):
-            results = self._function(*batch, **named)
-        for parameter in self._subjects.parameters().values():
-            parameter.grad = None
-        return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, results)
 
     def _forget(self) -> None:
         self._variants.clear()

@@ -1,0 +1,190 @@
+"""One graph of a step, bound to the memory of its model: for one shape of the batch, and one set of modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from npu_ir import Graph
+from npu_ir.backend import Backend
+from npu_ir.ops.effects import is_random
+from npu_ir.structure import LEAF, flatten, unflatten
+from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
+from npu_runtime.training.hyperparameters import Reader
+from npu_runtime.training.subjects import Subjects
+from npu_runtime.training.tracing import TracedStep, trace_step
+
+if TYPE_CHECKING:
+    from npu_runtime.choosing import Passes
+
+
+def batch_key(batch: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
+    """Return what a step is traced for of a batch: its nest, shapes, dtypes and devices, and what is no tensor."""
+    leaves, structure = flatten((tuple(batch), dict(named)))
+    return structure, tuple(map(_leaf_key, leaves))
+
+
+def _leaf_key(item: Any) -> Hashable:
+    if isinstance(item, torch.Tensor):
+        return item.shape, item.dtype, item.device
+    return type(item), repr(item)
+
+
+def make_variant(
+    function: Callable[..., Any],
+    subjects: Subjects,
+    batch: Sequence[Any],
+    named: Mapping[str, Any],
+    backend: str | Backend | Sequence[str | Backend],
+    passes: Passes,
+    capture: str,
+) -> Variant:
+    """Trace a step, and capture it.
+
+    Raises:
+        TracingError: The step cannot become a graph.
+        UnknownStateError: Only a first step tells what state an optimizer keeps.
+        CaptureError: It cannot be captured, and has to be.
+    """
+    traced = trace_step(function, subjects, batch, named)
+    artifact = compile_and_capture(traced, backend=backend, passes=passes, capture=capture)
+    return Variant(traced, artifact, batch, named)
+
+
+class Variant:
+    """A traced step that runs on the tensors of its modules and optimizers.
+
+    Args:
+        traced: The step.
+        artifact: What runs it.
+        batch: What it was traced on.
+        named: Likewise.
+    """
+
+    def __init__(
+        self, traced: TracedStep, artifact: CompileArtifact, batch: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
+        self.traced = traced
+        self.artifact = artifact
+        self._key = batch_key(batch, named)
+        leaves, _ = flatten((tuple(batch), dict(named)))
+        is_flat = not named and all(isinstance(item, torch.Tensor) for item in batch)
+        self._flat = [(item.shape, item.dtype, item.device) for item in leaves] if is_flat else None
+        self._places = [index for index, item in enumerate(leaves) if isinstance(item, torch.Tensor)]
+        self._structure = self.graph.results[0]
+        self._draws = any(map(is_random, self.graph.nodes))
+        self._has_installed = False
+        self._bind()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, after the passes."""
+        return self.artifact.graph
+
+    def is_for(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        """Whether it was traced for such a batch, and for what the hyperparameters are now."""
+        return self._is_like(batch, named) and self.holds()
+
+    def holds(self) -> bool:
+        """Whether Python would take the branches again that it took by the value of hyperparameters."""
+        values = self._read()
+        if values != self._values:
+            given = dict(zip(self._names, values, strict=True))
+            if not all(branch.holds(given) for branch in self.traced.branches):
+                return False
+            self._values = values
+        return True
+
+    def run(self, batch: tuple[Any, ...], named: Mapping[str, Any], *, borrow: bool) -> Any:
+        """Take a step; `is_for` has said yes just before."""
+        leaves: Sequence[Any] = batch if self._flat is not None else flatten((batch, dict(named)))[0]
+        with torch.no_grad():
+            for fixed, index in self._copies:
+                fixed.copy_(leaves[index])
+        results = self._launched()
+        if not self._has_installed:
+            self._install()
+        for optimizer in self._optimizers:
+            optimizer._opt_called = True  # what schedulers ask for, to warn where they are called too early
+        if not borrow:
+            results = [item.clone() for item in results]
+        return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
+
+    def rebind(self) -> None:
+        """Work on the tensors that modules and optimizers have now; nothing is traced again."""
+        for prefix, optimizer in self.traced.subjects.optimizers.items():
+            for owner, item in self._owners(prefix):
+                for key, tensor in optimizer.state.get(item, {}).items():
+                    if f"{owner}.{key}" in self.traced.state and isinstance(tensor, torch.Tensor):
+                        self.traced.state[f"{owner}.{key}"] = tensor
+        self._has_installed = False
+        self.artifact.rebind(self.traced.weights())
+        self._bind()
+
+    def __str__(self) -> str:
+        return str(self.artifact)
+
+    # Inside
+
+    def _is_like(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        if self._flat is None or named:
+            return batch_key(batch, named) == self._key
+        if len(batch) != len(self._flat):
+            return False
+        for item, (shape, dtype, device) in zip(batch, self._flat):  # noqa: B905 - as many as there are
+            if type(item) is not torch.Tensor or item.shape != shape:
+                return batch_key(batch, named) == self._key
+            if item.dtype is not dtype or item.device != device:
+                return False
+        return True
+
+    def _bind(self) -> None:
+        subjects = self.traced.subjects
+        graph = self.graph
+        inputs = {
+            value.argument.target: index for index, value in enumerate(graph.inputs) if value.argument is not None
+        }
+        batch = sorted((name for name in inputs if name.startswith("batch")), key=lambda name: int(name[5:]))
+        fixed = self.artifact.inputs
+        self._copies = [
+            (fixed[inputs[f"batch{number}"]], place)
+            for number, place in enumerate(self._places)
+            if f"batch{number}" in batch
+        ]
+        self._open = [name for name in inputs if name not in batch]
+        self._names = list(self._branch_names() | set(self._open))
+        self._names.sort(key=lambda name: (name not in inputs, inputs.get(name, 0)))
+        self._read = Reader(subjects.optimizers, self._names)
+        self._values = self._read()
+        self._optimizers = list(subjects.optimizers.values())
+
+    def _branch_names(self) -> set[str]:
+        return {name for branch in self.traced.branches for name in branch.names}
+
+    def _launched(self) -> Sequence[Any]:
+        numbers = self._values[: len(self._open)]
+        if not self._draws:
+            return self.artifact.launch(numbers)
+        before = torch.get_rng_state()
+        try:
+            return self.artifact.launch(numbers)
+        except BaseException:
+            torch.set_rng_state(before)
+            raise
+
+    def _install(self) -> None:
+        """Let the optimizers have the state that the step works on: they can save it, and go on with it."""
+        for prefix, optimizer in self.traced.subjects.optimizers.items():
+            for owner, item in self._owners(prefix):
+                for name, tensor in self.traced.state.items():
+                    target, _, key = name.rpartition(".")
+                    if target == owner:
+                        optimizer.state[item][key] = tensor
+        self._has_installed = True
+
+    def _owners(self, prefix: str) -> list[tuple[str, torch.Tensor]]:
+        optimizer = self.traced.subjects.optimizers[prefix]
+        tensors = [item for group in optimizer.param_groups for item in group["params"]]
+        return list(zip(self.traced.subjects.optimized()[prefix], tensors, strict=True))
