@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from npu_runtime.torch_program import to_exported_program, to_torch
     from npu_runtime.training.buffer_pool import BufferPool, BufferStats
     from npu_runtime.training.capture_state import in_capture
+    from npu_runtime.training.compiling import compile_ir
     from npu_runtime.training.lowering import Lowered, LoweredOp, lower_to_backend_ops
     from npu_runtime.training.trace import Call, Trace
+    from npu_runtime.training.train_step import TrainStep
     from npu_runtime.training.warming import warmup_capture_safe
 
 __version__ = "0.1.0"
@@ -45,9 +47,12 @@ __all__ = [
     "Run",
     "Temporary",
     "Trace",
+    "TracingError",
+    "TrainStep",
     "__version__",
     "after_pass",
     "compare",
+    "compile_ir",
     "explain",
     "explain_graph",
     "float64",
@@ -70,6 +75,8 @@ _MODULES = {
     **dict.fromkeys(("Call", "Trace"), "training.trace"),
     "in_capture": "training.capture_state",
     "warmup_capture_safe": "training.warming",
+    "TrainStep": "training",
+    "compile_ir": "training",
     "IRExecutor": "executor",
     "MemoryPlan": "memory_plan",
     "Run": "observing",

@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from npu_runtime.training.compiling import compile_ir
     from npu_runtime.training.step_function import StepFunction
     from npu_runtime.training.tracing import TracedStep, trace_step
+    from npu_runtime.training.train_step import TrainStep
 
-__all__ = ["StepFunction", "TracedStep", "compile_ir", "trace_step"]
+__all__ = ["StepFunction", "TracedStep", "TrainStep", "compile_ir", "trace_step"]
 
 _MODULES = {
     "StepFunction": "step_function",
     "TracedStep": "tracing",
+    "TrainStep": "train_step",
     "compile_ir": "compiling",
     "trace_step": "tracing",
 }

@@ -40,4 +40,6 @@ def first_step(
     finally:
         for parameter in subjects.parameters().values():
             parameter.grad = None
-    return unflatten(structure, [item.detach() if isinstance(item, torch.Tensor) else item for item in leaves])
+    return unflatten(
+        structure, [item.detach() if isinstance(item, torch.Tensor) else item for item in leaves]
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+
 def numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
     """Return what a step reads anew at each call: every finite float of the groups, by name (``group0.betas.1``)."""
     return {name: value for name, value in _entries(optimizers) if is_open(value)}

@@ -14,8 +14,8 @@ from npu_ir.backend import Backend
 from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training.compiling import step_of
 from npu_runtime.training.fingerprint import Fingerprint
-from npu_runtime.training.optimizers import UnknownStateError
 from npu_runtime.training.first_step import first_step
+from npu_runtime.training.optimizers import UnknownStateError
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.variants import Variant, batch_key, make_variant
 
@@ -79,7 +79,9 @@ class TrainStep:
         **options: Any,
     ) -> None:
         if capture not in CAPTURE_MODES:
-            raise CaptureError(f"there is no capture mode {capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}")
+            raise CaptureError(
+                f"there is no capture mode {capture!r}", fix=f"use one of {', '.join(CAPTURE_MODES)}"
+            )
         if isinstance(model, Module):
             self._function, self._subjects = step_of(model, optimizer, loss_fn, **options)
         else:
@@ -157,7 +159,9 @@ class TrainStep:
         """
         return {
             "model": _single({name: item.state_dict() for name, item in self._subjects.modules.items()}),
-            "optimizer": _single({name: item.state_dict() for name, item in self._subjects.optimizers.items()}),
+            "optimizer": _single(
+                {name: item.state_dict() for name, item in self._subjects.optimizers.items()}
+            ),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -144,7 +144,9 @@ class Variant:
         subjects = self.traced.subjects
         graph = self.graph
         inputs = {
-            value.argument.target: index for index, value in enumerate(graph.inputs) if value.argument is not None
+            value.argument.target: index
+            for index, value in enumerate(graph.inputs)
+            if value.argument is not None
         }
         batch = sorted((name for name in inputs if name.startswith("batch")), key=lambda name: int(name[5:]))
         fixed = self.artifact.inputs
