@@ -8,7 +8,7 @@ prepared once and then run per call. What a backend refuses, ATen runs.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -158,6 +158,24 @@ class Backend(abc.ABC):
             BackendError: The inputs are not as many as those of the graph, or the device fails. The program can be
                 run again.
         """
+
+    def bind(self, program: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
+        """Return what computes ``outputs`` from what ``inputs`` hold whenever it is called; no tensor moves.
+
+        It is called by one thread at a time. Where a call fails, the outputs may hold anything.
+
+        Args:
+            program: What `prepare` returned; it can be run, and bound to other memory, as before.
+            inputs: As for `run`; they belong to the caller, who changes what they hold between calls.
+            outputs: A tensor for each output, of the type that it states, strides included. They share no memory with
+                the inputs, nor with each other.
+        """
+
+        def compute() -> None:
+            for fixed, item in zip(outputs, self.run(program, inputs), strict=True):
+                _memory(fixed).copy_(_memory(item))
+
+        return compute
 
     def capture(self, program: Any, inputs: Sequence[Any]) -> Captured:
         """Tie a program to fixed memory, such that `replay` needs no arguments.

@@ -17,6 +17,7 @@ __all__ = [
     "kernel_settings",
     "quick_callables",
     "quick_callables_in_place",
+    "random_state",
     "record_gradients",
     "share_memory",
 ]
@@ -66,6 +67,14 @@ def below_autograd() -> Any:
 def record_gradients(record: bool) -> None:
     """Set whether autograd records what the thread runs; at a tenth of the cost of `torch.set_grad_enabled`."""
     torch._C._set_grad_enabled(record)
+
+
+def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
+    """Return the state of the generator that ops on a device draw from; begin anew with a seed first, if one is given."""
+    module = torch.cuda if device.type == "cuda" else torch.random
+    if seed is not None:
+        torch.manual_seed(seed)
+    return module.get_rng_state()
 
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:

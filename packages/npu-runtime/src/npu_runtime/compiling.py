@@ -69,8 +69,7 @@ def compile_graph(
         BackendError: A backend does not keep to its interface.
     """
     prober = Prober(device, known, frozenset(graph.inputs), _sample_sizes(graph))
-    steps_found = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
-    plain = list(_trusted(steps_found, _as_stated(graph, known)))
+    plain = plain_steps(graph, choices, device, prober, _as_stated(graph, known))
     returned = [*graph.results[1], *graph.updates.values()]
     kept = {item for item in returned if isinstance(item, Value)}
     merged = merge_views(plain, kept)
@@ -80,6 +79,29 @@ def compile_graph(
     steps = overwriting(merged, memory)
     source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
     return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, seen_memory)
+
+
+def plain_steps(
+    graph: Graph,
+    choices: Mapping[OpNode, Choice],
+    device: torch.device,
+    prober: Prober,
+    as_stated: set[Value],
+) -> list[NodeStep]:
+    """Return one step per node of the body, or per segment of another backend, with what was seen of each.
+
+    Args:
+        graph: The program.
+        choices: Who runs each node; ATen runs those that are not in it.
+        device: Where it runs.
+        prober: Sees what calls do.
+        as_stated: The values from outside that are laid out as the graph states, in each call; extended.
+
+    Raises:
+        BackendError: A backend does not keep to its interface.
+    """
+    found = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
+    return list(_trusted(found, as_stated))
 
 
 def state_of(graph: Graph) -> tuple[Value, ...]:

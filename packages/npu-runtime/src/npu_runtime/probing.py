@@ -27,6 +27,7 @@ from npu_runtime._torch import (
     quick_callables,
     quick_callables_in_place,
 )
+from npu_runtime.forms import Call, Form, forms_of
 from npu_runtime.probe_data import ProbeData
 from npu_runtime.tensor_facts import (
     could_hold,
@@ -49,6 +50,7 @@ class Seen:
         shares: For each output the inputs, by number, that it shares memory with.
         is_laid_out: For each output whether its strides are those of its type.
         is_at_start: For each output whether it begins where its memory begins.
+        forms: Callables that put the outputs into given memory, where they were looked for.
     """
 
     kernel: str
@@ -57,12 +59,15 @@ class Seen:
     shares: tuple[frozenset[int], ...]
     is_laid_out: tuple[bool, ...]
     is_at_start: tuple[bool, ...]
+    forms: tuple[Form, ...] = ()
 
     def elsewhere(self, inputs: int) -> Seen:
         """Return what holds for inputs of other sizes and strides, too: the callable, nothing of memory."""
         unknown = (False,) * len(self.shares)
         every = (frozenset(range(inputs)),) * len(self.shares)
-        return replace(self, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown)
+        return replace(
+            self, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown, forms=()
+        )
 
 
 class Prober:
@@ -73,6 +78,7 @@ class Prober:
         known: The weights, and what the prologue made of them: they are read, not made up.
         given: What each call gives: it may require gradients.
         sizes: What to take for symbols.
+        is_planned: Whether outputs are to be put into given memory: forms that do so are looked for.
     """
 
     def __init__(
@@ -81,7 +87,10 @@ class Prober:
         known: Mapping[Value, Any],
         given: Collection[Value],
         sizes: Mapping[str, int],
+        *,
+        is_planned: bool = False,
     ) -> None:
+        self._is_planned = is_planned
         self._device = device
         self._given = given
         self._sizes = sizes
@@ -148,6 +157,9 @@ class Prober:
         )
         if not any(shares) and any(starmap(shares_memory, combinations(outputs, 2))):
             return None  # nothing tells who else holds memory that the op hands out twice
+        if self._is_planned and isinstance(op, OpOverload) and not any(shares):
+            call = Call(op, binding, data, self._device, draws=is_random(node))
+            seen = replace(seen, forms=forms_of(call))
         if is_random(node) or not isinstance(op, OpOverload):
             return seen
         if not self._is_laid_out_alike(node, binding, function, data, outputs):

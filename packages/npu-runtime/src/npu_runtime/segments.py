@@ -19,7 +19,7 @@ from npu_ir.types import Type
 from npu_runtime.backends.assignment import Segment
 from npu_runtime.node_steps import NodeStep
 from npu_runtime.probing import Seen
-from npu_runtime.steps import Returns, Step
+from npu_runtime.steps import Prepared, Returns, Step
 from npu_runtime.tensor_facts import laid_out
 
 
@@ -51,6 +51,7 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         outputs=segment.outputs,
         returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
         is_segment=True,
+        prepared=Prepared(backend, prepared),
     )
     outputs = len(segment.outputs)
     may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir import ExecutionError, OpNode, Value
+from npu_ir.backend import Backend
 from npu_ir.ops.calls import Binding
 from npu_ir.ops.execution import described, place_of
 
@@ -20,6 +21,14 @@ class Returns(enum.Enum):
     ONE = enum.auto()  # the output itself
     SEQUENCE = enum.auto()  # a list or tuple with one entry per output
     NOTHING = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A program of a backend, and the backend."""
+
+    backend: Backend
+    program: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +47,7 @@ class Step:
         overwrites: The value whose memory the output takes over; None mostly.
         needs_symbols: The callable takes the values of the symbols first.
         is_segment: Its nodes are run by a backend, all at once.
+        prepared: What the backend made of the nodes of a segment.
     """
 
     nodes: tuple[OpNode, ...]
@@ -51,6 +61,7 @@ class Step:
     overwrites: Value | None = None
     needs_symbols: bool = False
     is_segment: bool = False
+    prepared: Prepared | None = None
 
     @property
     def node(self) -> OpNode:

@@ -1,0 +1,73 @@
+"""Offsets in one arena: the largest piece first, each as low as the pieces that are needed at the same time allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How much memory is needed, and from which step to which."""
+
+    bytes: int
+    first: int
+    last: int
+
+
+def offsets_of(spans: Sequence[Span]) -> tuple[list[int], int]:
+    """Return the offset of each span, a multiple of 64, and the size of the arena."""
+    orders = (
+        sorted(range(len(spans)), key=lambda index: (-spans[index].bytes, spans[index].first)),
+        sorted(range(len(spans)), key=lambda index: (spans[index].first, -spans[index].bytes)),
+        sorted(range(len(spans)), key=lambda index: (spans[index].first - spans[index].last, index)),
+    )
+    bound = lower_bound(spans)
+    best: tuple[list[int], int] | None = None
+    for order in orders:
+        found = _placed(spans, order)
+        if best is None or found[1] < best[1]:
+            best = found
+        if best[1] == bound:
+            break
+    assert best is not None
+    return best
+
+
+def lower_bound(spans: Sequence[Span]) -> int:
+    """Return the most that is needed during one step, each piece rounded up to the alignment."""
+    changes: dict[int, int] = {}
+    for span in spans:
+        changes[span.first] = changes.get(span.first, 0) + _aligned(span.bytes)
+        changes[span.last + 1] = changes.get(span.last + 1, 0) - _aligned(span.bytes)
+    live = most = 0
+    for index in sorted(changes):
+        live += changes[index]
+        most = max(most, live)
+    return most
+
+
+def _placed(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
+    offsets = [0] * len(spans)
+    placed: list[tuple[int, int, Span]] = []  # from and to which byte
+    size = 0
+    for index in order:
+        span = spans[index]
+        needed = _aligned(span.bytes)
+        start = 0
+        beside = sorted(item[:2] for item in placed if item[2].first <= span.last and item[2].last >= span.first)
+        for begin, end in beside:
+            if start + needed <= begin:
+                break
+            start = max(start, end)
+        offsets[index] = start
+        if needed:
+            placed.append((start, start + needed, span))
+        size = max(size, start + needed)
+    return offsets, size
+
+
+def _aligned(count: int) -> int:
+    return -(-count // ALIGNMENT) * ALIGNMENT

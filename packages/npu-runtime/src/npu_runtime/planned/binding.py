@@ -1,0 +1,143 @@
+"""The tensors of a planned program: made once, each for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from npu_ir import TensorType, Value, WeightError
+from npu_ir.binding import bind_weights, overlap
+from npu_ir.isolation import no_outside_influence
+from npu_ir.prologue import Prologue
+from npu_runtime.planned.places import Kind, Once, Piece, Same, bytes_of
+from npu_runtime.planned.plan import Plan
+from npu_runtime.steps import Step, run_step
+from npu_runtime.tensor_facts import is_laid_out, laid_out
+
+# Returns memory of a type on a device.
+Allocate = Callable[[TensorType, torch.device], torch.Tensor]
+
+
+def allocate(type: TensorType, device: torch.device) -> torch.Tensor:
+    """Return a tensor of a type, with any content."""
+    return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
+
+
+def bind_tensors(
+    plan: Plan,
+    weights: Mapping[str, torch.Tensor],
+    constants: Mapping[str, torch.Tensor] | None,
+    make: Allocate,
+) -> dict[Value, Any]:
+    """Return the tensor of every value that has a fixed place, and the numbers that are the same in each run.
+
+    Args:
+        plan: What is to be run.
+        weights: Parameters, buffers and optimizer state by name: what the program changes is changed in them.
+        constants: As for `IRExecutor`.
+        make: Allocates the arena, and the inputs.
+
+    Raises:
+        WeightError: Weights are missing, unexpected, or of another type; or one that is changed cannot be changed in
+            its own memory.
+    """
+    graph = plan.graph
+    given = bind_weights(graph, weights, constants)
+    _require_own_memory(plan, weights, given)
+    placed = {
+        value: tensor.detach() if value in graph.updates else _placed(tensor, value, plan.device)
+        for value, tensor in given.items()
+    }
+    tensors: dict[Value, Any] = dict(Prologue(graph, dict(placed), plan.device).values_on(plan.device))
+    tensors = {value: laid_out(item, value.type) for value, item in tensors.items()} | placed
+    arena = make(TensorType((plan.arena_bytes,), torch.uint8), plan.device)
+    with no_outside_influence(plan.device):
+        for action in plan.actions:
+            if isinstance(action, Same):
+                tensors[action.value] = tensors[action.other]
+            elif isinstance(action, Once):
+                tensors.update(_outputs(action.step, tensors, plan))
+            elif action.piece.kind is Kind.INPUT:
+                tensors[action.value] = make(_own_type(action.value), plan.device)
+            elif action.piece.kind is Kind.ARENA:
+                tensors[action.value] = _in_arena(arena, action.piece)
+    return tensors
+
+
+def _placed(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
+    moved: torch.Tensor = laid_out(tensor.detach().resolve_conj().resolve_neg().to(device), value.type)
+    return moved
+
+
+def _require_own_memory(
+    plan: Plan, weights: Mapping[str, torch.Tensor], given: Mapping[Value, torch.Tensor]
+) -> None:
+    """Refuse weights that are to be changed but cannot be where they are."""
+    graph = plan.graph
+    memory: dict[int, str] = {}
+    for value in graph.updates:
+        if value not in given or value.argument is None:
+            continue
+        names = (value.argument.target, *value.argument.aliases)
+        tensor = next((weights[name] for name in names if name in weights), given[value])
+        problem = _problem(tensor, value, plan.device)
+        if problem:
+            raise WeightError(
+                f"the program changes {value.argument.target!r} in its own memory, but it {problem}",
+                where=f"graph {graph.name!r}",
+                fix="move or lay out the model before it is captured and bound",
+            )
+        memory[tensor.untyped_storage().data_ptr()] = value.argument.target
+    for value, tensor in given.items():
+        owner = memory.get(tensor.untyped_storage().data_ptr()) if tensor.layout is torch.strided else None
+        assert value.argument is not None
+        if owner is not None and owner != value.argument.target and tensor.numel():
+            raise WeightError(
+                f"{value.argument.target!r} and {owner!r} share memory, and the program changes {owner!r}",
+                where=f"graph {graph.name!r}",
+                fix="give each its own memory (clone), or tie them before the graph is captured",
+            )
+
+
+def _problem(tensor: torch.Tensor, value: Value, device: torch.device) -> str:
+    if tensor.device != device:
+        return f"is on {tensor.device}, and the program on {device}"
+    if not is_laid_out(tensor, value.type):
+        return f"has the strides {tuple(tensor.stride())}, and the graph states {value.type}"
+    return "is conjugated or negated lazily" if tensor.is_conj() or tensor.is_neg() else ""
+
+
+def _own_type(value: Value) -> TensorType:
+    """Return the type of the memory of an input: its own, but where elements would lie over each other."""
+    type = value.tensor_type
+    return TensorType(type.shape, type.dtype) if overlap(type.sizes, type.steps) else type
+
+
+def _outputs(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
+    """Return what a step makes of tensors; of those that are not there, it reads only the type."""
+    known = {
+        value: tensors[value] if value in tensors else allocate(value.tensor_type, plan.device)
+        for value in step.inputs
+    }
+    return dict(zip(step.outputs, run_step(step, known, None, plan.device), strict=True))
+
+
+def _in_arena(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
+    """Return the tensor of a piece: its storage is its own, as views with absolute offsets need it."""
+    type = piece.owner.tensor_type
+    count = bytes_of(piece.owner)
+    if not count:
+        return allocate(type, arena.device)
+    part: torch.Tensor = torch.from_dlpack(arena[piece.offset : piece.offset + count])
+    return part.view(type.dtype).as_strided(type.sizes, type.steps)
+
+
+def bound_segment(step: Step, tensors: Mapping[Value, Any]) -> Callable[[], None]:
+    """Return what runs a segment over fixed memory."""
+    assert step.prepared is not None
+    ends = step.function
+    inputs = [tensors[value] for value in ends.inputs]  # type: ignore[attr-defined]
+    outputs = [tensors[value] for value in ends.outputs]  # type: ignore[attr-defined]
+    return step.prepared.backend.bind(step.prepared.program, inputs, outputs)

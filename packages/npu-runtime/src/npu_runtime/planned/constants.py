@@ -1,0 +1,55 @@
+"""What is the same in each run: it is computed once, when a program is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npu_ir import Graph, TensorType, Value
+from npu_ir.node import InputKind
+from npu_ir.ops.effects import is_pure
+from npu_runtime.node_steps import NodeStep
+
+# These read the type of their first argument, not its elements.
+_OF_TYPE = frozenset(
+    f"aten.{name}.default"
+    for name in ("ones_like", "zeros_like", "full_like", "new_zeros", "new_ones", "new_full")
+)
+
+
+def constants_of(graph: Graph) -> set[Value]:
+    """Return what no call changes before the first step: constants, and what the prologue makes."""
+    found = {value for node in graph.prologue for value in node.outputs}
+    for value in graph.arguments:
+        is_constant = value.argument is not None and value.argument.kind is InputKind.CONSTANT
+        if is_constant and value not in graph.updates:
+            found.add(value)
+    return found
+
+
+def split_constants(
+    steps: Sequence[NodeStep], constants: set[Value]
+) -> tuple[list[NodeStep], list[NodeStep]]:
+    """Return the steps that depend on nothing but constants, and the others.
+
+    Args:
+        steps: In order.
+        constants: Known values; extended by what the steps make of them.
+    """
+    once, rest = [], []
+    for item in steps:
+        if _is_constant(item, constants):
+            once.append(item)
+            constants.update(item.step.outputs)
+        else:
+            rest.append(item)
+    return once, rest
+
+
+def _is_constant(item: NodeStep, constants: set[Value]) -> bool:
+    step = item.step
+    if item.seen is None or step.is_segment or not all(map(is_pure, step.nodes)):
+        return False
+    read = step.inputs
+    if step.node.op_type in _OF_TYPE and read and isinstance(read[0].type, TensorType):
+        read = read[1:]
+    return constants.issuperset(read)

@@ -1,0 +1,164 @@
+"""A planned program: a graph over fixed memory, with every tensor bound beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from npu_ir import ExecutionError, TensorType, Value
+from npu_ir.isolation import no_outside_influence
+from npu_ir.structure import LEAF, unflatten
+from npu_ir.symbol_values import SymbolValues
+from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
+from npu_runtime.planned.binding import Allocate, allocate, bind_tensors, bound_segment
+from npu_runtime.planned.loading import loader
+from npu_runtime.planned.placing import Unbound
+from npu_runtime.planned.plan import Plan
+from npu_runtime.program import BoundProgram, Program
+
+
+class PlannedProgram:
+    """Runs a planned graph over memory that stays where it is.
+
+    Parameters, buffers and optimizer state are changed in the tensors that are given. The memory is one set: a program
+    is not for two threads at once.
+
+    Args:
+        plan: Where each value lies.
+        weights: Parameters, buffers and optimizer state by name.
+        constants: Tensors by name in place of the graph's constants or of buffers that are not persistent.
+        allocate: Makes memory; PyTorch's allocator if not given.
+
+    Attributes:
+        plan: What was planned.
+        inputs: The fixed tensor of each input of the graph; None for a number.
+        numbers: The names of the inputs that are numbers: what `run` takes, in this order.
+        outputs: Each result of the graph, flat: a fixed tensor, or plain data; None for a number that `run` returns.
+        tensors: Every value that has a fixed place, by name.
+
+    Raises:
+        WeightError: Weights are missing, unexpected, or of another type; or one that is changed cannot be changed in
+            its own memory.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        weights: Mapping[str, torch.Tensor] | None = None,
+        *,
+        constants: Mapping[str, torch.Tensor] | None = None,
+        allocate: Allocate = allocate,
+    ) -> None:
+        graph = plan.graph
+        self.plan = plan
+        self._tensors = bind_tensors(plan, weights or {}, constants, allocate)
+        self._symbols = SymbolValues({})
+        self._compute = self._bound(plan.compute)
+        self._commit = self._bound(plan.commit)
+        self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
+        self.numbers = tuple(
+            value.name for value in graph.inputs if not isinstance(value.type, TensorType)
+        )
+        self._leaves = [plan.stand_ins.get(item, item) if isinstance(item, Value) else item for item in graph.results[1]]
+        self.outputs = tuple(
+            self._tensors.get(item) if isinstance(item, Value) else item for item in self._leaves
+        )
+        self.tensors = {value.name: item for value, item in self._tensors.items()}
+        self._changing = [
+            (index, plan.passed.index(item) if item in plan.passed else self._number_place(item))
+            for index, item in enumerate(self._leaves)
+            if isinstance(item, Value) and item not in self._tensors
+        ]
+        self._load = loader(graph, self._tensors, plan.device)
+
+    def _number_place(self, value: Value) -> int:
+        """Return where a number that is an input stands, counted from the end."""
+        return self.numbers.index(value.name) - len(self.numbers)
+
+    def _bound(self, program: Program) -> BoundProgram:
+        segments = {
+            id(step.function): bound_segment(step, self._tensors)
+            for steps in self.plan.calls.values()
+            for step in steps
+            if isinstance(step.function, Unbound)
+        }
+        ops = tuple(segments.get(id(function), function) for function in program.source.ops)
+        return program.bound(self._tensors, ops)
+
+    def load(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+        """Copy the tensors of a call into the fixed inputs; returns its numbers, for `run`.
+
+        Raises:
+            ExecutionError: The arguments are not what the graph was made for; then nothing was copied.
+        """
+        return self._load(args, kwargs or {})
+
+    def run(self, *numbers: Any) -> tuple[Any, ...]:
+        """Compute, then change the state; returns the results, flat: fixed tensors, which the next run overwrites.
+
+        Raises:
+            ExecutionError: A node fails; if it does so before the state is changed, nothing has changed.
+        """
+        return self._run(numbers, self._both)
+
+    def compute(self, *numbers: Any) -> tuple[Any, ...]:
+        """Run the first phase: all but the changing of state; returns what the second one needs."""
+        return self._run(numbers, self._first)
+
+    def commit(self, *numbers: Any, computed: tuple[Any, ...] = ()) -> None:
+        """Run the second phase: change the state.
+
+        Args:
+            numbers: Those that `compute` got.
+            computed: What it returned.
+        """
+        self._run(numbers, lambda given: self._commit(self._symbols, *given, *computed))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model returns, in its own structure: fixed tensors, which the next call overwrites."""
+        results = self.run(*self.load(args, kwargs))
+        structure = self.plan.graph.results[0]
+        return results[0] if structure.kind == LEAF else unflatten(structure, list(results))
+
+    def _first(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self._compute(self._symbols, *numbers)
+
+    def _both(self, numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+        computed = self._compute(self._symbols, *numbers)
+        self._commit(self._symbols, *numbers, *computed)
+        if not self._changing:
+            return self.outputs
+        results = list(self.outputs)
+        for index, place in self._changing:
+            results[index] = computed[place] if place >= 0 else numbers[place]
+        return tuple(results)
+
+    def _run(
+        self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]
+    ) -> Any:
+        if len(numbers) != len(self.numbers):
+            raise ExecutionError(
+                f"{len(numbers)} numbers were given, the program takes {len(self.numbers)}",
+                where=f"graph {self.plan.graph.name!r}",
+                fix=f"give {', '.join(self.numbers) or 'none'}, in this order",
+            )
+        if not is_undisturbed():
+            with no_outside_influence(self.plan.device):
+                return self._explained(numbers, call)
+        before = torch.is_grad_enabled()
+        record_gradients(False)
+        try:
+            return self._explained(numbers, call)
+        finally:
+            record_gradients(before)
+
+    def _explained(self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]) -> Any:
+        try:
+            with below_autograd():
+                return call(numbers)
+        except Exception as error:
+            self.plan.compute.explain(error)
+            self.plan.commit.explain(error)
+            raise
