@@ -74,7 +74,8 @@ def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
     module = torch.cuda if device.type == "cuda" else torch.random
     if seed is not None:
         torch.manual_seed(seed)
-    return module.get_rng_state()
+    state: torch.Tensor = module.get_rng_state()
+    return state
 
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:

@@ -70,71 +70,86 @@ class Call:
 
 def forms_of(call: Call) -> tuple[Form, ...]:
     """Return the forms that leave the same bits as a call, and as many random numbers; the quickest first."""
-    if call.draws:
-        random_state(call.device, _SEED)
-    wanted = call.outputs()
-    after = random_state(call.device) if call.draws else None
-    if not wanted or not all(_is_placed(item) for item in wanted):
+    trial = _Trial(call)
+    if not trial.wanted or not all(map(_is_placed, trial.wanted)):
         return ()
-
-    def agrees(form: Form, inputs: Sequence[Any], memory: Sequence[torch.Tensor]) -> bool | None:
-        """Whether a form does the same; None where it takes other arguments."""
-        if call.draws:
-            random_state(call.device, _SEED)
-        pointers = [item.data_ptr() for item in memory]
-        args, kwargs = form.binding.arguments([*inputs, *memory], call.device)
-        try:
-            form.function(*args, **kwargs)
-        except Exception:  # it takes other arguments than the operator
-            return None
-        return (
-            [item.data_ptr() for item in memory] == pointers
-            and all(map(is_same, memory, wanted))
-            and (not call.draws or _same_state(random_state(call.device), after))
-        )
-
     found: list[Form] = []
     wrong: list[Form] = []  # a slower one of the same kind calls the same kernel
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some resize what they are given, and say so
-        for form in _candidates(call, len(wanted)):
-            for tried in (_filling(form), form) if call.draws else (form,):
-                if any(_is_alike(tried, other) for other in found + wrong):
-                    break
-                memory = _memory(tried, call.inputs, wanted)
-                is_right = None if memory is None else agrees(tried, call.inputs, memory)
-                if is_right:
-                    found.append(_within(tried, call, wanted, agrees))
-                    break
-                if is_right is False:
-                    wrong.append(tried)
+        for form in _candidates(call, len(trial.wanted)):
+            if any(_is_alike(form, other) for other in found + wrong):
+                continue
+            is_right = trial.agrees(form)
+            if is_right:
+                found.append(trial.with_inputs_to_overwrite(form))
+            elif is_right is False:
+                wrong.append(form)
     return tuple(found)
+
+
+class _Trial:
+    """Compares forms with a call.
+
+    Attributes:
+        wanted: What the call returns.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        if call.draws:
+            random_state(call.device, _SEED)
+        self.wanted = call.outputs()
+        self._state = random_state(call.device) if call.draws else None
+
+    def agrees(self, form: Form) -> bool | None:
+        """Return whether a form does the same; None where it takes other arguments."""
+        inputs = self._call.inputs
+        memory = [
+            _filled(output) if source is None else copied(inputs[source])
+            for source, output in zip(form.over, self.wanted, strict=True)
+            if source is None or _same_layout(inputs[source], output)
+        ]
+        return self._agrees(form, inputs, memory) if len(memory) == len(self.wanted) else None
+
+    def with_inputs_to_overwrite(self, form: Form) -> Form:
+        """Return a form with the inputs in whose memory it may put its output."""
+        call = self._call
+        if form.over != (None,) or call.draws or torch.Tag.pointwise not in call.op.tags:
+            return form
+        found = set()
+        for index, item in enumerate(call.inputs):
+            if _same_layout(item, self.wanted[0]) and sum(item is other for other in call.inputs) == 1:
+                memory = copied(item)
+                inputs = [*call.inputs[:index], memory, *call.inputs[index + 1 :]]
+                if self._agrees(form, inputs, [memory]):
+                    found.add(index)
+        return replace(form, within=frozenset(found))
+
+    def _agrees(self, form: Form, inputs: Sequence[Any], memory: Sequence[torch.Tensor]) -> bool | None:
+        call = self._call
+        if call.draws:
+            random_state(call.device, _SEED)
+        places = [item.data_ptr() for item in memory]
+        args, kwargs = form.binding.arguments([*inputs, *memory], call.device)
+        try:
+            form.function(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - it takes other arguments than the operator
+            return None
+        return (
+            [item.data_ptr() for item in memory] == places
+            and all(map(is_same, memory, self.wanted))
+            and (self._state is None or torch.equal(random_state(call.device), self._state))
+        )
 
 
 def _is_alike(form: Form, other: Form) -> bool:
     return [item is None for item in form.over] == [item is None for item in other.over]
 
 
-def _filling(form: Form) -> Form:
-    return replace(form, over=(None,) * len(form.over))
-
-
 def _is_placed(item: Any) -> bool:
     """Whether a tensor is one whose memory can be planned."""
     return isinstance(item, torch.Tensor) and item.layout is torch.strided and extent(item) == item.numel()
-
-
-def _memory(form: Form, inputs: Sequence[Any], wanted: Sequence[Any]) -> list[torch.Tensor] | None:
-    """Return memory for outputs as a form needs it; None where an input is laid out otherwise than the output."""
-    memory = []
-    for source, output in zip(form.over, wanted, strict=True):
-        if source is None:
-            memory.append(_filled(output))
-        elif not _same_layout(inputs[source], output):
-            return None
-        else:
-            memory.append(copied(inputs[source]))
-    return memory
 
 
 def _filled(like: torch.Tensor) -> torch.Tensor:
@@ -152,20 +167,6 @@ def _same_layout(left: Any, right: torch.Tensor) -> bool:
     )
 
 
-def _within(form: Form, call: Call, wanted: Sequence[Any], agrees: Callable[..., bool]) -> Form:
-    """Return a form with the inputs in whose memory it may put its output."""
-    if len(wanted) != 1 or form.over != (None,) or call.draws or torch.Tag.pointwise not in call.op.tags:
-        return form
-    found = set()
-    for index, item in enumerate(call.inputs):
-        if _same_layout(item, wanted[0]) and sum(item is other for other in call.inputs) == 1:
-            memory = copied(item)
-            inputs = [*call.inputs[:index], memory, *call.inputs[index + 1 :]]
-            if agrees(form, inputs, [memory]):
-                found.add(index)
-    return replace(form, within=frozenset(found))
-
-
 def _candidates(call: Call, count: int) -> Iterator[Form]:
     """Yield what may be a form of a call with ``count`` outputs; the quickest of a kind first."""
     op, binding, inputs = call.op, call.binding, len(call.inputs)
@@ -179,14 +180,22 @@ def _candidates(call: Call, count: int) -> Iterator[Form]:
         if written is None or len(names) + len(written) != count:
             continue
         replaced = _replaced(binding, dict(zip(written, slots[len(names) :], strict=True)))
-        over = (*[None] * len(names), *written)
+        over: tuple[int | None, ...] = (*[None] * len(names), *written)
         if not names and not overload._schema.name.endswith("_functional"):
             for kernel, function in quick_callables_in_place(op):
-                yield Form(kernel, function, replaced, over)
+                yield from _filling_first(Form(kernel, function, replaced, over), draws=call.draws)
         keywords = _with_keywords(replaced, dict(zip(names, slots, strict=False)))
-        yield Form(f"torch.ops.{overload}", overload._op, keywords, over)
+        form = Form(f"torch.ops.{overload}", overload._op, keywords, over)
+        yield from _filling_first(form, draws=call.draws)
     if op._schema.name in _COPIES and inputs:
         yield Form("torch.Tensor.copy_", torch.Tensor.copy_, Binding((slots[0], Slot(0)), {}), (None,))
+
+
+def _filling_first(form: Form, *, draws: bool) -> Iterator[Form]:
+    """Yield a form; before it one that is said not to read what it overwrites, where random numbers are drawn."""
+    if draws:
+        yield replace(form, over=(None,) * len(form.over))
+    yield form
 
 
 def _writing_overloads(op: OpOverload) -> Iterator[OpOverload]:
@@ -235,10 +244,6 @@ def _replaced(binding: Binding, slots: dict[int, Slot]) -> Binding:
 
     keyword = {name: other(item) for name, item in binding.keyword.items()}
     return replace(binding, positional=tuple(map(other, binding.positional)), keyword=keyword)
-
-
-def _same_state(left: Any, right: Any) -> bool:
-    return bool(torch.equal(left, right))
 
 
 def _flat(result: Any) -> list[Any]:

@@ -65,9 +65,7 @@ class Seen:
         """Return what holds for inputs of other sizes and strides, too: the callable, nothing of memory."""
         unknown = (False,) * len(self.shares)
         every = (frozenset(range(inputs)),) * len(self.shares)
-        return replace(
-            self, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown, forms=()
-        )
+        return replace(self, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown, forms=())
 
 
 class Prober:
@@ -157,20 +155,34 @@ class Prober:
         )
         if not any(shares) and any(starmap(shares_memory, combinations(outputs, 2))):
             return None  # nothing tells who else holds memory that the op hands out twice
-        if self._is_planned and isinstance(op, OpOverload) and not any(shares):
-            call = Call(op, binding, data, self._device, draws=is_random(node))
-            seen = replace(seen, forms=forms_of(call))
-        if is_random(node) or not isinstance(op, OpOverload):
+        if not isinstance(op, OpOverload):
+            return seen
+        seen = replace(seen, forms=self._forms(node, op, binding, data, seen))
+        if is_random(node):
             return seen
         if not self._is_laid_out_alike(node, binding, function, data, outputs):
             seen = seen.elsewhere(len(data))
-        for kernel, function in quick_callables(op):
-            if self._does_the_same(function, binding, data, outputs):
-                seen = replace(seen, kernel=kernel, function=function)
-                break
+        seen = self._quickest(seen, op, binding, data, outputs)
         if not any(seen.is_laid_out):
             return seen
         return replace(seen, in_place=self._in_place(node, op, binding, data, outputs))
+
+    def _quickest(
+        self, seen: Seen, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
+    ) -> Seen:
+        """Return what was seen, with the quickest callable that does the same."""
+        for kernel, function in quick_callables(op):
+            if self._does_the_same(function, binding, data, outputs):
+                return replace(seen, kernel=kernel, function=function)
+        return seen
+
+    def _forms(
+        self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: Seen
+    ) -> tuple[Form, ...]:
+        """Return what puts the outputs into given memory, where that was asked for."""
+        if not self._is_planned or any(seen.shares):
+            return ()
+        return forms_of(Call(op, binding, data, self._device, draws=is_random(node)))
 
     def _is_laid_out_alike(
         self,

@@ -57,7 +57,9 @@ def _placed(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int
         span = spans[index]
         needed = _aligned(span.bytes)
         start = 0
-        beside = sorted(item[:2] for item in placed if item[2].first <= span.last and item[2].last >= span.first)
+        beside = sorted(
+            item[:2] for item in placed if item[2].first <= span.last and item[2].last >= span.first
+        )
         for begin, end in beside:
             if start + needed <= begin:
                 break

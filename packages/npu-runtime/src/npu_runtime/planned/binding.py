@@ -130,7 +130,7 @@ def _in_arena(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
     count = bytes_of(piece.owner)
     if not count:
         return allocate(type, arena.device)
-    part: torch.Tensor = torch.from_dlpack(arena[piece.offset : piece.offset + count])
+    part: torch.Tensor = torch.utils.dlpack.from_dlpack(arena[piece.offset : piece.offset + count])
     return part.view(type.dtype).as_strided(type.sizes, type.steps)
 
 

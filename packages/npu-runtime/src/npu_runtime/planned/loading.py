@@ -41,9 +41,7 @@ def loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> 
     return load
 
 
-def _checked(
-    graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
-) -> list[Any]:
+def _checked(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device) -> list[Any]:
     bound = bind_inputs(graph, positional(args), kwargs, SymbolValues({}))
     for value, item in bound.items():
         if isinstance(item, torch.Tensor) and item.device != device:

@@ -77,7 +77,7 @@ class Placer:
         self._middle = len(compute)  # the number of the copies between the phases
         self._end = self._middle + len(commit) + 1
         self.done.last = self._last_reads()
-        self._target = {new: target for target, new in reversed(graph.updates.items())}
+        self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
         self._ids = count(-1, -1)
         for value in (*graph.inputs, *graph.arguments):
             if value not in self.done.kinds and value not in constants:
@@ -153,7 +153,9 @@ class Placer:
             return False
         shared = frozenset[int]().union(*seen.shares)
         pieces = {piece for index in shared for piece in self.done.lies_in[step.inputs[index]]}
-        return len(pieces) == 1 and len(shared) == len(step.inputs) and all(map(self.done.is_fixed, step.inputs))
+        return (
+            len(pieces) == 1 and len(shared) == len(step.inputs) and all(map(self.done.is_fixed, step.inputs))
+        )
 
     def _view(self, item: NodeStep) -> None:
         self.done.actions.append(Once(item.step))
@@ -195,7 +197,7 @@ class Placer:
         """Return the memory that an output can take over; None where it needs its own."""
         source = form.over[number]
         readable = form.within if source is None else frozenset([source])
-        candidates = []
+        candidates: list[Piece] = []
         target = self._target.get(value)
         if target is not None and index > self._middle and target.type == value.type:
             candidates += self.done.lies_in[target]
@@ -206,16 +208,16 @@ class Placer:
                 return piece
         return None
 
-    def _is_free(
-        self, piece: Piece, value: Value, step: Step, index: int, readable: frozenset[int]
-    ) -> bool:
+    def _is_free(self, piece: Piece, value: Value, step: Step, index: int, readable: frozenset[int]) -> bool:
         """Whether a step may write an output over the whole of a piece of memory."""
         is_state = index > self._middle and piece.owner in self._graph.updates
         if piece.kind is not Kind.ARENA and not is_state:
             return False
         if piece.owner.type != value.type or self.done.last_step(piece) > index:
             return False
-        if value.type.dtype.is_complex and any(self.done.kinds[item] is Kind.VIEW for item in step.inputs):
+        if value.tensor_type.dtype.is_complex and any(
+            self.done.kinds[item] is Kind.VIEW for item in step.inputs
+        ):
             return False  # a view may conjugate lazily: the memory holds something else
         reading = [at for at, item in enumerate(step.inputs) if piece in self.done.lies_in[item]]
         return not reading or (
@@ -263,10 +265,10 @@ class Placer:
         calls, inputs = [], []
         for value in step.inputs:
             if not self.done.is_fixed(value):
-                place = self._stand_in(value, index, index)
-                calls.append(copy_call(place, value))
-                value = place
-            inputs.append(value)
+                inputs.append(self._stand_in(value, index, index))
+                calls.append(copy_call(inputs[-1], value))
+            else:
+                inputs.append(value)
         for value in step.outputs:
             self._put(value, Piece(value, Kind.ARENA, first=index))
         ends = replace(step, inputs=(*inputs, *step.outputs), outputs=(), returns=Returns.NOTHING)

@@ -79,7 +79,9 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         calls = {
-            phase: [{"node": step.node.name, "op": step.node.op_type, "kernel": step.kernel} for step in steps]
+            phase: [
+                {"node": step.node.name, "op": step.node.op_type, "kernel": step.kernel} for step in steps
+            ]
             for phase, steps in self.calls.items()
         }
         return {

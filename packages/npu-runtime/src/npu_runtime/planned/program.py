@@ -58,10 +58,10 @@ class PlannedProgram:
         self._compute = self._bound(plan.compute)
         self._commit = self._bound(plan.commit)
         self.inputs = tuple(self._tensors.get(value) for value in graph.inputs)
-        self.numbers = tuple(
-            value.name for value in graph.inputs if not isinstance(value.type, TensorType)
-        )
-        self._leaves = [plan.stand_ins.get(item, item) if isinstance(item, Value) else item for item in graph.results[1]]
+        self.numbers = tuple(value.name for value in graph.inputs if not isinstance(value.type, TensorType))
+        self._leaves = [
+            plan.stand_ins.get(item, item) if isinstance(item, Value) else item for item in graph.results[1]
+        ]
         self.outputs = tuple(
             self._tensors.get(item) if isinstance(item, Value) else item for item in self._leaves
         )
@@ -101,11 +101,13 @@ class PlannedProgram:
         Raises:
             ExecutionError: A node fails; if it does so before the state is changed, nothing has changed.
         """
-        return self._run(numbers, self._both)
+        results: tuple[Any, ...] = self._run(numbers, self._both)
+        return results
 
     def compute(self, *numbers: Any) -> tuple[Any, ...]:
         """Run the first phase: all but the changing of state; returns what the second one needs."""
-        return self._run(numbers, self._first)
+        computed: tuple[Any, ...] = self._run(numbers, self._first)
+        return computed
 
     def commit(self, *numbers: Any, computed: tuple[Any, ...] = ()) -> None:
         """Run the second phase: change the state.
@@ -135,9 +137,7 @@ class PlannedProgram:
             results[index] = computed[place] if place >= 0 else numbers[place]
         return tuple(results)
 
-    def _run(
-        self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]
-    ) -> Any:
+    def _run(self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]) -> Any:
         if len(numbers) != len(self.numbers):
             raise ExecutionError(
                 f"{len(numbers)} numbers were given, the program takes {len(self.numbers)}",

@@ -1,0 +1,40 @@
+"""A planned program computes what the interpreter computes, in memory that stays where it is."""
+
+from __future__ import annotations
+
+import torch
+
+from npu_ir import execute_ir, extract_ir
+from npu_runtime.planned import PlannedProgram, plan
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(8, 16)
+        self.second = torch.nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        return self.second(hidden.relu()) + hidden[:, :3]
+
+
+def test_results_are_those_of_the_interpreter() -> None:
+    model, x = Net(), torch.randn(5, 8)
+    graph = extract_ir(model, (x,))
+    program = PlannedProgram(plan(graph), model.state_dict())
+
+    result = program(x)
+
+    assert torch.equal(result, execute_ir(graph, (x,), weights=model.state_dict()))
+
+
+def test_results_stay_where_they_are() -> None:
+    model, x = Net(), torch.randn(5, 8)
+    program = PlannedProgram(plan(extract_ir(model, (x,))), model.state_dict())
+
+    first = program(x)
+    second = program(torch.randn(5, 8))
+
+    assert first is second
+    assert second is program.outputs[0]
