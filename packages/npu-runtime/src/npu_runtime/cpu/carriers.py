@@ -46,12 +46,15 @@ def is_carrier(node: OpNode) -> bool:
 
 
 def is_image(value: Value) -> bool:
-    """Whether a value has four dimensions of fixed size, float32, and memory without gaps in one of the layouts."""
+    """Whether a value has four dimensions of fixed size, and memory without gaps in one of the layouts.
+
+    It is float32, or int64, as the indices of pools are.
+    """
     type = value.type
     return (
         isinstance(type, TensorType)
         and type.rank == 4
-        and type.dtype is torch.float32
+        and type.dtype in (torch.float32, torch.int64)
         and not type.symbols
         and type.memory_format is not None
     )

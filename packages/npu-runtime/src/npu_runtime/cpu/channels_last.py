@@ -18,12 +18,14 @@ from npu_runtime.cpu.carriers import has_layout, is_carrier
 from npu_runtime.cpu.choice import is_channels_last, seconds_saved
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
 from npu_runtime.cpu.layout_choice import chosen
+from npu_runtime.cpu.training import seconds_saved_in_training
 
 
 class ChannelsLast(Pass):
     """Let convolutions of images, and pools, sums and activations between them, work in channels-last memory.
 
     Where they begin and end there are copies: ``aten.clone`` with another memory format, of weights in the prologue.
+    In training steps norms over batches, pools and all gradients take part; weights that are trained are copied in each.
     What is changed saves more than these cost, by what was measured of kernels and copies (`npu_runtime.cpu.costs`).
     Results of the graph keep their strides. Only float32 and fixed sizes.
     """
@@ -48,6 +50,10 @@ class ChannelsLast(Pass):
         for node in graph.body:
             images = [value for value in node.inputs if has_layout(value)]
             if all(map(is_channels_last, images)):
+                continue
+            seconds = seconds_saved_in_training(graph, node)
+            if seconds is not None:
+                found[node] = seconds
                 continue
             if node.op_type not in CONVOLUTIONS:
                 if is_carrier(node):

@@ -75,7 +75,12 @@ class Convolution:
 
 
 def convolution_problem(graph: Graph, node: OpNode) -> str | None:
-    """Return why a node of `CONVOLUTIONS` is none that oneDNN's kernels are for; None if it is one."""
+    """Return why a node of `CONVOLUTIONS` is none that oneDNN's packed kernels are for; None if it is one."""
+    return shape_problem(node) or weight_problem(graph, arguments_of(node)["weight"])
+
+
+def shape_problem(node: OpNode) -> str | None:
+    """Return why a node of `CONVOLUTIONS` is none that costs are known for; None if it is one."""
     given = arguments_of(node, defaults=True)
     if given["input"].tensor_type.rank != 4 or given["weight"].tensor_type.rank != 4:
         return f"%{given['input'].name} is {given['input'].type}, no batch of images"
@@ -86,11 +91,11 @@ def convolution_problem(graph: Graph, node: OpNode) -> str | None:
         return problem
     if _padding(given) is None:
         return "it is padded with more zeros on one side than on the other"
-    return weight_problem(graph, given["weight"])
+    return None
 
 
 def convolution_of(node: OpNode) -> Convolution:
-    """Return the convolution that a node is, where `convolution_problem` has nothing against it."""
+    """Return the convolution that a node is, where `shape_problem` has nothing against it."""
     given = arguments_of(node, defaults=True)
     padding = _padding(given)
     assert padding is not None
