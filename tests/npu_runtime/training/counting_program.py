@@ -11,12 +11,12 @@ class CountingProgram:
     """Adds noise to ``w``, its lr to ``m``, and counts its runs.
 
     Attributes:
-        weights: What a run changes.
+        state: What a run changes.
         seen: What ``step`` held when each run began.
     """
 
     def __init__(self, device: str = "cpu", fails_at: int | None = None) -> None:
-        self.weights: Mapping[str, torch.Tensor] = {
+        self.state: Mapping[str, torch.Tensor] = {
             "w": torch.arange(6.0, device=device).view(2, 3).t(),
             "m": torch.tensor([float("nan"), -0.0, 1e-45], device=device),
             "step": torch.zeros((), dtype=torch.int64, device=device),
@@ -26,9 +26,9 @@ class CountingProgram:
         self.seen: list[int] = []
 
     def run(self, numbers: float = 0.5) -> None:
-        self.seen.append(int(self.weights["step"]))
-        self.weights["w"].add_(torch.randn(3, 2))
-        self.weights["m"].add_(numbers)
-        self.weights["step"].add_(1)
+        self.seen.append(int(self.state["step"]))
+        self.state["w"].add_(torch.randn(3, 2))
+        self.state["m"].add_(numbers)
+        self.state["step"].add_(1)
         if self.fails_at == len(self.seen):
             raise RuntimeError("the device is gone")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -21,8 +20,7 @@ class GraphCapture:
     before a replay, results are read from its outputs after it.
 
     Args:
-        program: Planned; its inputs hold some batch.
-        run: Launches one step of it, and nothing else.
+        program: Planned; its inputs hold some batch, and its numbers are tensors among them.
         device: What records.
         warmup_runs: How often the step runs before, on the stream and in the memory of the capture.
         generators: Those that the step draws from, besides the device's default one.
@@ -34,7 +32,6 @@ class GraphCapture:
     def __init__(
         self,
         program: Warmable,
-        run: Callable[[], Any],
         device: GraphDevice,
         *,
         warmup_runs: int = 2,
@@ -53,16 +50,16 @@ class GraphCapture:
         with device.side_stream():
             # What kernels need inside comes out of the graph's own memory: two pools would hold it twice.
             with device.in_pool(self._pool):
-                warmup_capture_safe(program, warmup_runs, run=run, generators=generators)
+                warmup_capture_safe(program, warmup_runs, generators=generators)
             device.synchronize()
-            self._record(run)
+            self._record(program)
 
-    def _record(self, run: Callable[[], Any]) -> None:
+    def _record(self, program: Warmable) -> None:
         """Record a step; recording runs nothing, so no state changes."""
         try:
             with CAPTURING:
                 self._device.begin(self._graph, self._pool)
-                run()
+                program.run()
                 self._device.end(self._graph)
         except BaseException as error:
             self._device.discard(self._graph)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -16,10 +16,10 @@ class Warmable(Protocol):
     """What can be warmed up: a program over fixed memory, such as a `PlannedProgram`."""
 
     @property
-    def weights(self) -> Mapping[str, torch.Tensor]:
-        """Parameters, buffers and optimizer state by name: the memory that a run changes."""
+    def state(self) -> Mapping[str, torch.Tensor]:
+        """What a run changes, by name: parameters, buffers, optimizer state."""
 
-    def run(self, numbers: Any = ...) -> Any:
+    def run(self, *numbers: Any) -> Any:
         """Run one step on what the inputs hold."""
 
 
@@ -28,9 +28,8 @@ def warmup_capture_safe(
     runs: int = 2,
     sync: bool = True,
     *,
-    numbers: Any = None,
+    numbers: Sequence[Any] = (),
     generators: Sequence[torch.Generator] = (),
-    run: Callable[[], Any] | None = None,
 ) -> None:
     """Run a program, such that kernels are loaded and memory is touched, and put everything back bit by bit.
 
@@ -41,9 +40,8 @@ def warmup_capture_safe(
         program: With what it holds; its inputs are to have some content.
         runs: How often.
         sync: Wait for the device after each run, so that what fails there fails here.
-        numbers: For ``program.run``, where it takes any.
+        numbers: What ``program.run`` takes: learning rates and such.
         generators: Further generators that the step draws from.
-        run: Called in place of ``program.run(numbers)``.
 
     Raises:
         CaptureError: In a capture or a replay; or ``runs`` is not positive.
@@ -51,23 +49,14 @@ def warmup_capture_safe(
     require_outside_capture("a warm-up")
     if type(runs) is not int or runs < 1:
         raise CaptureError(f"a warm-up runs at least once, not {runs!r} times", fix="warmup_runs=2 is usual")
-    tensors = list(program.weights.values())
+    tensors = list(program.state.values())
     with unchanged(tensors, generators) as snapshot:
         for index in range(runs):
             if index:
                 snapshot.restore()  # each run begins where the first one did, so that none meets an overflow
-            _run(program, numbers, run)
+            program.run(*numbers)
             if sync:
                 synchronize(tensors)
-
-
-def _run(program: Warmable, numbers: Any, run: Callable[[], Any] | None) -> None:
-    if run is not None:
-        run()
-    elif numbers is None:
-        program.run()
-    else:
-        program.run(numbers)
 
 
 def synchronize(tensors: Sequence[torch.Tensor]) -> None:

@@ -1,0 +1,118 @@
+"""The capture check: every reason why a replay would not do what the step does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from npu_ir import Graph, NpuError
+from npu_runtime.errors import CaptureError
+from npu_runtime.training.compiling import step_of, traced
+from npu_runtime.training.graph_checks import graph_violations
+from npu_runtime.training.step_function import LossFunction
+from npu_runtime.training.subject_checks import baked_parameters, device_violations, subject_violations
+from npu_runtime.training.tracing import TracedStep
+from npu_runtime.training.violations import CaptureReport, Violation, place_of_node
+
+if TYPE_CHECKING:
+    from npu_runtime.planned import Plan
+
+
+def check_capture(
+    step: Graph | TracedStep | Module | Callable[..., Any],
+    optimizer: Optimizer | None = None,
+    loss_fn: LossFunction | None = None,
+    example_batch: Any = None,
+    *,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    plan: Plan | None = None,
+    device: torch.device | str | None = None,
+    **options: Any,
+) -> CaptureReport:
+    """Return everything that stands against capturing a step, each with the user's line and a fix.
+
+    Args:
+        step: A graph, a traced step, or what `compile_ir` takes, which is traced.
+        optimizer: As for `compile_ir`.
+        loss_fn: As for `compile_ir`.
+        example_batch: As for `compile_ir`.
+        weights: Of a graph: where they are, and whether constants are copies of them.
+        plan: If given, what it has to allocate in each run is told.
+        device: Where the step is to run; that of the weights if not given.
+        options: As for `compile_ir`.
+
+    Raises:
+        CaptureError: ``step`` is nothing that can be checked.
+    """
+    if isinstance(step, (Graph, TracedStep)):
+        return _checked(step, weights or {}, plan, device)
+    if not callable(step):
+        raise CaptureError(
+            f"a {type(step).__name__} is no step",
+            where="check_capture",
+            fix="give a graph, what trace_step returns, a model with its optimizer and loss, or a step function",
+        )
+    try:
+        found = traced(step, optimizer, loss_fn, example_batch, **options)
+    except NpuError as error:
+        options.pop("name", None)
+        return _untraceable(step, optimizer, loss_fn, error, options)
+    return _checked(found, weights or {}, plan, device)
+
+
+def _checked(
+    step: Graph | TracedStep,
+    weights: Mapping[str, torch.Tensor],
+    plan: Plan | None,
+    device: torch.device | str | None,
+) -> CaptureReport:
+    graph = step.graph if isinstance(step, TracedStep) else step
+    held = {**(step.weights() if isinstance(step, TracedStep) else {}), **weights}
+    place = torch.device(device) if device is not None else _device_of(held)
+    found = list(graph_violations(graph, place))
+    found += device_violations(graph, held, place)
+    found += baked_parameters(graph, held)
+    if isinstance(step, TracedStep):
+        found += subject_violations(step.subjects)
+    if plan is not None:
+        found += _allocations(plan)
+    return CaptureReport(graph.name, tuple(found))
+
+
+def _device_of(weights: Mapping[str, torch.Tensor]) -> torch.device:
+    return next((item.device for item in weights.values()), torch.device("cpu"))
+
+
+def _allocations(plan: Plan) -> Iterator[Violation]:
+    """Yield what each run allocates: on the CPU that costs time, in a CUDA graph it is in the graph's own memory."""
+    graph = plan.graph
+    for item in plan.buffers:
+        if item.kind == "made":
+            producer = graph.value(item.value).producer
+            yield Violation(
+                "allocation",
+                f"%{item.value}, {item.bytes:,} bytes, is made anew in each run: {item.why}",
+                f"graph {graph.name!r}" if producer is None else place_of_node(producer),
+                "nothing has to be done: it is part of the plan; an op that writes into given memory saves it",
+                is_note=True,
+            )
+
+
+def _untraceable(
+    step: Any, optimizer: Any, loss_fn: Any, error: NpuError, options: Mapping[str, Any]
+) -> CaptureReport:
+    """Return why a step is no graph, and the hooks that are there: both are to be mended."""
+    name = getattr(step, "__name__", type(step).__name__)
+    try:
+        hooks = tuple(subject_violations(step_of(step, optimizer, loss_fn, **options)[1]))
+    except NpuError:
+        hooks = ()  # what the step works on is not known: the error says so
+    reason = Violation(
+        "untraceable", error.message, error.where or f"step {name!r}", error.fix or "see the message"
+    )
+    mentions_hooks = "hooks" in error.message and hooks
+    return CaptureReport(f"{name}_step", hooks if mentions_hooks else (*hooks, reason))

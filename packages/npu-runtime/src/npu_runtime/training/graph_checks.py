@@ -1,0 +1,156 @@
+"""What stands in the graph of a step against its capture; ops are known by their tags and schemas, not by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir.ops.effects import is_random
+from npu_ir.ops.schema import find_op
+from npu_ir.types import ScalarType
+from npu_runtime._torch import OpOverload
+from npu_runtime.training.violations import Violation, place_of_node
+
+# Namespaces whose ops draw from PyTorch's own generators, which a capture registers.
+_PYTORCH = ("aten", "prims", "npu")
+
+
+def graph_violations(graph: Graph, device: torch.device) -> Iterator[Violation]:
+    """Yield what is wrong, node by node, then what is wrong with what comes from outside."""
+    for part in graph.graphs():
+        for node in part.nodes:
+            for check in _NODE_CHECKS:
+                yield from check(node, device)
+    yield from _symbolic_sizes(graph)
+    yield from _baked_tensors(graph)
+    yield from _old_gradients(graph)
+
+
+def _host_sync(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001 - one signature for all
+    if not _has_tag(node, torch.Tag.data_dependent_output) and not _reads_a_tensor_into_a_number(node):
+        return
+    yield Violation(
+        "host-sync",
+        f"{node.op_type} takes the content of a tensor to Python: in a replay it stays what it was",
+        place_of_node(node),
+        "keep it a tensor: no .item(), float() or comparison of tensors in Python",
+    )
+
+
+def _reads_a_tensor_into_a_number(node: OpNode) -> bool:
+    """Whether a number comes out of tensors, other than a size, which types tell."""
+    op = find_op(node.op_type)
+    if not isinstance(op, OpOverload) or not any(isinstance(item.type, TensorType) for item in node.inputs):
+        return False
+    numbers = [item.type for item in node.outputs if isinstance(item.type, ScalarType)]
+    return any(item.kind != "none" and item.value is None for item in numbers) and not node.op_type.startswith(
+        "aten.sym_"
+    )
+
+
+def _data_dependent_size(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001
+    known = {name for value in node.inputs for name in value.type.symbols}
+    if any(value.type.symbols - known for value in node.outputs):
+        yield Violation(
+            "data-dependent-size",
+            f"{node.op_type} returns as many elements as its data has it: memory cannot be planned",
+            place_of_node(node),
+            "use a mask and torch.where in place of nonzero(), masked_select() and boolean indices",
+        )
+
+
+def _other_device(node: OpNode, device: torch.device) -> Iterator[Violation]:
+    for name, item in node.attrs.items():
+        if isinstance(item, torch.device) and item.type != "meta" and not _same_device(item, device):
+            yield Violation(
+                "other-device",
+                f"{node.op_type} works on {item} ({name}=), the step on {device}",
+                place_of_node(node),
+                f"make the tensor on the device of the step: device=x.device, or .to({str(device)!r}) before the step",
+            )
+
+
+def _same_device(left: torch.device, right: torch.device) -> bool:
+    return left.type == right.type and (left.index or 0) == (right.index or 0)
+
+
+def _unregistered_random(node: OpNode, device: torch.device) -> Iterator[Violation]:
+    if node.attrs.get("generator") is not None or "generator" in (node.operands or ()):
+        yield Violation(
+            "unregistered-random",
+            f"{node.op_type} draws from a generator of its own, whose state the graph does not have",
+            place_of_node(node),
+            "leave generator= out: a replay then draws from PyTorch's generator of the device, and advances it",
+        )
+    namespace = node.op_type.partition(".")[0]
+    if device.type == "cuda" and namespace not in _PYTORCH and is_random(node):
+        yield Violation(
+            "unregistered-random",
+            f"{node.op_type} draws random numbers, and nothing is known of its generator",
+            place_of_node(node),
+            "let the op take a seed and an offset as tensors, or draw with PyTorch and pass the numbers in",
+        )
+
+
+def _has_tag(node: OpNode, tag: torch.Tag) -> bool:
+    op = find_op(node.op_type)
+    return isinstance(op, OpOverload) and tag in op.tags
+
+
+def _symbolic_sizes(graph: Graph) -> Iterator[Violation]:
+    for value in graph.arguments:
+        if value.type.symbols:
+            yield Violation(
+                "symbolic-size",
+                f"%{value.name} is {value.type}: memory is planned for fixed sizes",
+                f"graph {graph.name!r}",
+                "fix the sizes: graph.specialize({...}); or capture one step for each",
+            )
+
+
+def _baked_tensors(graph: Graph) -> Iterator[Violation]:
+    for value in graph.constants.values():
+        argument = value.argument
+        assert argument is not None
+        if argument.data is None or not _is_inexact(value):
+            continue
+        is_number = value.tensor_type.numel == 1
+        held = repr(argument.data.reshape(()).item()) if is_number else f"{value.tensor_type.numel} elements"
+        yield Violation(
+            "baked-number" if is_number else "baked-tensor",
+            f"the tensor %{value.name} holds in every replay what it held when the step was traced: {held}",
+            _first_reader(value, graph),
+            "pass it to the step as an argument, or make it a buffer, if it is ever to change; if not, all is well",
+            is_note=True,
+        )
+
+
+def _is_inexact(value: Value) -> bool:
+    dtype = value.tensor_type.dtype
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _first_reader(value: Value, graph: Graph) -> str:
+    return next((place_of_node(node) for node in value.users), f"graph {graph.name!r}")
+
+
+def _old_gradients(graph: Graph) -> Iterator[Violation]:
+    for target in graph.updates:
+        name = target.name if target.argument is None else target.argument.target
+        if name.rpartition(".")[2] == "grad" and target.users:
+            yield Violation(
+                "accumulated-gradient",
+                f"the step adds to %{target.name}, a gradient from the step before",
+                _first_reader(target, graph),
+                "call optimizer.zero_grad() in the step; to accumulate, call backward() several times in one step",
+            )
+
+
+_NODE_CHECKS: tuple[Callable[[OpNode, torch.device], Iterator[Violation]], ...] = (
+    _host_sync,
+    _data_dependent_size,
+    _other_device,
+    _unregistered_random,
+)
