@@ -1,7 +1,7 @@
 """How fast graphs run: our executor beside eager PyTorch, torch.compile and others, in one run.
 
 For each model and number of threads there is a process that makes model and graph, and forks one process per contender
-(`runtime_worker.py`), which is made ready there: compile time is what that takes until the first call has returned, with an empty cache
+(`turns.py`), which is made ready there: compile time is what that takes until the first call has returned, with an empty cache
 of Inductor's and everything imported. Then the contenders take turns, a burst of calls each, and the medians over the
 turns are compared. What returns something else than eager is not ranked. Linux only.
 """
@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from machine import machine
 from runtime_contenders import CONTENDERS, OURS, Case
 from runtime_page import write_page
 from runtime_report import print_case, print_summary
-from runtime_worker import Worker, workers
+from runtime_worker import ready
+from turns import measure, workers
 
 from npu_ir import convert_exported_program
 
@@ -51,31 +52,22 @@ def run_case(options: argparse.Namespace) -> dict[str, Any]:
     results = {name: {"error": reason} for name, reason in missing.items() if reason is not None}
     with (
         tempfile.TemporaryDirectory(prefix="npu-bench-") as cache,
-        workers(names, case, expected, Path(cache)) as made,
+        workers(
+            {name: partial(ready, name, case, expected) for name in names}, case.threads, Path(cache)
+        ) as made,
     ):
         measure([worker for worker in made if worker.is_ready], options.seconds)
         results |= {worker.name: judged(worker.result()) for worker in made}
         measured = [worker for worker in made if worker.name in OURS and "seconds" in results[worker.name]]
         if options.case in runtime_models.OVERHEAD_BOUND and options.threads[0] == 1:
             for worker in measured:
-                results[worker.name] |= worker.overhead()
+                results[worker.name] |= worker.asked("overhead")
     return {
         "model": options.case,
         "threads": options.threads[0],
         "nodes": len(case.graph),
         "contenders": results,
     }
-
-
-def measure(contenders: list[Worker], seconds: float) -> None:
-    """Let them take turns for so many seconds each, in another order every time, and no less than five times."""
-    end = time.perf_counter() + seconds * len(contenders)
-    turn = 0
-    while turn < 5 or time.perf_counter() < end:
-        first = turn % max(1, len(contenders))
-        for worker in (*contenders[first:], *contenders[:first]):
-            worker.take_turn()
-        turn += 1
 
 
 def judged(result: dict[str, Any]) -> dict[str, Any]:

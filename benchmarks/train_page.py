@@ -1,0 +1,60 @@
+"""The page of `train.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bars import Bar
+from train_contenders import CONTENDERS, OURS
+from train_report import COLUMNS, DEPTH_COLUMNS, bars, depth_bar, depth_rows, overview, rows, title
+
+HEAD = """\
+# How fast training steps are
+
+`nox -s bench -- train --page docs/reference/training-benchmarks.md` writes this page. Measured on {cpu}, one thread, with PyTorch {torch} and Python {python}, on {date}.
+
+A step is forward, loss, backward and optimizer. Each contender runs in a process of its own, and all take turns: the times are
+medians of one run. Compile time is that of the first step, beyond that of a later one, with everything imported and nothing cached; ours is
+tracing, passes and planning. Memory is what PyTorch's allocator hands out during one step that begins without gradients, results
+included, parameters and optimizer state excluded; for ours, with the arena that was planned before. The last column is the largest difference
+from eager training over five steps: of a loss, or of what the steps changed in a tensor of the model, relative to its norm.
+"""
+
+
+def write_page(results: dict[str, Any], path: Path) -> None:
+    path.write_text("\n".join(page(results)) + "\n")
+
+
+def page(results: dict[str, Any]) -> Iterator[str]:
+    yield HEAD.format(**{key: results[key] for key in ("cpu", "torch", "python", "date")})
+    columns, *lines = overview(results)
+    yield from table(columns, lines)
+    for ours in OURS:
+        yield f"## {CONTENDERS[ours].title}\n"
+        yield from bar_table(bars(results, ours))
+    yield "The largest ratio counts.\n"
+    yield "## Tracing by depth\n"
+    yield "The step of a transformer of 32 channels, with Adam. The bar compares the two deepest with the two shallowest.\n"
+    yield from table(DEPTH_COLUMNS, depth_rows(results["depths"]))
+    yield from bar_table([depth_bar(results)])
+    for case in results["cases"]:
+        yield f"## {title(case)}\n"
+        yield from table(COLUMNS, rows(case))
+
+
+def table(columns: Iterable[str], lines: Iterable[Iterable[str]]) -> Iterator[str]:
+    columns = list(columns)
+    yield f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}"
+    yield from (f"| {' | '.join(line)} |" for line in lines)
+    yield ""
+
+
+def bar_table(found: list[Bar]) -> Iterator[str]:
+    yield "| | measured | at most | |\n|---|---:|---:|---|"
+    for bar in found:
+        value = "" if bar.value is None else f"{bar.value:.3g}"
+        cases = f": {'; '.join(bar.missed)}" if bar.missed else ""
+        yield f"| {bar.text} | {value} | {bar.limit:g} | {bar.verdict}{cases} |"
+    yield ""

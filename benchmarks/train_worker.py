@@ -1,0 +1,107 @@
+"""A contender of `train.py` made ready: its first step timed, five steps compared with eager's, its memory measured."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from train_contenders import CONTENDERS, OURS, eager
+from train_models import MODELS, OPTIMIZERS, Loss
+from turns import Ready, burst, peak_bytes
+
+STEPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A step to be measured.
+
+    Attributes:
+        model: As it is before any step.
+        optimizer: Its name in `OPTIMIZERS`.
+        loss_fn: Of what the model returns and the target.
+        batch: Inputs and target, the same at every step.
+    """
+
+    model: nn.Module
+    optimizer: str
+    loss_fn: Loss
+    batch: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What some steps lead to: the losses, and the state of the model."""
+
+    losses: list[Tensor]
+    state: dict[str, Tensor]
+
+
+def make_case(model: str, optimizer: str) -> Case:
+    torch.manual_seed(0)
+    return Case(*_reordered(MODELS[model].make(), optimizer))
+
+
+def _reordered(made: tuple[nn.Module, Loss, tuple[Tensor, ...]], optimizer: str) -> tuple[Any, ...]:
+    model, loss_fn, batch = made
+    return model, optimizer, loss_fn, batch
+
+
+def expected_of(case: Case) -> Outcome:
+    """Return what eager training leads to."""
+    model = copy.deepcopy(case.model)
+    step = eager(model, OPTIMIZERS[case.optimizer][1](model.parameters()), case.loss_fn)
+    return Outcome([step(*case.batch) for _ in range(STEPS)], model.state_dict())
+
+
+def ready(name: str, case: Case, expected: Outcome) -> Ready:
+    """Return a contender that has made some steps, and what was found out on the way."""
+    contender = CONTENDERS[name]
+    if contender.is_compiled and name not in OURS:
+        warm_up_compiler()
+    model = copy.deepcopy(case.model)
+    optimizer = OPTIMIZERS[case.optimizer][1](model.parameters(), **contender.options)
+    gc.collect()
+    start = time.perf_counter()
+    step = contender.build(model, optimizer, case.loss_fn)
+    losses = [step(*case.batch).clone()]
+    first = time.perf_counter() - start
+    losses += [step(*case.batch).clone() for _ in range(STEPS - 1)]
+    facts: dict[str, Any] = {"difference": difference(Outcome(losses, model.state_dict()), expected, case)}
+    facts["first_seconds"] = first
+    again = burst(step, case.batch)
+    facts["compile_seconds"] = max(0.0, first - again) if contender.is_compiled else None
+    optimizer.zero_grad()
+    facts["peak_bytes"] = peak_bytes(step, case.batch)
+    return Ready(step, case.batch, facts)
+
+
+def warm_up_compiler() -> None:
+    """Compile something small: what PyTorch does once per process, and once per machine, is not counted."""
+    layer = nn.Linear(2, 2)
+    torch.compile(lambda x: layer(x).sin().sum())(torch.ones(2, 2)).backward()
+    torch.compile(torch.optim.SGD(layer.parameters(), lr=0.1).step)()
+
+
+def difference(found: Outcome, expected: Outcome, case: Case) -> float:
+    """Return the largest difference of a loss, or of what the steps changed in a tensor of the state.
+
+    Losses are compared with themselves, changes by the norm of the tensor's change: the steps are small beside what they start from.
+    """
+    losses = [_relative(mine, theirs) for mine, theirs in zip(found.losses, expected.losses, strict=True)]
+    before = case.model.state_dict()
+    changes = [
+        _relative(found.state[name].double() - old, expected.state[name].double() - old)
+        for name, old in before.items()
+    ]
+    return max(*losses, *changes)
+
+
+def _relative(found: Tensor, expected: Tensor) -> float:
+    found, expected = found.double(), expected.double()
+    return 0.0 if torch.equal(found, expected) else float((found - expected).norm() / expected.norm())
