@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,7 @@ from npu_ir.ops.effects import is_random
 from npu_ir.structure import LEAF, flatten, unflatten
 from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
 from npu_runtime.training.hyperparameters import Reader
+from npu_runtime.training.optimizers import parameters_of
 from npu_runtime.training.subjects import Subjects
 from npu_runtime.training.tracing import TracedStep, trace_step
 
@@ -76,6 +77,12 @@ class Variant:
         self._structure = self.graph.results[0]
         self._draws = any(map(is_random, self.graph.nodes))
         self._has_installed = False
+        self._owners = traced.subjects.optimized()
+        self._keys: dict[str, list[str]] = {}
+        for name in traced.state:
+            owner, _, key = name.rpartition(".")
+            self._keys.setdefault(owner, []).append(key)
+        self._values: list[float] = []
         self._bind()
 
     @property
@@ -103,22 +110,23 @@ class Variant:
         with torch.no_grad():
             for fixed, index in self._copies:
                 fixed.copy_(leaves[index])
+        if not self._has_installed:
+            self._adopt()
         results = self._launched()
         if not self._has_installed:
             self._install()
         for optimizer in self._optimizers:
-            optimizer._opt_called = True  # what schedulers ask for, to warn where they are called too early
+            # What schedulers ask for, to warn where they are called too early.
+            optimizer._opt_called = True  # type: ignore[attr-defined]
         if not borrow:
             results = [item.clone() for item in results]
         return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
 
     def rebind(self) -> None:
         """Work on the tensors that modules and optimizers have now; nothing is traced again."""
-        for prefix, optimizer in self.traced.subjects.optimizers.items():
-            for owner, item in self._owners(prefix):
-                for key, tensor in optimizer.state.get(item, {}).items():
-                    if f"{owner}.{key}" in self.traced.state and isinstance(tensor, torch.Tensor):
-                        self.traced.state[f"{owner}.{key}"] = tensor
+        for entries, key, name in self._entries():
+            if isinstance(entries.get(key), torch.Tensor):
+                self.traced.state[name] = entries[key]
         self._has_installed = False
         self.artifact.rebind(self.traced.weights())
         self._bind()
@@ -176,17 +184,20 @@ class Variant:
             torch.set_rng_state(before)
             raise
 
+    def _entries(self) -> Iterator[tuple[dict[str, Any], str, str]]:
+        """Yield where an optimizer keeps each tensor of its state: its entries of a parameter, the key, our name."""
+        for prefix, optimizer in self.traced.subjects.optimizers.items():
+            for owner, item in zip(self._owners[prefix], parameters_of(optimizer), strict=True):
+                for key in self._keys.get(owner, ()):
+                    yield optimizer.state[item], key, f"{owner}.{key}"
+
+    def _adopt(self) -> None:
+        """Before the first run: what an optimizer has in the meantime takes the place of what it would begin with."""
+        if any(entries.get(key, self.traced.state[name]) is not self.traced.state[name] for entries, key, name in self._entries()):
+            self.rebind()
+
     def _install(self) -> None:
         """Let the optimizers have the state that the step works on: they can save it, and go on with it."""
-        for prefix, optimizer in self.traced.subjects.optimizers.items():
-            for owner, item in self._owners(prefix):
-                for name, tensor in self.traced.state.items():
-                    target, _, key = name.rpartition(".")
-                    if target == owner:
-                        optimizer.state[item][key] = tensor
+        for entries, key, name in self._entries():
+            entries[key] = self.traced.state[name]
         self._has_installed = True
-
-    def _owners(self, prefix: str) -> list[tuple[str, torch.Tensor]]:
-        optimizer = self.traced.subjects.optimizers[prefix]
-        tensors = [item for group in optimizer.param_groups for item in group["params"]]
-        return list(zip(self.traced.subjects.optimized()[prefix], tensors, strict=True))
