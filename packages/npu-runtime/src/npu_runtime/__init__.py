@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.backend import Backend, BackendOp, Captured, Temporary
 from npu_ir.errors import BackendError
-from npu_runtime.errors import CaptureError, FallbackWarning
+from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 
 if TYPE_CHECKING:
     from npu_runtime.comparing import Comparison, after_pass, compare, float64

@@ -123,7 +123,7 @@ class TracingWorld:
 
 def _batch_norms() -> dict[Any, Callable[..., Any]]:
     """Return how batch norms are traced: ``native_batch_norm`` writes running statistics without saying so."""
-    plain = torch.ops.aten._native_batch_norm_legit.default
+    aten = torch.ops.aten
 
     def batch_norm(
         input: Any,
@@ -135,11 +135,13 @@ def _batch_norms() -> dict[Any, Callable[..., Any]]:
         momentum: float,
         eps: float,
     ) -> Any:
-        if not training or mean is None:
-            return NotImplemented
-        return plain(input, weight, bias, mean, variance, training, momentum, eps)
+        if mean is None:
+            return aten._native_batch_norm_legit.no_stats(input, weight, bias, training, momentum, eps)
+        if training:
+            return aten._native_batch_norm_legit(input, weight, bias, mean, variance, training, momentum, eps)
+        return aten._native_batch_norm_legit_no_training(input, weight, bias, mean, variance, momentum, eps)
 
-    return {torch.ops.aten.native_batch_norm.default: batch_norm}
+    return {aten.native_batch_norm.default: batch_norm}
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ class Fingerprint:
     def flags(self) -> Hashable:
         """Return what a step is traced for besides the batch: modes, what requires gradients, settings."""
         settings = hyperparameters.settings(self._subjects.optimizers)
-        return self._flags_now(), tuple((name, repr(value)) for name, value in settings.items())
+        return tuple(self._flags_now()), tuple((name, repr(value)) for name, value in settings.items())
 
     def _now(self) -> list[int]:
         return [tensor.data_ptr() for tensor in self._tensors]

@@ -15,7 +15,7 @@ from npu_runtime.errors import CaptureError, TracingError
 from npu_runtime.training.compiling import step_of
 from npu_runtime.training.fingerprint import Fingerprint
 from npu_runtime.training.first_step import first_step
-from npu_runtime.training.optimizers import UnknownStateError
+from npu_runtime.training.optimizers import UnknownStateError, require_traceable
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.variants import Variant, batch_key, make_variant
 
@@ -88,6 +88,8 @@ class TrainStep:
             self._function, self._subjects = step_of(
                 model, optimizer, loss_fn, modules=modules, optimizers=optimizers, **options
             )
+        for item in self._subjects.optimizers.values():
+            require_traceable(item)
         self._subjects.optimized()
         self.backend = backend
         self.passes = passes

@@ -193,7 +193,10 @@ class Variant:
 
     def _adopt(self) -> None:
         """Before the first run: what an optimizer has in the meantime takes the place of what it would begin with."""
-        if any(entries.get(key, self.traced.state[name]) is not self.traced.state[name] for entries, key, name in self._entries()):
+        if any(
+            entries.get(key, self.traced.state[name]) is not self.traced.state[name]
+            for entries, key, name in self._entries()
+        ):
             self.rebind()
 
     def _install(self) -> None:
