@@ -86,8 +86,7 @@ def _is_extra_state(key: str) -> bool:
 
 def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[str]:
     if not given and argument.data is None:
-        note = "" if argument.persistent else " (a non-persistent buffer: pass it in constants=)"
-        return [f"missing: {argument.target}, {value.type}{note}"]
+        return [f"missing: {argument.target}, {value.type}{_note(argument)}"]
     wrong = [
         f"misfit: {key} is {_type_name(tensor)}, the graph needs {value.type}"
         for key, tensor in given.items()
@@ -101,6 +100,12 @@ def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[s
         for key, other in others
         if other is not tensor and not _same_memory(other, tensor) and not same_data(other, tensor)
     ]
+
+
+def _note(argument: Argument) -> str:
+    if argument.kind is InputKind.STATE:
+        return " (optimizer state: not in model.state_dict(), pass it with the weights)"
+    return "" if argument.persistent else " (a non-persistent buffer: pass it in constants=)"
 
 
 def _type_name(tensor: Any) -> str:

@@ -67,10 +67,11 @@ def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType],
 
 
 def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
-    """Return parameters and buffers for ``graph``, by ``state_dict`` key; the same for the same seed.
+    """Return parameters, buffers and optimizer state for ``graph``, by name; the same for the same seed.
 
     Matrices and kernels are uniform within ``1 / sqrt(fan in)``, so that activations neither grow nor
-    vanish. Everything else is uniform from 0 to 1, for it may be a variance; integers are 0 or 1.
+    vanish. Everything else, optimizer state of any shape included, is uniform from 0 to 1, for it may be a variance;
+    integers are 0 or 1.
 
     Raises:
         UsageError: PyTorch cannot fill tensors of one of the dtypes, or there is no memory.
@@ -79,7 +80,7 @@ def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
     made = {}
     for name, type in needed_weights(graph):
         try:
-            made[name] = _random_weight(type, generator)
+            made[name] = _random_weight(type, generator, is_signed=name not in graph.optimizer_state)
         except UsageError as error:
             raise UsageError(
                 f"weight {name!r}: {error.message}", fix="give weights: --weights FILE"
@@ -122,12 +123,12 @@ def _random(type: TensorType, generator: torch.Generator, int_high: int) -> torc
     return torch.randint(high, type.sizes, generator=generator)
 
 
-def _random_weight(type: TensorType, generator: torch.Generator) -> torch.Tensor:
+def _random_weight(type: TensorType, generator: torch.Generator, *, is_signed: bool) -> torch.Tensor:
     if not type.dtype.is_floating_point:
         return random_tensor(type, generator, int_high=2)
     with explained(type):
         tensor = torch.rand(type.sizes, generator=generator)
-        if type.rank >= 2:
+        if is_signed and type.rank >= 2:
             tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.sizes[1:]), 1))
         return tensor.to(type.dtype)
 

@@ -17,6 +17,7 @@ from npu_ir.serial.place import Place
 from npu_ir.types import TensorType, dtype_name
 
 _TOP_OPS = 12
+_TENSORS = ("parameters", "buffers", "optimizer_state", "constants")
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
         "inputs": "\n".join(f"{item['name']}: {item['type']}" for item in facts["inputs"]) or "none",
         "outputs": "\n".join(f"{item['path']}: {item['type']}" for item in facts["outputs"]) or "none",
         "updates": ", ".join(facts["updates"]),
-        **{kind: _tensors_line(facts[kind]) for kind in ("parameters", "buffers", "constants")},
+        **{kind.replace("_", " "): _tensors_line(facts[kind]) for kind in _TENSORS},
         "nodes": _nodes_line(facts),
     }
     return {caption: line for caption, line in lines.items() if line}

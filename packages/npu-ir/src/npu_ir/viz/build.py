@@ -29,7 +29,7 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
         graph: Any graph.
         max_nodes: The most boxes for nodes.
         depth: How deep modules are opened; None for as deep as ``max_nodes`` allows.
-        weights: Draw boxes for parameters, buffers and constants.
+        weights: Draw boxes for parameters, buffers, optimizer state and constants.
 
     Raises:
         VisualizationError: ``max_nodes`` or ``depth`` is too small.

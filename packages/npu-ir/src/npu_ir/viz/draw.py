@@ -37,7 +37,7 @@ def to_mermaid(
         graph: Any graph.
         max_nodes: The most boxes for nodes.
         depth: Open modules to this depth: 0 is one box, 1 the top modules; None for as deep as fits.
-        weights: Draw parameters, buffers and constants as boxes, not only as a line in their reader's.
+        weights: Draw parameters, buffers, optimizer state and constants as boxes, not only as a line in their reader's.
 
     Raises:
         VisualizationError: ``max_nodes`` is less than 2 or ``depth`` less than 0.

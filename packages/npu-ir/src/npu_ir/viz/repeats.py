@@ -55,7 +55,7 @@ class Program:
 
 
 def is_weight(value: Value) -> bool:
-    """Return whether ``value`` is a parameter, a buffer or a constant."""
+    """Return whether ``value`` is a parameter, a buffer, optimizer state or a constant."""
     return _kind(value) not in (None, InputKind.INPUT)
 
 

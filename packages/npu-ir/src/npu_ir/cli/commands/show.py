@@ -46,7 +46,7 @@ def add_to(commands: Any) -> None:
         "--weights",
         action="store_true",
         default=None,
-        help="drawing: boxes for parameters, buffers and constants",
+        help="drawing: boxes for parameters, buffers, optimizer state and constants",
     )
     parser.set_defaults(run=run)
 
