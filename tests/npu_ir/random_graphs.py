@@ -143,6 +143,8 @@ def _add_arguments(draw: st.DrawFn, graph: Graph) -> None:
     if draw(st.booleans()):
         graph.add_buffer("count", draw(tensor_types()))
     if draw(st.booleans()):
+        graph.add_state(f"{draw(any_text)} state", draw(tensor_types()))
+    if draw(st.booleans()):
         data = draw(tensors())
         graph.add_buffer("table", TensorType.of(data), persistent=False, data=draw(st.none() | st.just(data)))
     for index in range(draw(st.integers(0, 2))):

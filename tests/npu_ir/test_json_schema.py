@@ -34,6 +34,7 @@ graph Everything {
   input %n: int(d)
   input %flag: bool
   param %w: f32[3]
+  state %w.exp_avg: f32[3]
   call (%x, %t, %sparse, %n, %flag)
 
   prologue {

@@ -146,8 +146,8 @@ def test_every_kind_of_argument_and_result_has_its_own_kind_of_box() -> None:
     graph = Graph()
     x = graph.add_input("x", F32)
     parameter, buffer = graph.add_parameter("w", F32), graph.add_buffer("b", F32)
-    constant = graph.add_constant("c", torch.zeros(2, 3))
-    node = graph.insert("op", [x, parameter, buffer, constant], types=F32)
+    constant, state = graph.add_constant("c", torch.zeros(2, 3)), graph.add_state("m", F32)
+    node = graph.insert("op", [x, parameter, buffer, state, constant], types=F32)
     graph.set_outputs(node.outputs[0])
     graph.set_update(buffer, node.outputs[0])
 
@@ -157,6 +157,7 @@ def test_every_kind_of_argument_and_result_has_its_own_kind_of_box() -> None:
         BoxKind.INPUT: "x",
         BoxKind.PARAMETER: "w",
         BoxKind.BUFFER: "b",
+        BoxKind.STATE: "m",
         BoxKind.CONSTANT: "c",
         BoxKind.WEIGHTED: "op",
         BoxKind.OUTPUT: "output",
@@ -166,6 +167,7 @@ def test_every_kind_of_argument_and_result_has_its_own_kind_of_box() -> None:
         ("x", "op", ""),
         ("w", "op", ""),
         ("b", "op", ""),
+        ("m", "op", ""),
         ("c", "op", ""),
         ("op", "output", ""),
         ("op", "b", ""),

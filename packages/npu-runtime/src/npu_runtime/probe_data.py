@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,9 @@ from npu_runtime.tensor_facts import extent, is_inexact, is_laid_out
 _SEED = 0
 _NOISE = 65_537  # a prime number: rows of a matrix differ
 _APART = 7_919
-_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0, "none": None}
+_NUMBERS: dict[str, Any] = {"bool": True, "int": 1, "float": 0.75, "none": None}
+# What ops treat in another way than other numbers: where they return an argument as it is.
+_SPECIAL: dict[str, tuple[Any, ...]] = {"bool": (False,), "int": (0, 2), "float": (0.0, 1.0), "none": ()}
 
 
 class ProbeData:
@@ -44,6 +46,15 @@ class ProbeData:
                 type = value.type.substitute(self._sizes)
                 made[value] = self._made_up(value, type, len(made)) if known is None else known
         return [made[value] for value in node.inputs]
+
+    def with_other_numbers(self, node: OpNode, data: Sequence[Any]) -> Iterator[list[Any]]:
+        """Yield ``data``, inputs of ``node``, with special values in the place of one number that calls give."""
+        for value in dict.fromkeys(node.inputs):
+            if isinstance(value.type, TensorType) or value.type.value is not None:
+                continue
+            for special in _SPECIAL[value.type.kind]:
+                pairs = zip(node.inputs, data, strict=True)
+                yield [special if given is value else item for given, item in pairs]
 
     def _made_up(self, value: Value, type: Type, number: int) -> Any:
         if not isinstance(type, TensorType):

@@ -141,10 +141,7 @@ class Prober:
             zeros = [torch.zeros_like(item) if isinstance(item, torch.Tensor) else item for item in data]
             if not _are_of_types(_outputs(function, binding, zeros, self._device), types):
                 return None
-        shares = tuple(
-            frozenset(index for index, item in enumerate(data) if shares_memory(item, output))
-            for output in outputs
-        )
+        shares = _shares(data, outputs)
         seen = Seen(
             kernel=f"torch.ops.{op}" if isinstance(op, OpOverload) else node.op_type,
             function=function,
@@ -155,6 +152,8 @@ class Prober:
         )
         if not any(shares) and any(starmap(shares_memory, combinations(outputs, 2))):
             return None  # nothing tells who else holds memory that the op hands out twice
+        if not self._shares_alike(node, binding, function, data, seen):
+            seen = seen.elsewhere(len(data))
         if not isinstance(op, OpOverload):
             return seen
         seen = replace(seen, forms=self._forms(node, op, binding, data, seen))
@@ -205,6 +204,24 @@ class Prober:
         tensors = [pair for pair in zip(again, outputs, strict=True) if isinstance(pair[0], torch.Tensor)]
         return all(new.layout is not torch.strided or new.stride() == old.stride() for new, old in tensors)
 
+    def _shares_alike(
+        self, node: OpNode, binding: Binding, function: Callable[..., Any], data: list[Any], seen: Seen
+    ) -> bool:
+        """Whether no number changes what memory outputs have: dropout of probability 0 returns its input."""
+        for other in self._data.with_other_numbers(node, data):
+            try:
+                outputs = _outputs(function, binding, other, self._device)
+            except Exception:  # a number that the op does not take
+                continue
+            types = [value.type.substitute(self._sizes) for value in node.outputs]
+            if (
+                _shares(other, outputs) != seen.shares
+                or tuple(map(is_laid_out, outputs, types)) != seen.is_laid_out
+                or tuple(map(is_at_start, outputs)) != seen.is_at_start
+            ):
+                return False
+        return True
+
     def _does_the_same(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], wanted: Sequence[Any]
     ) -> bool:
@@ -238,6 +255,13 @@ class Prober:
 
 def _are_of_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
     return len(outputs) == len(types) and all(map(is_of_type, outputs, types))
+
+
+def _shares(data: Sequence[Any], outputs: Sequence[Any]) -> tuple[frozenset[int], ...]:
+    return tuple(
+        frozenset(index for index, item in enumerate(data) if shares_memory(item, output))
+        for output in outputs
+    )
 
 
 def _random_numbers_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:
