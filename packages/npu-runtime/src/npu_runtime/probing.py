@@ -136,11 +136,9 @@ class Prober:
         types = [value.type.substitute(self._sizes) for value in node.outputs]
         if not _are_of_types(outputs, types):
             return None
-        if isinstance(op, OpOverload) and torch.Tag.dynamic_output_shape in op.tags:
-            # Sizes may depend on data (masks do, indices do not): then other data gives other ones.
-            zeros = [torch.zeros_like(item) if isinstance(item, torch.Tensor) else item for item in data]
-            if not _are_of_types(_outputs(function, binding, zeros, self._device), types):
-                return None
+        is_dynamic = isinstance(op, OpOverload) and torch.Tag.dynamic_output_shape in op.tags
+        if is_dynamic and not self._has_fixed_sizes(function, binding, data, types):
+            return None
         shares = _shares(data, outputs)
         seen = Seen(
             kernel=f"torch.ops.{op}" if isinstance(op, OpOverload) else node.op_type,
@@ -165,6 +163,13 @@ class Prober:
         if not any(seen.is_laid_out):
             return seen
         return replace(seen, in_place=self._in_place(node, op, binding, data, outputs))
+
+    def _has_fixed_sizes(
+        self, function: Callable[..., Any], binding: Binding, data: list[Any], types: Sequence[Type]
+    ) -> bool:
+        """Whether sizes do not depend on data (those of masks do, of indices not): other data gives other ones."""
+        zeros = [torch.zeros_like(item) if isinstance(item, torch.Tensor) else item for item in data]
+        return _are_of_types(_outputs(function, binding, zeros, self._device), types)
 
     def _quickest(
         self, seen: Seen, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]

@@ -45,9 +45,9 @@ def _reads_a_tensor_into_a_number(node: OpNode) -> bool:
     if not isinstance(op, OpOverload) or not any(isinstance(item.type, TensorType) for item in node.inputs):
         return False
     numbers = [item.type for item in node.outputs if isinstance(item.type, ScalarType)]
-    return any(item.kind != "none" and item.value is None for item in numbers) and not node.op_type.startswith(
-        "aten.sym_"
-    )
+    return any(
+        item.kind != "none" and item.value is None for item in numbers
+    ) and not node.op_type.startswith("aten.sym_")
 
 
 def _data_dependent_size(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001

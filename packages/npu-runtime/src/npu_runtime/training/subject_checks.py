@@ -50,7 +50,9 @@ def baked_parameters(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Itera
                 yield Violation(
                     "baked-tensor",
                     f"the constant %{value.name} is a copy of the parameter {name!r}: it would never be trained",
-                    next((str(node.provenance) or node.name for node in value.users), f"graph {graph.name!r}"),
+                    next(
+                        (str(node.provenance) or node.name for node in value.users), f"graph {graph.name!r}"
+                    ),
                     "reach the parameter through its module in the step, not through a detached copy",
                 )
                 break
