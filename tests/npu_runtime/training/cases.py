@@ -161,6 +161,8 @@ CASES = (
     Case("activation checkpointing", models.Checkpointed, rows(5, 6)),
     Case("autograd.Function", models.WithCustomGradient, rows(5, 7)),
     Case("buffers written", models.Counting, rows(5, 7)),
+    Case("weight norm, spectral norm", models.Normed, rows(5, 7)),
+    Case("unused parameter", models.WithSpare, rows(5, 7)),
     Case("several losses", models.TwoHeads, two_targets, two_losses),
     Case("dict batches", models.OnDicts, dicts),
 )

@@ -10,6 +10,7 @@ import torch
 from torch import nn, optim
 from torch.utils._pytree import tree_flatten_with_path, tree_map
 
+from npu_ir.equality import same_data
 from tests.npu_runtime.training.cases import Case
 from tests.npu_runtime.training.optimizers import Recipe, entries
 
@@ -118,3 +119,14 @@ def _in(dtype: torch.dtype, batch: Any) -> Any:
         return item.to(dtype) if item.is_floating_point() else item
 
     return tree_map(convert, batch)
+
+
+def differences(found: Sequence[State], wanted: Sequence[State]) -> list[str]:
+    """Return what is not the same to the bit, by name and step."""
+    assert len(found) == len(wanted)
+    return [
+        f"{name} after step {index}"
+        for index, (ours, theirs) in enumerate(zip(found, wanted, strict=True))
+        for name in sorted(ours.keys() | theirs.keys())
+        if name not in ours or name not in theirs or not same_data(ours[name], theirs[name])
+    ]

@@ -8,7 +8,7 @@ The maximum is over eager runs in equivalent forms (`FORMS`): a single one may b
 made twice: of the largest element with k = 8, and of the root of the mean square, which is subject to chance less, with
 k = 4: the multiples of `npu_runtime.comparing`, and for its reason: two ways to sum n numbers have errors of the same
 size but for chance, and a wrong value is off by orders of magnitude. ``tiny`` is 8 units in the last place of the
-largest element: where all eager runs happen to be exact, ours still may round.
+largest element that the tensor has had up to there: where all eager runs happen to be exact, ours still may round.
 
 Integers are equal, dtypes and shapes are, and NaN and infinity are where they are in eager. Of dropout the masks are
 those of eager: PyTorch draws the same ones in float64 from the same seed. Autocast does not act on float64, and who
@@ -79,10 +79,10 @@ def judged(found: Sequence[State], wanted: Reference) -> list[Finding]:
     """Return a finding per tensor and step, in the order of steps."""
     findings = []
     for index, state in enumerate(found):
-        eager, exact = [form[index] for form in wanted.eager], wanted.exact[index]
+        eager = [form[index] for form in wanted.eager]
         findings += _misnamed(state, eager[0], index)
         for name in state.keys() & eager[0].keys():
-            findings.append(_compared(name, index, state, eager, exact, wanted.case))
+            findings.append(_compared(name, index, state, eager, wanted))
     return findings
 
 
@@ -101,44 +101,36 @@ def _misnamed(state: State, eager: State, index: int) -> Iterator[Finding]:
     )
 
 
-def _compared(
-    name: str, index: int, state: State, eager: Sequence[State], exact: State, case: Case
-) -> Finding:
-    ours, forms, wide = state[name], [form[name] for form in eager], exact[name]
-    alike = (ours.dtype, ours.shape)
-    if alike != (forms[0].dtype, forms[0].shape):
-        return Finding(
-            name, index, f"is {ours.dtype} {list(ours.shape)}, not {forms[0].dtype} {list(wide.shape)}"
-        )
+def _compared(name: str, index: int, state: State, eager: Sequence[State], wanted: Reference) -> Finding:
+    ours, forms, wide = state[name], [form[name] for form in eager], wanted.exact[index][name]
+    if (ours.dtype, ours.shape) != (forms[0].dtype, forms[0].shape):
+        sides = [f"{item.dtype} {list(item.shape)}" for item in (ours, forms[0])]
+        return Finding(name, index, f"is {sides[0]}, not {sides[1]}")
     if not ours.is_floating_point():
         return Finding(name, index, "" if torch.equal(ours, forms[0]) else f"is {ours}, not {forms[0]}")
-    chance = _without_gradient(name, case)
-    if chance is not None and ours.ndim:
-        kept = torch.ones_like(ours, dtype=torch.bool)
-        kept[chance] = False
-        ours, forms, wide = ours[kept], [form[kept] for form in forms], wide[kept]
+    kept = _with_gradient(name, wanted.case, ours)
+    ours, forms, wide = ours[kept], [form[kept] for form in forms], wide[kept]
     if not torch.equal(ours.isfinite(), forms[0].isfinite()):
         return Finding(name, index, "is NaN or infinite where eager is not, or the other way round")
-    if "autocast" in case.options and index == 0 and name.startswith("result"):
+    if "autocast" in wanted.case.options and index == 0 and name.startswith("result"):
         wide = forms[0]
-    return _judged(Finding(name, index), ours, forms, wide)
+    largest = max(float(past[name].nan_to_num(0, 0, 0).abs().max()) for past in wanted.exact[: index + 1])
+    return _judged(Finding(name, index), ours, forms, wide, TINY_ULP * torch.finfo(ours.dtype).eps * largest)
 
 
-def _without_gradient(name: str, case: Case) -> slice | None:
-    """Return which elements of a parameter, or of what an optimizer keeps for it, are chance."""
-    return next(
-        (part for key, part in case.without_gradient.items() if f"{name}.".startswith(f"{key}.")), None
-    )
+def _with_gradient(name: str, case: Case, tensor: torch.Tensor) -> torch.Tensor:
+    """Return which elements of a parameter, or of what an optimizer keeps for it, are not chance."""
+    kept = torch.ones_like(tensor, dtype=torch.bool)
+    for key, chance in case.without_gradient.items():
+        if tensor.ndim and f"{name}.".startswith(f"{key}."):
+            kept[chance] = False
+    return kept
 
 
 def _judged(
-    finding: Finding, ours: torch.Tensor, forms: Sequence[torch.Tensor], wide: torch.Tensor
+    finding: Finding, ours: torch.Tensor, forms: Sequence[torch.Tensor], wide: torch.Tensor, tiny: float
 ) -> Finding:
-    if not ours.numel():
-        return finding
     error, floor = _error(ours, wide), [_error(form, wide) for form in forms]
-    finite = wide[wide.isfinite()]
-    tiny = TINY_ULP * torch.finfo(ours.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
     allowed = Error(
         NOISE_MULTIPLE * max(item.max for item in floor) + tiny,
         NOISE_MULTIPLE_RMS * max(item.rms for item in floor) + tiny,
@@ -147,9 +139,9 @@ def _judged(
         (got / most if most else float(got > 0))
         for got, most in ((error.max, allowed.max), (error.rms, allowed.rms))
     )
-    problem = (
-        "" if share <= 1 else f"error {error.max:.3g}, allowed {allowed.max:.3g} ({share:.3g} times that)"
-    )
+    if share <= 1:
+        return Finding(finding.name, finding.step, "", share)
+    problem = f"error {error.max:.3g}, allowed {allowed.max:.3g} ({share:.3g} times that)"
     return Finding(finding.name, finding.step, problem, share)
 
 

@@ -40,7 +40,7 @@ class ConvNet(nn.Module):
         self.conv1, self.norm1 = nn.Conv2d(3, 8, 3, bias=bias), nn.BatchNorm2d(8)
         self.conv2, self.norm2 = (
             nn.Conv2d(8, 12, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(12, momentum=None),
+            nn.BatchNorm2d(12),
         )
         self.head = nn.Linear(12, 5)
 
@@ -172,3 +172,24 @@ class OnDicts(nn.Module):
         weights = torch.where(batch["valid"], 1.0, 0.0)
         result: torch.Tensor = self.head(torch.tanh(self.mix(hidden))) * weights[:, None]
         return result
+
+
+class Normed(nn.Module):
+    """Weights that are computed: from a direction and a length, and with a buffer that each step writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Linear(7, 10))
+        self.head = nn.utils.parametrizations.spectral_norm(nn.Linear(10, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(F.softplus(self.first(x)))
+        return result
+
+
+class WithSpare(MLP):
+    """Has a parameter that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Parameter(torch.ones(3))

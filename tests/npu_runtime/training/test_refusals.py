@@ -1,0 +1,218 @@
+"""What cannot be a graph is refused by name, with what to do instead; and nothing has changed then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+
+from npu_ir import Graph
+from npu_runtime.errors import TracingError
+from npu_runtime.training import compile_ir
+from tests.npu_runtime.training.models import MLP
+
+
+def step_of(
+    model: nn.Module,
+    optimizer: optim.Optimizer | None = None,
+    loss: Callable[..., Any] = F.mse_loss,
+    **options: Any,
+) -> Graph:
+    x, y = torch.randn(5, 7), torch.randn(5, 3)
+    return compile_ir(model, optimizer or optim.SGD(model.parameters(), 0.1), loss, (x, y), **options)
+
+
+def refused(what: str, instead: str) -> Any:
+    """Expect an error that says both, in this order."""
+    return pytest.raises(TracingError, match=f"(?s){re.escape(what)}.*{re.escape(instead)}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        pytest.param(optim.LBFGS, "it evaluates the loss several times in a step", id="LBFGS"),
+        pytest.param(optim.Adafactor, "it compares the content of tensors in Python", id="Adafactor"),
+        pytest.param(optim.SparseAdam, "its gradients are sparse", id="SparseAdam"),
+    ],
+)
+def test_an_optimizer_that_cannot_be_traced_is_refused(kind: Any, why: str) -> None:
+    model = MLP()
+
+    with refused(f"{kind.__name__} cannot be traced: {why}", "use Adam"):
+        step_of(model, kind(model.parameters()))
+
+
+class Deciding(MLP):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.mean() > 0:
+            return super().forward(x)
+        return super().forward(-x)
+
+
+class Counted(MLP):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * x.abs().max().item()
+
+
+class PlainMean(nn.Module):
+    """A norm that averages its statistics over all batches divides by a counter that it takes to Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(7, momentum=None)
+        self.head = nn.Linear(7, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.norm(x))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("build", "what", "instead"),
+    [
+        pytest.param(Deciding, "decides by the content of a tensor", "torch.where", id="branch"),
+        pytest.param(Counted, "content of a tensor", "no .item()", id="item"),
+        pytest.param(PlainMean, "content of a tensor", "", id="mean of statistics"),
+    ],
+)
+def test_a_model_that_reads_a_tensor_in_python_is_refused(build: Any, what: str, instead: str) -> None:
+    with refused(what, instead):
+        step_of(build())
+
+
+def test_the_line_of_the_user_is_in_the_error() -> None:
+    with pytest.raises(TracingError, match="test_refusals.py"):
+        step_of(Counted())
+
+
+def number(prediction: torch.Tensor, target: torch.Tensor) -> Any:
+    return F.mse_loss(prediction, target).item()
+
+
+def each(prediction: torch.Tensor, target: torch.Tensor) -> Any:
+    return F.mse_loss(prediction, target, reduction="none")
+
+
+def cut_off(prediction: torch.Tensor, target: torch.Tensor) -> Any:
+    return F.mse_loss(prediction.detach(), target)
+
+
+def logged(prediction: torch.Tensor, target: torch.Tensor) -> Any:
+    loss = F.mse_loss(prediction, target)
+    return loss, {"loss": loss.item()}
+
+
+@pytest.mark.parametrize(
+    ("loss", "what", "instead"),
+    [
+        pytest.param(number, "", "", id="number"),
+        pytest.param(each, "the loss has the shape (5, 3)", "loss.mean()", id="one per element"),
+        pytest.param(cut_off, "does not depend on any parameter", "without .detach()", id="detached"),
+        pytest.param(logged, "", ".item()", id="item beside it"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_on_is_refused(loss: Any, what: str, instead: str) -> None:
+    with refused(what, instead):
+        step_of(MLP(), loss=loss)
+
+
+def test_hooks_of_parameters_are_refused() -> None:
+    hooked, accumulating = MLP(), MLP()
+    hooked.fc2.weight.register_hook(lambda gradient: gradient * 2)
+    accumulating.fc1.bias.register_post_accumulate_grad_hook(lambda parameter: None)
+
+    with refused("the parameter 'fc2.weight' has hooks", "between backward() and step()"):
+        step_of(hooked)
+    with refused("the parameter 'fc1.bias' has hooks", "between backward() and step()"):
+        step_of(accumulating)
+
+
+def test_hooks_of_optimizers_are_refused() -> None:
+    model = MLP()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    optimizer.register_step_post_hook(lambda *_: None)
+
+    with refused("SGD has hooks on its step", "remove them"):
+        step_of(model, optimizer)
+
+
+def test_a_model_without_anything_to_train_is_refused() -> None:
+    model = MLP().requires_grad_(False)
+
+    with refused("does not depend on any parameter that requires gradients", "requires_grad=True"):
+        step_of(model)
+
+
+def test_an_optimizer_of_another_model_is_refused() -> None:
+    with refused("that is no parameter of the model", "make the optimizer of model.parameters()"):
+        step_of(MLP(), optim.SGD(MLP().parameters(), 0.1))
+
+
+def test_a_batch_that_is_no_multiple_of_the_parts_is_refused() -> None:
+    with refused("a batch of 5 cannot be cut into 4 equal parts", "a multiple of accumulate=4"):
+        step_of(MLP(), accumulate=4)
+
+
+class KeepsNumbers(optim.SGD):
+    """Counts its steps in a number of Python."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, 0.1)
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["count"] = 0
+
+
+class Decays(optim.SGD):
+    """Changes its own learning rate."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        for group in self.param_groups:
+            group["lr"] *= 0.5
+
+
+def test_an_optimizer_that_counts_in_python_is_refused() -> None:
+    counting, decaying = MLP(), MLP()
+
+    with refused("KeepsNumbers keeps 'count' as int", "keep it as a tensor"):
+        step_of(counting, KeepsNumbers(counting.parameters()))
+    with refused("the step of Decays changes 'lr' of its group 0", "keep what a step changes"):
+        step_of(decaying, Decays(decaying.parameters(), 0.1))
+
+
+def test_gradients_that_are_kept_from_step_to_step_are_refused() -> None:
+    model = MLP()
+    optimizer = optim.SGD(model.parameters(), 0.1)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    with refused("the step adds to gradients that are there before it", "zero_grad()"):
+        compile_ir(step, example_batch=(torch.randn(5, 7), torch.randn(5, 3)))
+
+
+@pytest.mark.parametrize("build", [Deciding, Counted, PlainMean], ids=lambda build: build.__name__)
+def test_a_refusal_leaves_model_optimizer_and_random_state_as_they_were(build: Any) -> None:
+    model = build()
+    optimizer = optim.Adam(model.parameters())
+    before = {name: item.clone() for name, item in model.state_dict().items()}
+    groups, random_state = [dict(group) for group in optimizer.param_groups], torch.get_rng_state()
+
+    x, y = torch.randn(5, 7), torch.randn(5, 3)
+    random_state = torch.get_rng_state()
+    with pytest.raises(TracingError, match="content of a tensor"):
+        compile_ir(model, optimizer, F.mse_loss, (x, y))
+
+    assert all(torch.equal(item, before[name]) for name, item in model.state_dict().items())
+    assert [dict(group) for group in optimizer.param_groups] == groups
+    assert not optimizer.state
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(parameter.grad is None for parameter in model.parameters())
