@@ -9,7 +9,16 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Interpreter
 
-__all__ = ["Branch", "TracingWorld", "compiling", "last_node", "plain_step", "swapped_weights"]
+__all__ = [
+    "Branch",
+    "TracingWorld",
+    "autocast_settings",
+    "compiling",
+    "is_autocast",
+    "last_node",
+    "plain_step",
+    "swapped_weights",
+]
 
 
 class Branch:
@@ -192,3 +201,15 @@ def last_node() -> Any:
         return None
     node = next(iter(reversed(mode.tracer.graph.nodes)), None)
     return None if node is None or node.op == "placeholder" else node
+
+
+def is_autocast() -> bool:
+    """Return whether ``torch.autocast`` is on around this, for any device."""
+    return bool(torch._C._is_any_autocast_enabled())
+
+
+def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:
+    """Return whether it is on, and for which dtype, on the CPU and on CUDA."""
+    return tuple(
+        (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
+    )

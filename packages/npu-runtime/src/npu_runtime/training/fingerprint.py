@@ -1,7 +1,11 @@
-"""Whether modules and optimizers are still what a step was traced for: asked at each call, so it has to be quick."""
+"""Whether modules and optimizers are still what a step was traced for.
+
+It is asked at each call, so each question is a few loops that run in C.
+"""
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Hashable, Iterator
 from typing import Any
@@ -10,7 +14,11 @@ import torch
 from torch.nn import Module
 
 from npu_runtime.training import hyperparameters
+from npu_runtime.training._torch import autocast_settings, is_autocast
 from npu_runtime.training.subjects import Subjects
+
+_TRAINS = operator.attrgetter("training")
+_REQUIRES_GRAD = operator.attrgetter("requires_grad")
 
 
 class Fingerprint:
@@ -22,14 +30,13 @@ class Fingerprint:
 
     def __init__(self, subjects: Subjects) -> None:
         self._subjects = subjects
-        modules = [part for module in subjects.modules.values() for part in module.modules()]
-        # The dicts in which modules keep what they consist of, with what is in them now.
-        self._owners = [
-            (owner, len(owner), list(owner.values())) for module in modules for owner in _owners(module)
-        ]
-        self._modules = modules
-        self._tensors = [*subjects.parameters().values(), *subjects.buffers().values()]
+        self._modules = [part for module in subjects.modules.values() for part in module.modules()]
+        # The dicts in which modules keep what they consist of, and what is in them now.
+        self._owners = [owner for module in self._modules for owner in _owners(module)]
+        self._parts = self._parts_now()
         self._parameters = list(subjects.parameters().values())
+        self._tensors = [*self._parameters, *subjects.buffers().values()]
+        self._addresses = self._addresses_now()
         self._states = [(optimizer, optimizer.state) for optimizer in subjects.optimizers.values()]
         self._settings = [
             (group, key, value)
@@ -38,7 +45,6 @@ class Fingerprint:
             for key, value in group.items()
             if key != "params" and not hyperparameters.is_open(value)
         ]
-        self._addresses = self._now()
         self._flags = self._flags_now()
 
     def is_valid(self) -> bool:
@@ -47,38 +53,41 @@ class Fingerprint:
 
     def has_same_parts(self) -> bool:
         """Whether the modules consist of the same modules, parameters and buffers."""
-        return all(
-            len(owner) == count and all(map(operator.is_, owner.values(), items))
-            for owner, count, items in self._owners
-        )
+        parts = self._parts_now()
+        return len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts))
 
     def has_same_memory(self) -> bool:
         """Whether parameters, buffers and the state of the optimizers lie where they lay."""
-        return self._now() == self._addresses and all(
-            optimizer.state is state for optimizer, state in self._states
-        )
+        if self._addresses_now() != self._addresses:
+            return False
+        for optimizer, state in self._states:
+            if optimizer.state is not state:
+                return False
+        return True
 
     def has_same_flags(self) -> bool:
         """Whether the same modules train, with the same settings, and the same parameters require gradients."""
-        return self._flags_now() == self._flags and all(
-            group[key] == value for group, key, value in self._settings
-        )
+        if self._flags_now() != self._flags:
+            return False
+        for group, key, value in self._settings:
+            if group[key] != value:
+                return False
+        return True
 
     def flags(self) -> Hashable:
         """Return what a step is traced for besides the batch: modes, what requires gradients, settings."""
         settings = hyperparameters.settings(self._subjects.optimizers)
-        return tuple(self._flags_now()), tuple((name, repr(value)) for name, value in settings.items())
+        described = tuple((name, repr(value)) for name, value in settings.items())
+        return tuple(self._flags_now()), autocast_settings(), described
 
-    def _now(self) -> list[int]:
-        return [tensor.data_ptr() for tensor in self._tensors]
+    def _parts_now(self) -> list[Any]:
+        return list(itertools.chain.from_iterable(map(dict.values, self._owners)))
+
+    def _addresses_now(self) -> list[int]:
+        return list(map(torch.Tensor.data_ptr, self._tensors))
 
     def _flags_now(self) -> list[Any]:
-        return [
-            *[module.training for module in self._modules],
-            *[parameter.requires_grad for parameter in self._parameters],
-            torch.is_autocast_enabled("cpu"),
-            torch.is_autocast_enabled("cuda"),
-        ]
+        return [*map(_TRAINS, self._modules), *map(_REQUIRES_GRAD, self._parameters), is_autocast()]
 
 
 def _owners(module: Module) -> Iterator[dict[str, Any]]:

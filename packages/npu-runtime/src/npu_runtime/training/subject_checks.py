@@ -46,7 +46,7 @@ def baked_parameters(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Itera
         assert value.argument is not None
         data = value.argument.data
         for name, item in trained.items():
-            if data is not None and data.requires_grad or data is not None and _is_same(data, item):
+            if (data is not None and data.requires_grad) or (data is not None and _is_same(data, item)):
                 yield Violation(
                     "baked-tensor",
                     f"the constant %{value.name} is a copy of the parameter {name!r}: it would never be trained",

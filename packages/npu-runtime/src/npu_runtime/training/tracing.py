@@ -182,9 +182,9 @@ class _Tracing:
             for owner, item in zip(self.optimized[prefix], entries, strict=True)
             for key, tensor in item.items()
         }
-        for key, value in list(graph.optimizer_state.items()):
-            if not value.use_count and value not in graph.updates:  # of a parameter that gets no gradient
-                graph.erase_argument(value)
+        for key, entry in list(graph.optimizer_state.items()):
+            if not entry.use_count and entry not in graph.updates:  # of a parameter that gets no gradient
+                graph.erase_argument(entry)
                 del state[key]
         return TracedStep(graph, state, self.world.branches(), gradients, self.subjects)
 
