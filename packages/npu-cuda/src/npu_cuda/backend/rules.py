@@ -1,4 +1,4 @@
-"""Which ops compute a node: one rule for each op of PyTorch that there are kernels for."""
+"""Which ops compute a node: one rule for each op of PyTorch, or of npu-passes, that there are kernels for."""
 
 from __future__ import annotations
 
@@ -144,4 +144,6 @@ RULES: Mapping[str, Rule] = {
     "aten.matmul.default": _product,
     "aten.linear.default": _linear,
     "aten.addmm.default": _addmm,
+    "npu.relu.default": _relu,
+    "npu.linear.default": _linear,
 }

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.optim.adam import adam
 
 from npu_passes import _torch
@@ -36,8 +37,7 @@ def adam_step_(
     """Take a step of Adam in place, without a look at whether tensors overlap."""
     lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps)
     _require(lists, amsgrad=amsgrad)
-    for group in groups_of(lists[:5], steps):
-        _take(group, amsgrad=amsgrad, **numbers)
+    _take_all(lists, amsgrad=amsgrad, **numbers)
 
 
 def bind_adam_step(*lists: Tensors) -> Callable[..., None]:
@@ -49,16 +49,16 @@ def bind_adam_step(*lists: Tensors) -> Callable[..., None]:
     Raises:
         PassError: The lists do not fit together, or what is written shares memory.
     """
-    has_maxima = bool(lists[4])
-    _require(lists, amsgrad=has_maxima)
+    _require(lists, amsgrad=bool(lists[4]))
     _require_apart(lists)
     groups = groups_of(lists[:5], lists[5])
     if len(groups) == 1 and groups[0].is_plain:
         return _bound(groups[0])
 
-    def step(**numbers: Any) -> None:
+    def step(*, amsgrad: bool, **numbers: Any) -> None:
+        _require_maxima(lists, amsgrad=amsgrad)
         for group in groups:
-            _take(group, **numbers)
+            _take(group, amsgrad=amsgrad, **numbers)
 
     return step
 
@@ -68,11 +68,19 @@ def _bound(group: Group) -> Callable[..., None]:
     count = bind_increment(group.steps)
     columns, steps = group.columns, group.steps
 
-    def step(*, decoupled: bool, **numbers: Any) -> None:
+    def step(*, decoupled: bool, amsgrad: bool, **numbers: Any) -> None:
+        _require_maxima(columns, amsgrad=amsgrad)
         count()
-        (_torch.fused_adamw_ if decoupled else _torch.fused_adam_)(*columns, steps, **numbers)
+        (_torch.fused_adamw_ if decoupled else _torch.fused_adam_)(
+            *columns, steps, amsgrad=amsgrad, **numbers
+        )
 
     return step
+
+
+def _take_all(lists: Sequence[Tensors], **numbers: Any) -> None:
+    for group in groups_of(lists[:5], lists[5]):
+        _take(group, **numbers)
 
 
 def _take(group: Group, *, decoupled: bool, **numbers: Any) -> None:
@@ -100,20 +108,24 @@ def _like(params: Tensors, _grads: Tensors, *states: Tensors, **_numbers: Any) -
     return tuple([torch.empty_like(item) for item in column] for column in (params, *states))
 
 
-def _checked_in_place(*lists: Tensors, **numbers: Any) -> None:
+def _checked_in_place(*lists: Tensors, amsgrad: bool, **numbers: Any) -> None:
+    _require(lists, amsgrad=amsgrad)
     _require_apart(lists)
-    adam_step_(*lists, **numbers)
+    _take_all(lists, amsgrad=amsgrad, **numbers)
+    increment_version(_written(*lists))  # the fused kernels do not tell autograd (torch 2.13)
 
 
 def _require(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
+    _require_maxima(lists, amsgrad=amsgrad)
     named = dict(zip(_NAMES[:-1], lists, strict=False))
-    maxima = named["max_exp_avg_sqs"]
-    if lists[0]:
-        reason = f"amsgrad is {amsgrad}"
-        require_count(_OP, "max_exp_avg_sqs", maxima, given=amsgrad, reason=reason)
-    if not maxima:
+    if not amsgrad:
         del named["max_exp_avg_sqs"]
     require_rows(_OP, named, lists[5])
+
+
+def _require_maxima(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
+    if lists[0]:
+        require_count(_OP, _NAMES[4], lists[4], given=amsgrad, reason=f"amsgrad is {amsgrad}")
 
 
 def _require_apart(lists: Sequence[Tensors]) -> None:

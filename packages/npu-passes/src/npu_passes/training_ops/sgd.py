@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.optim.sgd import sgd
 
 from npu_passes import _torch
@@ -44,7 +45,7 @@ def bind_sgd_step(params: Tensors, grads: Tensors, momentum_buffers: Tensors) ->
     _require(params, grads, momentum_buffers)
     _require_apart(params, grads, momentum_buffers)
     groups = groups_of((params, grads, momentum_buffers), [])
-    if len(groups) == 1 and groups[0].is_plain:
+    if len(groups) == 1 and groups[0].is_plain and _has_fused_kernel(groups[0]):
         columns = groups[0].columns
 
         def kernel(*, momentum: float, **numbers: Any) -> None:
@@ -65,12 +66,18 @@ def _take(group: Group, **numbers: Any) -> None:
     """Take the step of one group."""
     group.load()
     params, grads, buffers = group.columns
-    if group.is_on_fused_device:
+    if _has_fused_kernel(group):
         _torch.fused_sgd_(params, grads, buffers, is_first_step=False, **numbers)
     else:
         plain = {**numbers, "lr": float(numbers["lr"])}  # foreach kernels take no tensor
         _FOREACH(params, grads, buffers or [None] * len(params), foreach=True, **plain)
     group.store()
+
+
+def _has_fused_kernel(group: Group) -> bool:
+    """Return whether the fused kernel runs; that of the CPU skips parameters of 16 bits (pytorch issue 191763)."""
+    param = group.columns[0][0]
+    return group.is_on_fused_device and (param.device.type != "cpu" or param.dtype.itemsize > 2)
 
 
 def sgd_step(
@@ -89,8 +96,12 @@ def _like(
 
 
 def _checked_in_place(params: Tensors, grads: Tensors, momentum_buffers: Tensors, **numbers: Any) -> None:
+    _require(params, grads, momentum_buffers)
+    _require_momentum(params, momentum_buffers, numbers["momentum"])
     _require_apart(params, grads, momentum_buffers)
-    sgd_step_(params, grads, momentum_buffers, **numbers)
+    for group in groups_of((params, grads, momentum_buffers), []):
+        _take(group, **numbers)
+    increment_version([*params, *momentum_buffers])  # the fused kernel does not tell autograd (torch 2.13)
 
 
 def _require(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:

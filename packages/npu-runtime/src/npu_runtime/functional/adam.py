@@ -1,0 +1,149 @@
+"""Adam, and what it counts with, each one op of the namespace ``npu``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+import npu_passes.training_ops  # noqa: F401 - registers its ops
+
+AdamStates = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+
+
+def step_inc_(step: Tensor) -> None:
+    """Add 1 to a counter of steps."""
+    torch.ops.npu.step_inc_(step)
+
+
+def bias_corr_out(
+    step: Tensor, beta1: float, beta2: float, *, bc1_inv: Tensor, bc2_inv: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Write what Adam's moments are multiplied by after ``step`` steps: ``1 / (1 - beta ** step)``.
+
+    With it, an update is ``exp_avg * bc1_inv / (sqrt(exp_avg_sq * bc2_inv) + eps)``.
+
+    Args:
+        step: 0-d, floating point, at least 1: the counter after it was incremented.
+        beta1: At least 0, below 1.
+        beta2: Likewise.
+        bc1_inv: 0-d: gets the multiplier for ``beta1``, computed in float64.
+        bc2_inv: 0-d: that for ``beta2``.
+
+    Returns:
+        ``bc1_inv`` and ``bc2_inv``.
+
+    Source: Kingma and Ba, Adam, arXiv:1412.6980, section 3.
+    """
+    torch.ops.npu.bias_corr_out(step, beta1, beta2, bc1_inv=bc1_inv, bc2_inv=bc2_inv)
+    return bc1_inv, bc2_inv
+
+
+def adam_step_(  # noqa: PLR0913 - Adam has many numbers
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    exp_avgs: Sequence[Tensor],
+    exp_avg_sqs: Sequence[Tensor],
+    max_exp_avg_sqs: Sequence[Tensor],
+    steps: Sequence[Tensor],
+    *,
+    lr: float | Tensor,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    amsgrad: bool = False,
+    maximize: bool = False,
+) -> None:
+    """Take a step of Adam or AdamW in place. The defaults are those of `torch.optim.Adam`.
+
+    For each parameter, with ``g`` its gradient and ``t`` its counter after it was incremented::
+
+        g = -g                                       # maximize
+        p = p * (1 - lr * weight_decay)              # decoupled (AdamW), else g = g + weight_decay * p
+        exp_avg = beta1 * exp_avg + (1 - beta1) * g
+        exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
+        v = max_exp_avg_sq = max(max_exp_avg_sq, exp_avg_sq)   # amsgrad, else v = exp_avg_sq
+        p = p - lr * exp_avg / (1 - beta1**t) / (sqrt(v / (1 - beta2**t)) + eps)
+
+    On CPUs and CUDA devices PyTorch's fused kernels compute it. Where the tensors of a parameter differ in dtype or
+    memory layout, it is computed on copies in the wider dtype and written back.
+
+    Args:
+        params: Any shapes, floating point or complex, on any devices.
+        grads: Of these shapes; read only.
+        exp_avgs: Likewise: the first moments, zeros at first.
+        exp_avg_sqs: Likewise: the second moments, zeros at first.
+        max_exp_avg_sqs: Likewise for amsgrad, zeros at first; else empty.
+        steps: 0-d, float32, one for each parameter, on its device: how many steps were taken before, 0 at first.
+        lr: A number, or a 0-d tensor on the device of the parameters, which a CUDA graph reads at each replay.
+        beta1: Decay of the first moments.
+        beta2: Decay of the second moments.
+        eps: Added to the root.
+        weight_decay: Factor of the decay of parameters.
+        decoupled: The decay is AdamW's.
+        amsgrad: The largest second moments so far divide.
+        maximize: Climb.
+
+    Raises:
+        PassError: The lists do not fit together, or what is written to shares memory with a gradient or with what else
+            is written to.
+
+    Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101; Reddi et al., ICLR 2018 (amsgrad);
+    torch.optim.Adam and AdamW.
+    """
+    torch.ops.npu.adam_step_(
+        list(params),
+        list(grads),
+        list(exp_avgs),
+        list(exp_avg_sqs),
+        list(max_exp_avg_sqs),
+        list(steps),
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        eps=eps,
+        weight_decay=weight_decay,
+        decoupled=decoupled,
+        amsgrad=amsgrad,
+        maximize=maximize,
+    )
+
+
+def adam_step(  # noqa: PLR0913
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    exp_avgs: Sequence[Tensor],
+    exp_avg_sqs: Sequence[Tensor],
+    max_exp_avg_sqs: Sequence[Tensor],
+    steps: Sequence[Tensor],
+    *,
+    lr: float | Tensor,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    decoupled: bool = False,
+    amsgrad: bool = False,
+    maximize: bool = False,
+) -> AdamStates:
+    """Return what `adam_step_` makes of parameters, moments, maxima and counters, and write to nothing."""
+    results: AdamStates = torch.ops.npu.adam_step(
+        list(params),
+        list(grads),
+        list(exp_avgs),
+        list(exp_avg_sqs),
+        list(max_exp_avg_sqs),
+        list(steps),
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        eps=eps,
+        weight_decay=weight_decay,
+        decoupled=decoupled,
+        amsgrad=amsgrad,
+        maximize=maximize,
+    )
+    return results

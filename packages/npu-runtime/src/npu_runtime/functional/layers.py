@@ -1,0 +1,77 @@
+"""Layers and the gradient of a loss, each one op of the namespace ``npu``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+import npu_passes.fused_ops
+import npu_passes.training_ops  # noqa: F401 - both register their ops
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return ``input @ weight.T + bias``, differentiable as `torch.nn.functional.linear` is.
+
+    Args:
+        input: [*, in], floating point.
+        weight: [out, in], of the same dtype; autocast casts as for ``torch.nn.functional.linear``.
+        bias: [out].
+
+    Returns:
+        [*, out].
+    """
+    result: Tensor = torch.ops.npu.linear(input, weight, bias)
+    return result
+
+
+def linear_activation(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
+    """Return ``activation(linear(input, weight, bias))``.
+
+    Args:
+        input: [*, in], floating point.
+        weight: [out, in].
+        bias: [out].
+        activation: ``"relu"``, ``"gelu"``, ... (`npu_passes.fused_ops.ACTIVATIONS`).
+
+    Raises:
+        PassError: There is no such activation.
+    """
+    result: Tensor = torch.ops.npu.linear_activation(input, weight, bias, activation)
+    return result
+
+
+def relu(input: Tensor) -> Tensor:
+    """Return ``max(input, 0)``; NaN stays NaN. Its derivative is `relu_backward`."""
+    result: Tensor = torch.ops.npu.relu(input)
+    return result
+
+
+def relu_backward(grad: Tensor, output: Tensor) -> Tensor:
+    """Return the gradient of what relu took: ``grad`` where ``output > 0``, else 0.
+
+    Args:
+        grad: Of what relu returned.
+        output: What relu returned; what it took does as well.
+    """
+    result: Tensor = torch.ops.npu.relu_backward(grad, output)
+    return result
+
+
+def mse_grad(prediction: Tensor, target: Tensor, scale: float | None = None) -> Tensor:
+    """Return the gradient of the mean squared error by the prediction: ``scale * (prediction - target)``.
+
+    Args:
+        prediction: Any shape, floating point.
+        target: Of the same shape.
+        scale: ``2 / numel`` where None: the loss is a mean. Of a sum, it is 2.
+
+    Raises:
+        PassError: The shapes differ.
+    """
+    result: Tensor = torch.ops.npu.mse_grad(prediction, target, scale)
+    return result
+
+
+def grad_zero_(grad: Tensor) -> None:
+    """Set a gradient to zeros, in the memory it has."""
+    torch.ops.npu.grad_zero_(grad)
