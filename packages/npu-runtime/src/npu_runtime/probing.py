@@ -51,6 +51,7 @@ class Seen:
         is_laid_out: For each output whether its strides are those of its type.
         is_at_start: For each output whether it begins where its memory begins.
         forms: Callables that put the outputs into given memory, where they were looked for.
+        is_certain: Whether it holds of memory, too; else only the callable is known, and ``shares`` is all that may be.
     """
 
     kernel: str
@@ -60,12 +61,26 @@ class Seen:
     is_laid_out: tuple[bool, ...]
     is_at_start: tuple[bool, ...]
     forms: tuple[Form, ...] = ()
+    is_certain: bool = True
+
+    @property
+    def is_view(self) -> bool:
+        """Whether every output shares memory with an input: an op that does not write only looks at it then."""
+        return self.is_certain and bool(self.shares) and all(self.shares)
 
     def elsewhere(self, inputs: int) -> Seen:
         """Return what holds for inputs of other sizes and strides, too: the callable, nothing of memory."""
         unknown = (False,) * len(self.shares)
         every = (frozenset(range(inputs)),) * len(self.shares)
-        return replace(self, in_place=None, shares=every, is_laid_out=unknown, is_at_start=unknown, forms=())
+        return replace(
+            self,
+            in_place=None,
+            shares=every,
+            is_laid_out=unknown,
+            is_at_start=unknown,
+            forms=(),
+            is_certain=False,
+        )
 
 
 class Prober:
@@ -184,7 +199,7 @@ class Prober:
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: Seen
     ) -> tuple[Form, ...]:
         """Return what puts the outputs into given memory, where that was asked for."""
-        if not self._is_planned or any(seen.shares):
+        if not self._is_planned or any(seen.shares) or not all(seen.is_laid_out):
             return ()
         return forms_of(Call(op, binding, data, self._device, draws=is_random(node)))
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType, Value, WeightError
-from npu_ir.binding import bind_weights, overlap
+from npu_ir.binding import bind_weights
 from npu_ir.isolation import no_outside_influence
 from npu_ir.prologue import Prologue
-from npu_runtime.planned.places import Kind, Once, Piece, Same, bytes_of
+from npu_runtime.planned.places import Kind, Once, Piece, Same, bytes_of, dense_type
 from npu_runtime.planned.plan import Plan
 from npu_runtime.steps import Step, run_step
 from npu_runtime.tensor_facts import is_laid_out, laid_out
@@ -60,7 +60,7 @@ def bind_tensors(
             elif isinstance(action, Once):
                 tensors.update(_outputs(action.step, tensors, plan))
             elif action.piece.kind is Kind.INPUT:
-                tensors[action.value] = make(_own_type(action.value), plan.device)
+                tensors[action.value] = make(dense_type(action.value.tensor_type), plan.device)
             elif action.piece.kind is Kind.ARENA:
                 tensors[action.value] = _in_arena(arena, action.piece)
     return tensors
@@ -107,12 +107,6 @@ def _problem(tensor: torch.Tensor, value: Value, device: torch.device) -> str:
     if not is_laid_out(tensor, value.type):
         return f"has the strides {tuple(tensor.stride())}, and the graph states {value.type}"
     return "is conjugated or negated lazily" if tensor.is_conj() or tensor.is_neg() else ""
-
-
-def _own_type(value: Value) -> TensorType:
-    """Return the type of the memory of an input: its own, but where elements would lie over each other."""
-    type = value.tensor_type
-    return TensorType(type.shape, type.dtype) if overlap(type.sizes, type.steps) else type
 
 
 def _outputs(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:

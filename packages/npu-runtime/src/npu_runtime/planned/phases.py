@@ -71,7 +71,7 @@ def _cannot_fail(item: NodeStep) -> bool:
     step, seen = item.step, item.seen
     if seen is None or step.is_segment or any(map(is_random, step.nodes)):
         return False
-    if seen.shares and all(seen.shares):
+    if seen.is_view:
         return True
     op = find_op(step.node.op_type)
     if not isinstance(op, OpOverload) or not seen.forms:

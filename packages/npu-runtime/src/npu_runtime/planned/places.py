@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from npu_ir import TensorType, Value
+from npu_ir.binding import overlap
 from npu_runtime.steps import Step
 
 
@@ -79,3 +80,8 @@ def bytes_of(value: Value) -> int:
         return 0
     reach = sum((size - 1) * stride for size, stride in zip(type.sizes, type.steps, strict=True))
     return (reach + 1) * type.dtype.itemsize
+
+
+def dense_type(type: TensorType) -> TensorType:
+    """Return a type of which each element has memory of its own: the same one, mostly."""
+    return TensorType(type.shape, type.dtype) if overlap(type.sizes, type.steps) else type

@@ -13,7 +13,7 @@ from npu_ir.node import NO_PROVENANCE
 from npu_ir.ops.calls import Binding, Slot
 from npu_runtime.forms import Form
 from npu_runtime.node_steps import ATEN, NodeStep
-from npu_runtime.planned.places import Action, Kind, Once, Piece, Same, Whole, bytes_of
+from npu_runtime.planned.places import Action, Kind, Once, Piece, Same, Whole, bytes_of, dense_type
 from npu_runtime.steps import Returns, Step
 
 
@@ -149,7 +149,7 @@ class Placer:
 
     def _is_fixed_view(self, item: NodeStep) -> bool:
         step, seen = item.step, item.seen
-        if seen is None or not seen.shares or not all(seen.shares) or step.needs_symbols or step.is_segment:
+        if seen is None or not seen.is_view or step.needs_symbols or step.is_segment:
             return False
         shared = frozenset[int]().union(*seen.shares)
         pieces = {piece for index in shared for piece in self.done.lies_in[step.inputs[index]]}
@@ -281,7 +281,8 @@ class Placer:
 
     def _stand_in(self, value: Value, first: int, last: int) -> Value:
         """Return a value for a copy of another."""
-        copy = Value(next(self._ids), f"{value.name}_copy", value.type)
+        type = dense_type(value.tensor_type)
+        copy = Value(next(self._ids), f"{value.name}_copy", type)
         self.done.last[copy] = last
         self._put(copy, Piece(copy, Kind.ARENA, first=first))
         return copy
@@ -295,7 +296,7 @@ class Placer:
         changed = {piece for target in self._graph.updates for piece in self.done.lies_in[target]}
         found: dict[Value, Value] = {}
         for value in dict.fromkeys((*self._graph.results[1], *self._graph.updates.values())):
-            if not isinstance(value, Value) or value in late or not isinstance(value.type, TensorType):
+            if not isinstance(value, Value) or value in late or not _is_placeable(value):
                 continue
             is_result = any(item is value for item in self._graph.results[1])
             is_own = self.done.is_fixed(value) and all(
@@ -391,8 +392,8 @@ def _is_placeable(value: Value) -> bool:
 
 def _reason(item: NodeStep) -> str:
     """Return why the outputs of a step are allocated in each run."""
-    if item.seen is None:
-        return "nothing is known of what the op does"
-    if item.seen.shares and all(item.seen.shares):
+    if item.seen is None or not item.seen.is_certain:
+        return "nothing is known of what the op does with memory"
+    if item.seen.is_view:
         return "a view of what is made in each run, or that depends on numbers"
     return "the op has no kernel that writes into given memory and leaves the same bits"

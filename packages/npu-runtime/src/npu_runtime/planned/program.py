@@ -87,6 +87,11 @@ class PlannedProgram:
         ops = tuple(segments.get(id(function), function) for function in program.source.ops)
         return program.bound(self._tensors, ops)
 
+    def state_of(self, value: Value) -> torch.Tensor:
+        """Return the memory of an input, parameter, buffer or optimizer state of the graph."""
+        tensor: torch.Tensor = self._tensors[value]
+        return tensor
+
     def load(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """Copy the tensors of a call into the fixed inputs; returns its numbers, for `run`.
 
