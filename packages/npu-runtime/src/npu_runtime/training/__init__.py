@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npu_runtime.training.compiling import compile_ir
+    from npu_runtime.training.compiling import compile_ir, trace_step
     from npu_runtime.training.step_function import StepFunction
-    from npu_runtime.training.tracing import TracedStep, trace_step
+    from npu_runtime.training.tracing import TracedStep
     from npu_runtime.training.train_step import TrainStep
 
 __all__ = ["StepFunction", "TracedStep", "TrainStep", "compile_ir", "trace_step"]
@@ -18,7 +18,7 @@ _MODULES = {
     "TracedStep": "tracing",
     "TrainStep": "train_step",
     "compile_ir": "compiling",
-    "trace_step": "tracing",
+    "trace_step": "compiling",
 }
 
 

@@ -12,7 +12,7 @@ from npu_ir import Graph
 from npu_runtime.errors import TracingError
 from npu_runtime.training.step_function import LossFunction, StepFunction
 from npu_runtime.training.subjects import Subjects, find_subjects, subjects_of
-from npu_runtime.training.tracing import TracedStep, trace_step
+from npu_runtime.training.tracing import TracedStep, trace_function
 
 
 def compile_ir(
@@ -45,10 +45,10 @@ def compile_ir(
         TracingError: The step cannot become a graph; says why, where, and what to do.
         ConversionError: An op has no place in a graph.
     """
-    return traced(model, optimizer, loss_fn, example_batch, **options).graph
+    return trace_step(model, optimizer, loss_fn, example_batch, **options).graph
 
 
-def traced(
+def trace_step(
     model: Module | Callable[..., Any],
     optimizer: Optimizer | None = None,
     loss_fn: LossFunction | None = None,
@@ -57,7 +57,7 @@ def traced(
     name: str | None = None,
     **options: Any,
 ) -> TracedStep:
-    """Return what `compile_ir` returns, with what the step was traced for."""
+    """Return the graph that `compile_ir` returns, with the state to begin with, and what it was traced for."""
     if example_batch is None:
         raise TracingError(
             "a step is traced on an example batch",
@@ -65,7 +65,10 @@ def traced(
         )
     function, subjects = step_of(model, optimizer, loss_fn, **options)
     args, kwargs = arguments_of(example_batch)
-    return trace_step(function, subjects, args, kwargs, name=name or _name_of(model))
+    return trace_function(function, subjects, args, kwargs, name=name or _name_of(model))
+
+
+traced = trace_step
 
 
 def step_of(

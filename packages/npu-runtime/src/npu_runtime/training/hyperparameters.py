@@ -20,6 +20,11 @@ def settings(optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
     return {name: value for name, value in _entries(optimizers) if not is_open(value)}
 
 
+def fixed_numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
+    """Return the numbers among the `settings`: a graph takes them, and no others in their place."""
+    return {name: value for name, value in settings(optimizers).items() if type(value) in (int, float)}
+
+
 def replaced(group: Mapping[str, Any], prefix: str, change: Callable[[str, float], Any]) -> dict[str, Any]:
     """Return the entries of a group with ``change(name, value)`` in place of each open number."""
 

@@ -52,8 +52,13 @@ class TracedStep:
         """Return what the graph is to be bound to: the tensors of the modules themselves, and the state."""
         return {**self.subjects.parameters(), **self.subjects.buffers(), **self.state}
 
+    def hyperparameters(self) -> dict[str, float]:
+        """Return the numbers of the optimizers as they are now, by name: what a call of the graph takes."""
+        found = self.subjects.optimizers
+        return {**hyperparameters.fixed_numbers(found), **hyperparameters.numbers(found)}
 
-def trace_step(
+
+def trace_function(
     function: Callable[..., Any],
     subjects: Subjects,
     args: Sequence[Any],
@@ -170,7 +175,10 @@ class _Tracing:
         given = iter(batch)
         filled = [inputs[next(given)] if isinstance(item, torch.Tensor) else item for item in leaves]
         inner_args, inner_kwargs = unflatten(structure, filled)
-        known = {key: inputs.get(key, value) for key, value in {**self._fixed_numbers(), **numbers}.items()}
+        known = {
+            key: inputs.get(key, value)
+            for key, value in {**hyperparameters.fixed_numbers(self.subjects.optimizers), **numbers}.items()
+        }
         graph.set_call(inner_args, {**inner_kwargs, HYPERPARAMETERS: known})
         graph.set_outputs(unflatten(self.results, list(graph.outputs)))
         for key, value in numbers.items():
@@ -214,11 +222,6 @@ class _Tracing:
             data = None if persistent or tensor.is_meta else tensor.detach().clone()
             return Argument(InputKind.BUFFER, name, self.subjects.aliases(name, tensor), persistent, data)
         return Argument(InputKind.STATE, name)
-
-    def _fixed_numbers(self) -> dict[str, Any]:
-        """Return the numbers that were no floats when the step was traced: another value raises an error."""
-        found = hyperparameters.settings(self.subjects.optimizers)
-        return {key: value for key, value in found.items() if type(value) in (int, float)}
 
     @contextlib.contextmanager
     def _swapped(

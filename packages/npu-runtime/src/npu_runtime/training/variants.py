@@ -15,7 +15,7 @@ from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
 from npu_runtime.training.hyperparameters import Reader
 from npu_runtime.training.optimizers import parameters_of
 from npu_runtime.training.subjects import Subjects
-from npu_runtime.training.tracing import TracedStep, trace_step
+from npu_runtime.training.tracing import TracedStep, trace_function
 
 if TYPE_CHECKING:
     from npu_runtime.choosing import Passes
@@ -49,7 +49,7 @@ def make_variant(
         UnknownStateError: Only a first step tells what state an optimizer keeps.
         CaptureError: It cannot be captured, and has to be.
     """
-    traced = trace_step(function, subjects, batch, named)
+    traced = trace_function(function, subjects, batch, named)
     artifact = compile_and_capture(traced, backend=backend, passes=passes, capture=capture)
     return Variant(traced, artifact, batch, named)
 
