@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -77,14 +78,33 @@ class PlannedProgram:
         """Return where a number that is an input stands, counted from the end."""
         return self.numbers.index(value.name) - len(self.numbers)
 
-    def _bound(self, program: Program) -> BoundProgram:
+    def watched(self, see: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
+        """Return the same over the same memory; it calls ``see(step.function)`` before each of its steps."""
+
+        def seen(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+            def seen_call(*args: Any, **kwargs: Any) -> Any:
+                see(function)
+                return call(*args, **kwargs)
+
+            return seen_call
+
+        twin = copy.copy(self)
+        twin._compute = self._bound(self.plan.compute, seen)
+        twin._commit = self._bound(self.plan.commit, seen)
+        return twin
+
+    def _bound(
+        self, program: Program, wrap: Callable[[Any, Any], Callable[..., Any]] | None = None
+    ) -> BoundProgram:
         segments = {
             id(step.function): bound_segment(step, self._tensors)
             for steps in self.plan.calls.values()
             for step in steps
             if isinstance(step.function, Unbound)
         }
-        ops = tuple(segments.get(id(function), function) for function in program.source.ops)
+        ops = [segments.get(id(function), function) for function in program.source.ops]
+        if wrap is not None:
+            ops = [wrap(function, call) for function, call in zip(program.source.ops, ops, strict=True)]
         return program.bound(self._tensors, ops)
 
     def state_of(self, value: Value) -> torch.Tensor:

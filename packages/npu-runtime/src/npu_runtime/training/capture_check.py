@@ -15,6 +15,7 @@ from npu_runtime.training.compiling import step_of, traced
 from npu_runtime.training.graph_checks import graph_violations
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.subject_checks import baked_parameters, device_violations, subject_violations
+from npu_runtime.training.subjects import Subjects
 from npu_runtime.training.tracing import TracedStep
 from npu_runtime.training.violations import CaptureReport, Violation, place_of_node
 
@@ -70,14 +71,27 @@ def _checked(
     plan: Plan | None,
     device: torch.device | str | None,
 ) -> CaptureReport:
-    graph = step.graph if isinstance(step, TracedStep) else step
-    held = {**(step.weights() if isinstance(step, TracedStep) else {}), **weights}
+    if isinstance(step, Graph):
+        place = torch.device(device) if device is not None else _device_of(weights)
+        return check_graph(step, weights, place, plan=plan)
+    held = {**step.weights(), **weights}
     place = torch.device(device) if device is not None else _device_of(held)
-    found = list(graph_violations(graph, place))
-    found += device_violations(graph, held, place)
-    found += baked_parameters(graph, held)
-    if isinstance(step, TracedStep):
-        found += subject_violations(step.subjects)
+    return check_graph(step.graph, held, place, step.subjects, plan)
+
+
+def check_graph(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor],
+    device: torch.device,
+    subjects: Subjects | None = None,
+    plan: Plan | None = None,
+) -> CaptureReport:
+    """Return everything that stands against capturing a graph that works on these weights and subjects."""
+    found = list(graph_violations(graph, device))
+    found += device_violations(graph, weights, device)
+    found += baked_parameters(graph, weights)
+    if subjects is not None:
+        found += subject_violations(subjects)
     if plan is not None:
         found += _allocations(plan)
     return CaptureReport(graph.name, tuple(found))

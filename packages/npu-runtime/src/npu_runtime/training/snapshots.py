@@ -16,14 +16,21 @@ class Snapshot:
     Args:
         tensors: Strided ones; what several share is kept once per tensor, and put back the same.
         generators: Besides the default generator of each device that a tensor is on, and that of the CPU.
+        devices: Further devices whose default generators are kept.
     """
 
-    def __init__(self, tensors: Iterable[torch.Tensor], generators: Sequence[torch.Generator] = ()) -> None:
+    def __init__(
+        self,
+        tensors: Iterable[torch.Tensor],
+        generators: Sequence[torch.Generator] = (),
+        devices: Sequence[torch.device] = (),
+    ) -> None:
         given = tuple(tensors)
         # PyTorch writes to no tensor whose elements share memory: those stay as they are by themselves.
         self._tensors = tuple(item.detach() for item in given if not overlap(item.shape, item.stride()))
         self._contents = tuple(item.clone() for item in self._tensors)
-        defaults = [_default_generator(device) for device in sorted({*map(_place, given), ("cpu", 0)})]
+        places = {("cpu", 0), *(_place(item.device) for item in given), *map(_place, devices)}
+        defaults = [_default_generator(device) for device in sorted(places)]
         self._generators = (*defaults, *generators)
         self._states = tuple(item.get_state() for item in self._generators)
 
@@ -48,8 +55,8 @@ def unchanged(
         snapshot.restore()
 
 
-def _place(tensor: torch.Tensor) -> tuple[str, int]:
-    return tensor.device.type, tensor.device.index or 0
+def _place(device: torch.device) -> tuple[str, int]:
+    return device.type, device.index or 0
 
 
 def _default_generator(place: tuple[str, int]) -> torch.Generator:

@@ -1,0 +1,171 @@
+"""What runs a captured step: the planned program, what a device has recorded of it, or the graph op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from npu_ir import Graph, TensorType, Value
+from npu_ir.binding import bind_inputs
+from npu_ir.structure import unflatten
+from npu_ir.symbol_values import SymbolValues
+from npu_runtime.executor import IRExecutor
+from npu_runtime.inputs import positional
+from npu_runtime.planned import PlannedProgram
+from npu_runtime.planned.loading import loader
+from npu_runtime.training.capture_state import REPLAYING
+from npu_runtime.training.capturing import GraphCapture
+
+
+class Runner(Protocol):
+    """Runs a step over tensors that stay where they are.
+
+    Attributes:
+        inputs: The fixed tensor of each input of the graph; None for a number.
+        state: What a step changes, by name.
+        tensors: Everything that has a fixed place, by name of its value.
+    """
+
+    inputs: tuple[torch.Tensor | None, ...]
+    state: Mapping[str, torch.Tensor]
+    tensors: Mapping[str, torch.Tensor]
+
+    def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Copy the tensors of a call into the fixed inputs; returns its numbers."""
+
+    def run(self, *numbers: Any) -> Sequence[Any]:
+        """Take one step; returns the results, flat: memory that the next step overwrites."""
+
+
+class PlannedRunner:
+    """The planned program itself: nothing but calls of kernels over fixed memory."""
+
+    def __init__(self, program: PlannedProgram) -> None:
+        self.program = program
+        self.inputs = program.inputs
+        self.tensors = tensors_of(program)
+        self.state = state_of(program)
+        self.load = program.load
+        self._run = program.run
+
+    def run(self, *numbers: Any) -> Sequence[Any]:
+        """Take one step."""
+        with REPLAYING:
+            return self._run(*numbers)
+
+
+class RecordedRunner:
+    """A planned program that a device has recorded; its numbers are tensors, which are filled before each replay.
+
+    Args:
+        graph: As the caller sees it, with numbers.
+        program: Of the graph in which they are tensors.
+        capture: Of that program.
+    """
+
+    def __init__(self, graph: Graph, program: PlannedProgram, capture: GraphCapture) -> None:
+        self.capture = capture
+        self.tensors = tensors_of(program)
+        self.state = state_of(program)
+        fixed = dict(zip((value.name for value in program.plan.graph.inputs), program.inputs, strict=True))
+        is_tensor = {value: isinstance(value.type, TensorType) for value in graph.inputs}
+        self.inputs = tuple(fixed[value.name] if is_tensor[value] else None for value in graph.inputs)
+        self.load = loader(
+            graph, {value: fixed[value.name] for value in graph.inputs if is_tensor[value]}, program.plan.device
+        )
+        self._numbers = [fixed[value.name] for value in graph.inputs if not is_tensor[value]]
+        self._filled: list[Any] = [None] * len(self._numbers)
+        self._outputs = program.outputs
+
+    def run(self, *numbers: Any) -> Sequence[Any]:
+        """Take one step."""
+        for index, (number, before) in enumerate(zip(numbers, self._filled, strict=True)):
+            if number != before:
+                tensor = self._numbers[index]
+                assert tensor is not None
+                tensor.fill_(number)
+                self._filled[index] = number
+        self.capture.replay()
+        return self._outputs
+
+
+class OpByOpRunner:
+    """The executor, where a step is not captured: new memory for what it computes, the same for its state.
+
+    Args:
+        graph: Of fixed sizes or not.
+        weights: What the step works on; changed in place.
+        executor: Runs the graph.
+    """
+
+    def __init__(self, graph: Graph, weights: Mapping[str, torch.Tensor], executor: IRExecutor) -> None:
+        self._graph = graph
+        self._weights = weights
+        self._executor = executor
+        self._held: dict[Value, Any] = {
+            value: torch.zeros(value.type.sizes, dtype=value.type.dtype, device=executor.device)
+            for value in graph.inputs
+            if isinstance(value.type, TensorType) and not value.type.symbols
+        }
+        self.inputs = tuple(self._held.get(value) for value in graph.inputs)
+        self.state = {
+            target.name: self._tensor_of(target)
+            for target in graph.updates
+            if target in self._held or target not in graph.inputs
+        }
+        self.tensors = {**self.state, **{value.name: item for value, item in self._held.items()}}
+
+    def _tensor_of(self, target: Value) -> torch.Tensor:
+        if target in self._held:
+            held: torch.Tensor = self._held[target]
+            return held
+        return named_weight(target, self._weights).detach()
+
+    def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Copy the tensors of a call into the fixed inputs; one of open sizes is kept as it is."""
+        bound = bind_inputs(self._graph, positional(args), kwargs, SymbolValues(self._graph.symbols))
+        for value, item in bound.items():
+            if value.type.symbols:
+                self._held[value] = item
+            elif value in self._held:
+                self._held[value].copy_(item.detach())
+        return tuple(bound[value] for value in self._graph.inputs if not isinstance(value.type, TensorType))
+
+    def run(self, *numbers: Any) -> Sequence[Any]:
+        """Take one step; the state is changed when all of it has been computed."""
+        named = [value for value in self._graph.inputs if not isinstance(value.type, TensorType)]
+        given = {**self._held, **dict(zip(named, numbers, strict=True))}
+        structure, leaves = self._graph.call
+        args, kwargs = unflatten(structure, [given[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves])
+        with REPLAYING:
+            self._executor.load_state_dict(self._weights)
+            results, mutations = self._executor.run_flat(args, kwargs)
+            store(self._graph, mutations, self._tensor_of)
+        return results
+
+
+def tensors_of(program: PlannedProgram) -> dict[str, torch.Tensor]:
+    """Return everything of a program that has a fixed place, by name."""
+    return {name: item for name, item in program.tensors.items() if isinstance(item, torch.Tensor)}
+
+
+def state_of(program: PlannedProgram) -> dict[str, torch.Tensor]:
+    """Return what a program changes, by name."""
+    return {target.name: program.tensors[target.name] for target in program.plan.graph.updates}
+
+
+def named_weight(target: Value, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the tensor that stands for a parameter, buffer or optimizer state."""
+    assert target.argument is not None
+    names = (target.argument.target, *target.argument.aliases)
+    return next(weights[name] for name in names if name in weights)
+
+
+def store(graph: Graph, mutations: Mapping[str, torch.Tensor], tensor_of: Any) -> None:
+    """Copy what a run has computed for the state into it."""
+    with torch.no_grad():
+        for target in graph.updates:
+            assert target.argument is not None
+            tensor_of(target).copy_(mutations[target.argument.target])
