@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from npu_runtime.observing import Run
     from npu_runtime.profiling import Profile, profile
     from npu_runtime.torch_program import to_exported_program, to_torch
+    from npu_runtime.training.artifact import CompileArtifact, compile_and_capture, get_artifact
     from npu_runtime.training.buffer_pool import BufferPool, BufferStats
+    from npu_runtime.training.capture_check import check_capture
     from npu_runtime.training.capture_state import in_capture
     from npu_runtime.training.compiling import compile_ir
     from npu_runtime.training.lowering import Lowered, LoweredOp, lower_to_backend_ops
     from npu_runtime.training.trace import Call, Trace
     from npu_runtime.training.train_step import TrainStep
+    from npu_runtime.training.violations import CaptureReport, Violation
     from npu_runtime.training.warming import warmup_capture_safe
 
 __version__ = "0.1.0"
@@ -35,8 +38,10 @@ __all__ = [
     "BufferStats",
     "Call",
     "CaptureError",
+    "CaptureReport",
     "Captured",
     "Comparison",
+    "CompileArtifact",
     "Explanation",
     "FallbackWarning",
     "IRExecutor",
@@ -49,13 +54,17 @@ __all__ = [
     "Trace",
     "TracingError",
     "TrainStep",
+    "Violation",
     "__version__",
     "after_pass",
+    "check_capture",
     "compare",
+    "compile_and_capture",
     "compile_ir",
     "explain",
     "explain_graph",
     "float64",
+    "get_artifact",
     "in_capture",
     "lower_to_backend_ops",
     "profile",
@@ -70,6 +79,9 @@ _MODULES = {
     **dict.fromkeys(("Explanation", "explain", "explain_graph"), "explaining"),
     **dict.fromkeys(("Profile", "profile"), "profiling"),
     **dict.fromkeys(("to_exported_program", "to_torch"), "torch_program"),
+    **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), "training.artifact"),
+    **dict.fromkeys(("CaptureReport", "Violation"), "training.violations"),
+    "check_capture": "training.capture_check",
     **dict.fromkeys(("BufferPool", "BufferStats"), "training.buffer_pool"),
     **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "training.lowering"),
     **dict.fromkeys(("Call", "Trace"), "training.trace"),

@@ -101,7 +101,9 @@ def compile_and_capture(
     place = device_of(device, held, backends)
     subjects = step.subjects if isinstance(step, TracedStep) else None
     report = check_graph(graph, held, place, subjects) if validate else None
-    capturing = Capturing(graph, backends, place, capture, report, warmup_runs, tuple(generators), graph_device)
+    capturing = Capturing(
+        graph, backends, place, capture, report, warmup_runs, tuple(generators), graph_device
+    )
     running = capturing.on(held)
     artifact = CompileArtifact(
         name=name or graph.name,

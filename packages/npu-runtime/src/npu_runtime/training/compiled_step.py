@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, TensorType, Value
+from npu_ir import Graph, TensorType
 from npu_ir.backend import Backend
 from npu_ir.ops.effects import is_random
 from npu_ir.structure import LEAF, unflatten

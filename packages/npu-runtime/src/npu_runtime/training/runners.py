@@ -73,7 +73,9 @@ class RecordedRunner:
         is_tensor = {value: isinstance(value.type, TensorType) for value in graph.inputs}
         self.inputs = tuple(fixed[value.name] if is_tensor[value] else None for value in graph.inputs)
         self.load = loader(
-            graph, {value: fixed[value.name] for value in graph.inputs if is_tensor[value]}, program.plan.device
+            graph,
+            {value: fixed[value.name] for value in graph.inputs if is_tensor[value]},
+            program.plan.device,
         )
         self._numbers = [fixed[value.name] for value in graph.inputs if not is_tensor[value]]
         self._filled: list[Any] = [None] * len(self._numbers)
@@ -138,7 +140,9 @@ class OpByOpRunner:
         named = [value for value in self._graph.inputs if not isinstance(value.type, TensorType)]
         given = {**self._held, **dict(zip(named, numbers, strict=True))}
         structure, leaves = self._graph.call
-        args, kwargs = unflatten(structure, [given[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves])
+        args, kwargs = unflatten(
+            structure, [given[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+        )
         with REPLAYING:
             self._executor.load_state_dict(self._weights)
             results, mutations = self._executor.run_flat(args, kwargs)

@@ -131,7 +131,9 @@ def _with_tensors(graph: Graph) -> Graph:
             reader = next(iter(value.users), None)
             raise CaptureError(
                 f"%{value.name} has to stay a number of Python, which a recording would freeze",
-                where=f"graph {graph.name!r}" if reader is None else f"node {reader.name!r} ({reader.op_type})",
+                where=f"graph {graph.name!r}"
+                if reader is None
+                else f"node {reader.name!r} ({reader.op_type})",
                 fix="make the argument a tensor in the step function, or use an optimizer with capturable=True",
             )
     return found
