@@ -7,26 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch.fx import GraphModule, Node
 
-from npu_ir.capture.provenance import place
-from npu_runtime.errors import TracingError
 from npu_runtime.training.random_states import is_random, writes_first
-
-_SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
-
-
-def require_no_sync(module: GraphModule) -> None:
-    """Refuse a step that takes the content of a tensor to Python.
-
-    Raises:
-        TracingError: Names the user's line.
-    """
-    for node in module.graph.nodes:
-        if str(node.target) in _SYNCHRONIZING and node.users:
-            raise TracingError(
-                f"{node.target} takes the content of a tensor to Python, and the device would have to wait",
-                where=place(node),
-                fix="keep it a tensor: no .item(), float(), nonzero() or masks as indices in a step",
-            )
 
 
 def clean(module: GraphModule) -> None:

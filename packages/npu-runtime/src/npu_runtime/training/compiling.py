@@ -12,7 +12,8 @@ from npu_ir import Graph
 from npu_runtime.errors import TracingError
 from npu_runtime.training.step_function import LossFunction, StepFunction
 from npu_runtime.training.subjects import Subjects, find_subjects, subjects_of
-from npu_runtime.training.tracing import TracedStep, trace_function
+from npu_runtime.training.traced_step import TracedStep
+from npu_runtime.training.tracing import trace_function
 
 
 def compile_ir(

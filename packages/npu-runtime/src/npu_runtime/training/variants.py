@@ -15,7 +15,8 @@ from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
 from npu_runtime.training.hyperparameters import Reader
 from npu_runtime.training.optimizers import parameters_of
 from npu_runtime.training.subjects import Subjects
-from npu_runtime.training.tracing import TracedStep, trace_function
+from npu_runtime.training.traced_step import TracedStep
+from npu_runtime.training.tracing import trace_function
 
 if TYPE_CHECKING:
     from npu_runtime.choosing import Passes

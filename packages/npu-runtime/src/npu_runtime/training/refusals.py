@@ -1,0 +1,85 @@
+"""What cannot be a step, and why: each refusal names the user's line where there is one."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import torch
+from torch.fx import GraphModule
+
+from npu_ir.capture.provenance import place
+from npu_runtime.errors import TracingError
+from npu_runtime.training.subjects import Subjects
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
+
+
+def require_no_hooks(subjects: Subjects) -> None:
+    """Refuse parameters with hooks: they are on the parameters, not on what is traced in their place."""
+    for key, parameter in subjects.parameters().items():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise TracingError(
+                f"the parameter {key!r} has hooks, which would not run in a graph",
+                fix="change gradients between backward() and step() of a step function, or in a module's own hook",
+            )
+
+
+def require_no_sync(module: GraphModule) -> None:
+    """Refuse a step that takes the content of a tensor to Python.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    for node in module.graph.nodes:
+        if str(node.target) in _SYNCHRONIZING:
+            raise TracingError(
+                f"{node.target} takes the content of a tensor to Python, and the device would have to wait",
+                where=place(node),
+                fix="keep it a tensor: no .item(), float(), nonzero() or masks as indices in a step",
+            )
+
+
+def require_no_strangers(module: GraphModule) -> None:
+    """Refuse a step that trains what it was not told of: it would be a constant.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    for node in module.graph.nodes:
+        found = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(found, torch.Tensor) and found.requires_grad:
+            reader = next(iter(node.users), node)
+            raise TracingError(
+                f"the step reads a tensor of shape {tuple(found.shape)} that requires gradients, and that is no parameter "
+                "of its modules",
+                where=place(reader),
+                fix="name the module it belongs to: modules=[...]; or use it through the module, not through a copy",
+            )
+
+
+def untraceable(error: Exception) -> TracingError:
+    """Return what to tell the user of an error that tracing raised."""
+    text = str(error).strip().splitlines()
+    kind = type(error).__name__
+    where = _users_line(error)
+    if "DataDependent" in kind or "data-dependent" in str(error):
+        return TracingError(
+            f"the step decides by the content of a tensor: {text[0] if text else kind}",
+            where=where,
+            fix="compute both sides and choose with torch.where; keep numbers in tensors, without .item()",
+        )
+    return TracingError(
+        f"the step cannot be traced: {kind}: {text[0] if text else ''}",
+        where=where,
+        fix="the exception above is PyTorch's own; see docs/concepts/training-step.md for what can be captured",
+    )
+
+
+def _users_line(error: BaseException) -> str:
+    """Return the innermost line of the user's code that an error passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [item for item in frames if not item.filename.startswith((_TORCH, _OWN, "<"))]
+    return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""

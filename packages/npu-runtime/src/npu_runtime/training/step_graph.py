@@ -1,0 +1,110 @@
+"""From the FX graph of a step to a graph whose signature says what everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from npu_ir import Graph
+from npu_ir.capture.graph_module import convert_graph_module
+from npu_ir.node import Argument, InputKind
+from npu_ir.structure import Structure, unflatten
+from npu_runtime.errors import TracingError
+from npu_runtime.training import hyperparameters
+from npu_runtime.training.stand_ins import Originals
+from npu_runtime.training.subjects import Subjects
+from npu_runtime.training.traced_step import HYPERPARAMETERS
+
+
+def take_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> dict[str, str]:
+    """Take gradients out of what a module takes and returns; return the names of those it computes, by parameter.
+
+    Args:
+        module: Its last placeholders are gradients from before the step; it returns results, and gradients.
+        parameters: Whose gradients it returns.
+        previous: How many of its placeholders are gradients.
+
+    Raises:
+        TracingError: The step reads a gradient from before it.
+    """
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    old = placeholders[len(placeholders) - previous :]
+    if any(node.users for node in old):
+        raise TracingError(
+            "the step adds to gradients that are there before it: gradients are not kept from step to step",
+            fix="call optimizer.zero_grad() in the step; to accumulate, call backward() several times in one step",
+        )
+    for node in old:
+        module.graph.erase_node(node)
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    results, gradients = output.args[0]
+    output.args = (results,)
+    names: dict[str, str] = {}
+    for key, node in zip(parameters, gradients, strict=True):
+        if not isinstance(node, Node):
+            continue
+        if node.op == "call_function" and node.name not in names.values():
+            node._rename(f"{key.replace('.', '_')}_grad")
+        names[key] = node.name
+    module.graph.eliminate_dead_code(is_impure_node=_is_needed)
+    return names
+
+
+def _is_needed(node: Node) -> bool:
+    return node.op in ("placeholder", "output") or node.target is torch.ops.aten.copy_.default
+
+
+def step_graph(
+    module: GraphModule,
+    originals: Originals,
+    batch: tuple[Structure, Sequence[Any]],
+    results: Structure,
+    name: str,
+) -> Graph:
+    """Return a traced step as a graph.
+
+    Args:
+        module: Functional; it takes the weights, the numbers, and the tensors of the batch.
+        originals: What it was traced for.
+        batch: The nest of ``(args, kwargs)``, and its leaves.
+        results: The nest of what the step returns.
+        name: Of the graph.
+    """
+    structure, leaves = batch
+    tensors = [f"batch{index}" for index in range(sum(isinstance(item, torch.Tensor) for item in leaves))]
+    arguments = [
+        *(_argument(key, tensor, originals.subjects) for key, tensor in originals.weights.items()),
+        *(Argument(InputKind.INPUT, key) for key in (*originals.numbers, *tensors)),
+    ]
+    graph = convert_graph_module(module, name=name, arguments=arguments)
+    inputs: dict[str, Any] = {
+        value.argument.target: value for value in graph.inputs if value.argument is not None
+    }
+    given = iter(tensors)
+    args, kwargs = unflatten(
+        structure, [inputs[next(given)] if isinstance(item, torch.Tensor) else item for item in leaves]
+    )
+    known = {**hyperparameters.fixed_numbers(originals.subjects.optimizers), **originals.numbers}
+    numbers = {key: inputs.get(key, value) for key, value in known.items()}
+    graph.set_call(args, {**kwargs, HYPERPARAMETERS: numbers})
+    graph.set_outputs(unflatten(results, list(graph.outputs)))
+    for key, number in originals.numbers.items():
+        if not inputs[key].use_count:
+            graph.fix_input(inputs[key], number)
+    for entry in list(graph.optimizer_state.values()):
+        if not entry.use_count and entry not in graph.updates:  # of a parameter that gets no gradient
+            graph.erase_argument(entry)
+    return graph
+
+
+def _argument(name: str, tensor: torch.Tensor, subjects: Subjects) -> Argument:
+    if name in subjects.parameters():
+        return Argument(InputKind.PARAMETER, name, subjects.aliases(name, tensor))
+    if name in subjects.buffers():
+        persistent = subjects.is_persistent(name)
+        data = None if persistent or tensor.is_meta else tensor.detach().clone()
+        return Argument(InputKind.BUFFER, name, subjects.aliases(name, tensor), persistent, data)
+    return Argument(InputKind.STATE, name)
