@@ -19,11 +19,11 @@ from npu_runtime.training import hyperparameters
 from npu_runtime.training.capture_check import check_graph
 from npu_runtime.training.capture_state import require_outside_capture
 from npu_runtime.training.compiled_step import CompileArtifact
-from npu_runtime.training.compiling import arguments_of, traced
+from npu_runtime.training.compiling import arguments_of, trace_step
 from npu_runtime.training.cuda_graphs import GraphDevice
 from npu_runtime.training.running import Capturing
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.tracing import TracedStep
+from npu_runtime.training.traced_step import TracedStep
 from npu_runtime.training.warming import warmup_capture_safe
 
 __all__ = ["CAPTURE_MODES", "CompileArtifact", "compile_and_capture", "get_artifact"]
@@ -93,7 +93,7 @@ def compile_and_capture(
             fix=f"use one of {', '.join(CAPTURE_MODES)}",
         )
     if not isinstance(step, (Graph, TracedStep)):
-        step = traced(step, optimizer, loss_fn, example_batch, name=name, **options)
+        step = trace_step(step, optimizer, loss_fn, example_batch, name=name, **options)
     source = step.graph if isinstance(step, TracedStep) else step
     graph = optimized(source, passes)
     held = _held(graph, {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})})

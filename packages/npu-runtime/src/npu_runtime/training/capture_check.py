@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 
 from npu_ir import Graph, NpuError
 from npu_runtime.errors import CaptureError
-from npu_runtime.training.compiling import step_of, traced
+from npu_runtime.training.compiling import step_of, trace_step
 from npu_runtime.training.graph_checks import graph_violations
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.subject_checks import baked_parameters, device_violations, subject_violations
 from npu_runtime.training.subjects import Subjects
-from npu_runtime.training.tracing import TracedStep
+from npu_runtime.training.traced_step import TracedStep
 from npu_runtime.training.violations import CaptureReport, Violation, place_of_node
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def check_capture(
             fix="give a graph, what trace_step returns, a model with its optimizer and loss, or a step function",
         )
     try:
-        found = traced(step, optimizer, loss_fn, example_batch, **options)
+        found = trace_step(step, optimizer, loss_fn, example_batch, **options)
     except NpuError as error:
         options.pop("name", None)
         return _untraceable(step, optimizer, loss_fn, error, options)

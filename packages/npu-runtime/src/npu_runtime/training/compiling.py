@@ -69,9 +69,6 @@ def trace_step(
     return trace_function(function, subjects, args, kwargs, name=name or _name_of(model))
 
 
-traced = trace_step
-
-
 def step_of(
     model: Module | Callable[..., Any],
     optimizer: Optimizer | None,

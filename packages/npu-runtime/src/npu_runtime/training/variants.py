@@ -158,12 +158,11 @@ class Variant:
             if value.argument is not None
         }
         batch = sorted((name for name in inputs if name.startswith("batch")), key=lambda name: int(name[5:]))
-        fixed = self.artifact.inputs
-        self._copies = [
-            (fixed[inputs[f"batch{number}"]], place)
-            for number, place in enumerate(self._places)
-            if f"batch{number}" in batch
-        ]
+        self._copies: list[tuple[torch.Tensor, int]] = []
+        for number, place in enumerate(self._places):
+            fixed = self.artifact.inputs[inputs[f"batch{number}"]] if f"batch{number}" in batch else None
+            if fixed is not None:
+                self._copies.append((fixed, place))
         self._open = [name for name in inputs if name not in batch]
         self._names = list(self._branch_names() | set(self._open))
         self._names.sort(key=lambda name: (name not in inputs, inputs.get(name, 0)))
