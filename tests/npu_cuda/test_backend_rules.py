@@ -31,8 +31,9 @@ def gemm(op: BackendOp) -> tuple[int, int, float, float]:
     return ta, tb, alpha, beta
 
 
-def test_an_op_names_the_kernel_that_is_meant() -> None:
-    (op,) = ops_of(node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)"))
+@pytest.mark.parametrize("call", ["aten.relu.default(self=%a)", "npu.relu.default(input=%a)"])
+def test_an_op_names_the_kernel_that_is_meant(call: str) -> None:
+    (op,) = ops_of(node_of("f32[3]", f"f32[3] = {call}"))
 
     assert (op.kind, op.schema_id, op.attrs) == ("EltwiseRelu", 0, b"")
     assert op.kernel.startswith("relu.f32.host")
@@ -55,6 +56,7 @@ def test_alpha_is_packed() -> None:
         pytest.param(
             "f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (0, 0, 1.0, 0.0), id="columns"
         ),
+        pytest.param("f32[5, 7]; f32[3, 7]", "npu.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0), id="npu-linear"),
     ],
 )  # fmt: skip
 def test_matrices_in_columns_are_read_as_transposes(

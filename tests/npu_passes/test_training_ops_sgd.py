@@ -125,11 +125,14 @@ def test_a_bound_step_reads_a_gradient_of_another_layout_anew_each_time() -> Non
 
 
 def test_a_learning_rate_may_be_a_tensor() -> None:
-    grads, results = [torch.randn(3, 5)], []
-    for lr in (0.25, torch.tensor(0.25)):
-        results.append(OPS.sgd_step([torch.ones(3, 5)], grads, [], **{**SGD, "lr": lr})[0][0])
+    grads = [torch.randn(3, 5)]
 
-    assert torch.equal(*results)
+    by_number, by_tensor = (
+        OPS.sgd_step([torch.ones(3, 5)], grads, [], **{**SGD, "lr": lr})[0][0]
+        for lr in (0.25, torch.tensor(0.25))
+    )
+
+    assert torch.equal(by_number, by_tensor)
 
 
 def test_buffers_without_momentum_are_refused() -> None:

@@ -77,11 +77,19 @@ def _save_linear(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output:
 def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     input, weight = ctx.saved_tensors
     needs_input, needs_weight = ctx.needs_input_grad[:2]
-    rows = grad if grad.dim() == 2 else grad.reshape(-1, grad.shape[-1])
-    input_grad = (rows @ weight).reshape(ctx.input_shape) if needs_input else None
-    weight_grad = rows.t() @ input.reshape(-1, input.shape[-1]) if needs_weight else None
+    rows = _rows(grad)
+    input_grad = weight_grad = None
+    if needs_input:
+        product = rows @ weight
+        input_grad = product if len(ctx.input_shape) == 2 else product.reshape(ctx.input_shape)
+    if needs_weight:
+        weight_grad = rows.t() @ _rows(input)
     bias_grad = rows.sum(0) if ctx.has_bias and ctx.needs_input_grad[2] else None
     return input_grad, weight_grad, bias_grad
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
 
 
 def _save_relu(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG001
