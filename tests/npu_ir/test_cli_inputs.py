@@ -37,6 +37,7 @@ def read(text: str) -> tuple[str, Any]:
         pytest.param("f32[1, 3]", "", F32, id="short dtype name"),
         pytest.param("x=f32[1,3]", "x", F32, id="keyword"),
         pytest.param(" x = f32[1,3] ", "x", F32, id="spaces"),
+        pytest.param("group0.betas.1=0.5", "group0.betas.1", 0.5, id="dots in a name"),
         pytest.param("f32[]", "", TensorType((), torch.float32), id="0-d"),
         pytest.param("bool[0,2]", "", TensorType((0, 2), torch.bool), id="empty shape"),
         pytest.param("f32[2,3]@[1,2]", "", TensorType((2, 3), torch.float32, (1, 2)), id="strides"),
@@ -204,6 +205,17 @@ def test_inputs_that_are_not_given_are_invented_and_listed(graph: Graph) -> None
     assert [tensor.dtype for tensor in call.args[1]] == [torch.float32, torch.int64]
     assert call.kwargs["scale"] == 2.0
     assert [value.name for value in call.invented] == ["x", "ys_0", "ys_1", "mask"]
+
+
+def test_floats_that_are_not_given_are_invented_and_listed() -> None:
+    graph = parse_ir(
+        "graph g {\n  input %group0.lr: float\n  input %eps: float\n\n  return (%group0.lr, %eps)\n}"
+    )
+
+    call = graph_arguments(graph, parse_inputs(["group0.lr=0.25"]), zeros)
+
+    assert call.args == (0.25, 0.5)
+    assert [value.name for value in call.invented] == ["eps"]
 
 
 def test_an_input_of_a_graph_goes_by_place_by_keyword_or_by_its_own_name(graph: Graph) -> None:

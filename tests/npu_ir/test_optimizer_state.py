@@ -293,6 +293,14 @@ def test_state_is_drawn_where_weights_are(form: Callable[..., str]) -> None:
     assert "w.momentum_buffer" in form(graph, weights=True)
 
 
+def test_of_many_updates_the_first_are_named() -> None:
+    facts = {**graph_facts(parse_ir(STEP)), "updates": [f"w{index}" for index in range(1014)]}
+
+    assert graph_lines(facts)["updates"].startswith("w0, w1, w2, ")
+    assert graph_lines(facts)["updates"].endswith(", w11, ... and 1,002 more")
+    assert graph_lines({**facts, "updates": ["w0", "w1"]})["updates"] == "w0, w1"
+
+
 def test_state_is_counted_apart() -> None:
     facts = graph_facts(parse_ir(STEP))
 

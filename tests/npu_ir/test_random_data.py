@@ -89,11 +89,23 @@ def test_a_size_that_is_not_possible_is_refused() -> None:
         random_call(parse_ir(OPEN), sizes={"b": 4})
 
 
-def test_a_number_that_nothing_tells_is_refused() -> None:
-    graph = parse_ir("graph G {\n  input %n: float\n\n\n  return %n\n}")
+@pytest.mark.parametrize("kind", ["int", "bool"])
+def test_a_number_that_nothing_tells_is_refused(kind: str) -> None:
+    graph = parse_ir(f"graph G {{\n  input %n: {kind}\n\n\n  return %n\n}}")
 
-    with pytest.raises(UsageError, match="input %n: float is not given\n  fix: --input n=VALUE"):
+    with pytest.raises(UsageError, match=f"input %n: {kind} is not given\n  fix: --input n=VALUE"):
         random_call(graph)
+
+
+def test_a_float_is_made_up_between_0_and_1() -> None:
+    graph = parse_ir("graph G {\n  input %a: float\n  input %b: float\n\n  return (%a, %b)\n}")
+
+    (first, second), _ = random_call(graph, seed=3)
+
+    assert 0 < first < 1
+    assert 0 < second < 1
+    assert first != second
+    assert random_call(graph, seed=3)[0] == (first, second)
 
 
 def test_a_number_in_terms_of_an_unknown_size_is_refused() -> None:

@@ -31,7 +31,7 @@ def random_call(
         sizes: Of symbols; the others get the smallest value that the graph allows, from 2 on.
 
     Raises:
-        UsageError: A size is not possible, none is found, an input is a number that nothing tells, or
+        UsageError: A size is not possible, none is found, an input is an integer or bool that nothing tells, or
             PyTorch cannot fill tensors of one of the dtypes.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -55,12 +55,17 @@ def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType],
         sizes: The values of the symbols in its type.
         fill: Makes a tensor of a type without symbols.
 
+    Returns:
+        What is known of it, else random data; of a float a number between 0 and 1, such as rates are.
+
     Raises:
-        UsageError: It is a number, and nothing tells which.
+        UsageError: It is an integer or a bool, and nothing tells which.
     """
     known = value.type.substitute(sizes)
     if isinstance(known, TensorType):
         return fill(known)
+    if known.kind == "float":
+        return fill(TensorType((), torch.float64)).sigmoid().item()
     if known.value is None or isinstance(known.value, Expr):
         raise UsageError(f"input {value!r} is not given", fix=f"--input {value.name}=VALUE")
     return known.value

@@ -67,7 +67,7 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
             f"{reference} is {type(factory).__name__}",
             fix="name a function without arguments that returns a torch.nn.Module",
         )
-    with _user_code(reference), torch.device("meta") if meta else contextlib.nullcontext():
+    with user_code(reference), torch.device("meta") if meta else contextlib.nullcontext():
         found = factory()
     made = Made(*found) if isinstance(found, tuple) and len(found) == 2 else Made(found)
     if not isinstance(made.model, torch.nn.Module):
@@ -116,7 +116,7 @@ def find_factory(reference: str) -> Any:
 def _import_module(name: str, reference: str) -> ModuleType:
     _put_on_path(Path.cwd())
     try:
-        with _user_code(reference):
+        with user_code(reference):
             return importlib.import_module(name)
     except FactoryError as error:
         missing = getattr(error.__cause__, "name", None)
@@ -145,7 +145,7 @@ def _run_file(path: Path, reference: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _user_code(reference):
+        with user_code(reference):
             spec.loader.exec_module(module)
     except FactoryError:
         del sys.modules[name]
@@ -159,7 +159,7 @@ def _put_on_path(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _user_code(reference: str) -> Iterator[None]:
+def user_code(reference: str) -> Iterator[None]:
     """Name the factory in whatever its code raises, ``sys.exit`` included."""
     try:
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from npu_ir.serial.place import Place
 from npu_ir.types import TensorType, dtype_name
 
 _TOP_OPS = 12
+_TOP_UPDATES = 12
 _TENSORS = ("parameters", "buffers", "optimizer_state", "constants")
 
 
@@ -81,11 +82,16 @@ def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
         "constraints": "\n".join(facts["constraints"]),
         "inputs": "\n".join(f"{item['name']}: {item['type']}" for item in facts["inputs"]) or "none",
         "outputs": "\n".join(f"{item['path']}: {item['type']}" for item in facts["outputs"]) or "none",
-        "updates": ", ".join(facts["updates"]),
+        "updates": _updates_line(facts["updates"]),
         **{kind.replace("_", " "): _tensors_line(facts[kind]) for kind in _TENSORS},
         "nodes": _nodes_line(facts),
     }
     return {caption: line for caption, line in lines.items() if line}
+
+
+def _updates_line(updates: Sequence[str]) -> str:
+    left_out = len(updates) - _TOP_UPDATES
+    return ", ".join([*updates[:_TOP_UPDATES], *([f"... and {left_out:,} more"] if left_out > 0 else [])])
 
 
 def _nodes_line(facts: Mapping[str, Any]) -> str:

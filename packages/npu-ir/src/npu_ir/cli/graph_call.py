@@ -151,6 +151,6 @@ class _Call:
         return self._tensors[leaf]
 
     def _invent(self, value: Value) -> Any:
-        if isinstance(value.type, TensorType):
+        if isinstance(value.type, TensorType) or value.type.kind == "float":
             self._invented.append(value)
         return made_up(value, self._symbols.values, self._fill)

@@ -16,7 +16,7 @@ from npu_ir.structure import LEAF_STRUCTURE, Structure
 from npu_ir.text.reader import Reader, Tree
 from npu_ir.types import TensorType
 
-_NAMED = re.compile(r"([A-Za-z_]\w*)\s*=\s*(.*)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*=\s*(.*)", re.DOTALL)
 _MOST_BYTES = 2**63 - 1  # PyTorch counts in int64
 _LOWER_CASE = {"true": True, "false": False, "none": None}
 

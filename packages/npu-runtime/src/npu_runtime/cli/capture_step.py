@@ -1,0 +1,144 @@
+"""``npu capture-step``: a training step as a graph."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_ir import Graph, save_ir
+from npu_ir.cli import factory
+from npu_ir.cli.console import print_facts
+from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
+from npu_ir.cli.options import add_file
+from npu_ir.errors import FactoryError, UsageError
+from npu_ir.node import outside_names
+from npu_passes.manager import PassManager
+from npu_runtime.cli.saved_graph import NONE, chosen_passes
+
+if TYPE_CHECKING:
+    from npu_runtime.training.tracing import TracedStep
+
+_PARTS = ("model", "optimizer", "loss_fn", "example_batch")
+_OPTIONS = ("accumulate", "clip_grad_norm", "clip_grad_value", "autocast", "modules", "optimizers")
+_FIX = "return (model, optimizer, loss_fn, example_batch), a dict of these, or a pair of a step function and its batch"
+_EPILOG = """\
+steps:
+  MODULE:FACTORY names a function that makes what a step is of, when called without arguments:
+    return model, optimizer, loss_fn, example_batch
+    return {"model": model, "optimizer": optimizer, "loss_fn": loss_fn, "example_batch": batch, "clip_grad_norm": 1.0}
+    return step_fn, example_batch        (a function with zero_grad(), backward() and step())
+  MODULE is imported with the current folder on the path, or is the path of a .py file. Models keep the mode they have.
+
+example:
+  npu capture-step steps.py:make -o step.json --save-weights
+  npu run step.json --input group0.lr=0.01
+  npu capture-step steps.py:make --passes default --text
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "capture-step",
+        help="take the graph of a training step",
+        description="Take the graph of a training step - forward, backward and optimizer - and save it.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "factory", metavar="MODULE:FACTORY", help="what makes the parts of the step: steps.py:make"
+    )
+    add_file(parser, "-o", "--output", help="where to save the graph, as JSON (default: nowhere)")
+    parser.add_argument(
+        "--save-weights",
+        action="store_true",
+        help="save parameters, buffers and the first state of the optimizer too, beside the graph",
+    )
+    parser.add_argument(
+        "--passes",
+        default=NONE,
+        metavar="NAME",
+        help="the pipeline or passes to run over the graph (default: none)",
+    )
+    parser.add_argument("--text", action="store_true", help="print the text form of the graph, nothing else")
+    parser.add_argument(
+        "--dump",
+        type=Path,
+        metavar="FOLDER",
+        help="write the graph, and the ops that run it, as text and JSON into this folder",
+    )
+    parser.add_argument("--name", help="name of the graph (default: the class of the model, with _step)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Trace, save and say what came of it."""
+    if options.save_weights and options.output is None:
+        raise UsageError("--save-weights needs a place", fix="give -o FILE")
+    passes = chosen_passes(options.passes)
+    parts = _made(options.factory)
+    start = time.perf_counter()
+    step = _traced(parts, options.name)
+    graph = step.graph if passes is None else PassManager(passes).run(step.graph).graph
+    seconds = time.perf_counter() - start
+    lines = graph_lines(graph_facts(graph))
+    if options.output is not None:
+        save_ir(graph, options.output, weights=_weights_of(graph, step) if options.save_weights else None)
+        lines["saved"] = files_text(file_facts(options.output)["files"])
+    if options.dump is not None:
+        lines["dumped"] = "\n".join(map(str, _dumped(graph, options.dump)))
+    lines["time"] = f"{seconds:.1f} s to capture"
+    if options.text:
+        print(graph, end="")
+    else:
+        print_facts(lines)
+
+
+def _made(reference: str) -> dict[str, Any]:
+    """Return what `MODULE:FACTORY` makes, as arguments of `compile_ir`.
+
+    Raises:
+        UsageError: There is no such factory.
+        FactoryError: The user's code raises, or makes something else than the parts of a step.
+    """
+    make = factory.find_factory(reference)
+    if not callable(make):
+        raise UsageError(f"{reference} is {type(make).__name__}", fix="name a function without arguments")
+    with factory.user_code(reference):
+        made = make()
+    if isinstance(made, tuple) and len(made) == len(_PARTS):
+        return dict(zip(_PARTS, made, strict=True))
+    if isinstance(made, tuple) and len(made) == 2:
+        return dict(zip(("model", "example_batch"), made, strict=True))
+    if not isinstance(made, Mapping):
+        what = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
+        raise FactoryError(f"{reference} makes {what}, no training step", fix=_FIX)
+    unknown = [key for key in made if key not in (*_PARTS, *_OPTIONS)]
+    missing = [key for key in ("model", "example_batch") if key not in made]
+    if unknown or missing:
+        problem = f"no {missing[0]!r}" if missing else f"{unknown[0]!r}, which is no part of a step"
+        raise FactoryError(
+            f"the dict of {reference} has {problem}", fix=f"its keys are {', '.join((*_PARTS, *_OPTIONS))}"
+        )
+    return dict(made)
+
+
+def _traced(parts: dict[str, Any], name: str | None) -> TracedStep:
+    from npu_runtime.training.compiling import traced
+
+    return traced(**parts, name=name)
+
+
+def _weights_of(graph: Graph, step: TracedStep) -> dict[str, Any]:
+    """Return what a step is bound to at the beginning, of that which the graph has a place for."""
+    wanted = {name for value in graph.weights for name in outside_names(value)}
+    return {name: tensor.detach() for name, tensor in step.weights().items() if name in wanted}
+
+
+def _dumped(graph: Graph, folder: Path) -> tuple[Path, ...]:
+    from npu_runtime.training.dumps import dump_stages, graph_dump, lowered_dumps
+    from npu_runtime.training.lowering import lower_to_backend_ops
+
+    return dump_stages(folder, (graph_dump(graph), *lowered_dumps(lower_to_backend_ops(graph))))

@@ -1,0 +1,204 @@
+"""What ``npu capture-step`` writes, prints and refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_ir import Value, load_ir, load_weights, parse_ir
+from npu_ir.cli import main
+from npu_runtime import IRExecutor
+from tests.npu_ir.corpus.comparison import assert_same
+
+Capture = pytest.CaptureFixture[str]
+
+STEPS = """
+import torch
+from torch.nn.functional import mse_loss
+
+def parts():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    batch = torch.randn(5, 3), torch.randn(5, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.25), batch
+
+def make():
+    model, optimizer, batch = parts()
+    return model, optimizer, mse_loss, batch
+
+def clipped():
+    model, optimizer, batch = parts()
+    return {
+        "model": model, "optimizer": optimizer, "loss_fn": mse_loss, "example_batch": batch, "clip_grad_norm": 0.5,
+    }
+
+def written():
+    model, optimizer, (x, y) = parts()
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, (x, y)
+
+def model_alone():
+    return torch.nn.Linear(3, 4)
+
+def three():
+    return 1, 2, 3
+
+def no_batch():
+    return {"model": torch.nn.Linear(3, 4)}
+
+def misspelt():
+    return {"model": torch.nn.Linear(3, 4), "example_batch": (), "clip_norm": 1.0}
+
+def broken():
+    raise ValueError("no data here")
+
+number = 7
+"""
+
+
+@pytest.fixture
+def _steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "capture_steps.py").write_text(STEPS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in [name for name in sys.modules if name.partition(":")[0] == "capture_steps"]:
+        del sys.modules[name]
+
+
+def captured(*words: str) -> int:
+    return main(["capture-step", *words])
+
+
+@pytest.mark.usefixtures("_steps")
+@pytest.mark.parametrize("passes", [[], ["--passes", "default"]])
+def test_a_saved_step_trains_as_pytorch_does(passes: list[str], capsys: Capture) -> None:
+    assert captured("capture_steps.py:make", "-o", "step.json", "--save-weights", *passes) == 0
+
+    printed = capsys.readouterr().out
+    assert "optimizer state  6 tensors, 34 elements" in printed
+    assert "step.weights.safetensors" in printed
+    graph = load_ir("step.json")
+    executor = IRExecutor(graph, load_weights("step.json", graph))
+    made: dict[str, Any] = {}
+    exec(STEPS, made)
+    model, optimizer, loss_fn, (x, y) = made["make"]()
+    names = graph.call[0].children[1].children[0].context
+    leaves = dict(zip(names, graph.call[1][-len(names) :], strict=True))
+    numbers = {name: 0.0 if isinstance(leaf, Value) else leaf for name, leaf in leaves.items()}
+    numbers["group0.momentum"] = 0.25
+    for rate in (0.5, 0.125, 0.25):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        loss = loss_fn(model(x), y)
+        loss.backward()
+        optimizer.step()
+        got = executor(x, y, hyperparameters={**numbers, "group0.lr": rate})
+        assert_same(got, loss.detach(), f"the loss at rate {rate}", 1e-6)
+    for name, tensor in model.state_dict().items():
+        assert_same(executor.state_dict()[name], tensor, name, 1e-6)
+    first = next(iter(model.parameters()))
+    assert_same(
+        executor.state_dict()["0.weight.momentum_buffer"],
+        optimizer.state[first]["momentum_buffer"],
+        "momentum",
+        1e-6,
+    )
+
+
+@pytest.mark.usefixtures("_steps")
+def test_the_text_is_printed_alone(capsys: Capture) -> None:
+    assert captured("capture_steps.py:written", "--text", "--name", "Written") == 0
+
+    graph = parse_ir(capsys.readouterr().out)
+    assert graph.name == "Written"
+    assert "0.weight.momentum_buffer" in graph.optimizer_state
+
+
+@pytest.mark.usefixtures("_steps")
+def test_options_of_compile_ir_stand_beside_the_parts(capsys: Capture) -> None:
+    assert captured("capture_steps.py:make", "--text") == captured("capture_steps.py:clipped", "--text") == 0
+
+    plain, clipped, _ = capsys.readouterr().out.split("\n}\n")
+    assert "_foreach_norm" not in plain
+    assert "_foreach_norm" in clipped
+
+
+@pytest.mark.usefixtures("_steps")
+def test_stages_are_dumped(tmp_path: Path, capsys: Capture) -> None:
+    assert captured("capture_steps.py:make", "--dump", "stages") == 0
+
+    assert "stages/20_ir.txt" in capsys.readouterr().out
+    names = sorted(path.name for path in (tmp_path / "stages").iterdir())
+    assert names == [
+        f"{stage}.{ending}" for stage in ("20_ir", "30_lowered", "31_op_attrs") for ending in ("json", "txt")
+    ]
+    json.loads((tmp_path / "stages" / "20_ir.json").read_text())
+
+
+@pytest.mark.usefixtures("_steps")
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        pytest.param(
+            ["capture_steps.py:model_alone"],
+            1,
+            "capture_steps.py:model_alone makes Linear, no training step\n  fix: return (model, optimizer, loss_fn,",
+            id="a model",
+        ),
+        pytest.param(["capture_steps.py:three"], 1, "makes a tuple of 3, no training step", id="three"),
+        pytest.param(
+            ["capture_steps.py:no_batch"],
+            1,
+            "the dict of capture_steps.py:no_batch has no 'example_batch'\n  fix: its keys are model, optimizer,",
+            id="no batch",
+        ),
+        pytest.param(
+            ["capture_steps.py:misspelt"],
+            1,
+            "the dict of capture_steps.py:misspelt has 'clip_norm', which is no part of a step",
+            id="misspelt",
+        ),
+        pytest.param(
+            ["capture_steps.py:broken"],
+            1,
+            "capture_steps.py:broken failed: ValueError: no data here",
+            id="broken",
+        ),
+        pytest.param(
+            ["capture_steps.py:number"],
+            2,
+            "capture_steps.py:number is int\n  fix: name a function without arguments",
+            id="number",
+        ),
+        pytest.param(["capture_steps.py:nothing"], 2, "capture_steps.py has no nothing", id="no factory"),
+        pytest.param(
+            ["capture_steps.py:make", "--save-weights"],
+            2,
+            "--save-weights needs a place\n  fix: give -o FILE",
+            id="no place",
+        ),
+        pytest.param(
+            ["capture_steps.py:make", "--passes", "nothing"],
+            2,
+            "'nothing'",
+            id="no pass",
+        ),
+    ],
+)
+def test_what_makes_no_step_is_refused(words: list[str], code: int, message: str, capsys: Capture) -> None:
+    assert captured(*words) == code
+
+    assert message in capsys.readouterr().err
