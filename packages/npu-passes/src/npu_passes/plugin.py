@@ -30,4 +30,5 @@ def npu_add_commands(commands: Any) -> None:
 @hookimpl
 def npu_register_ops() -> None:
     import npu_passes.fused_ops
+    import npu_passes.gradient_ops
     import npu_passes.training_ops  # noqa: F401 - they register them with PyTorch

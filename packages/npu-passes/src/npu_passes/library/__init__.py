@@ -14,6 +14,9 @@ from npu_passes.library.elim_identity import ElimIdentity
 from npu_passes.library.fuse_add_norm import FuseAddNorm
 from npu_passes.library.fuse_attention import FuseAttention
 from npu_passes.library.fuse_linear_activation import FuseLinearActivation
+from npu_passes.library.fuse_linear_backward import FuseLinearBackward
+from npu_passes.library.fuse_loss_gradient import FuseLossGradient
+from npu_passes.library.gather_gradients import GatherGradients
 from npu_passes.library.lower_foreach import LowerForeach
 
 PASSES: tuple[type[Pass], ...] = (
@@ -27,6 +30,9 @@ PASSES: tuple[type[Pass], ...] = (
     FuseAttention,
     FuseAddNorm,
     FuseLinearActivation,
+    GatherGradients,
+    FuseLossGradient,
+    FuseLinearBackward,
     Decompose,
     LowerForeach,
 )
