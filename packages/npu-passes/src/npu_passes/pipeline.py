@@ -34,6 +34,7 @@ DEFAULT = f"{MINIMAL},conv-bn-folding,conv-add-folding,constant-folding"
 PIPELINES = (
     Pipeline("minimal", MINIMAL, "Exact clean-up: the same ops on the same values, fewer of them."),
     Pipeline("default", DEFAULT, "Clean-up, folding of norms and biases into convolutions, and constants."),
+    Pipeline("train", MINIMAL, "Training steps: clean-up."),
     Pipeline(
         "fuse",
         f"{DEFAULT},fuse-attention,fuse-add-norm,fuse-linear-activation,gather-gradients,fuse-loss-gradient,"
