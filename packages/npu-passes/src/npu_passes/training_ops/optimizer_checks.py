@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 
 from npu_passes.errors import PassError
 
+_FACTS = attrgetter("shape", "device", "layout")
+_BYTES = attrgetter("nbytes")
+_COUNTER_FACTS = attrgetter("ndim", "dtype", "device")
 _COUNTS = (torch.float32, torch.float64)
 
 
@@ -26,7 +31,10 @@ def require_rows(
         PassError: They do not.
     """
     (_, params), *others = lists.items()
+    facts = list(map(_FACTS, params))
     for name, tensors in others:
+        if list(map(_FACTS, tensors)) == facts:
+            continue
         if len(tensors) != len(params):
             raise _uneven(op, len(params), name, len(tensors))
         for index, (param, tensor) in enumerate(zip(params, tensors, strict=True)):
@@ -47,8 +55,13 @@ def require_rows(
 def _require_steps(op: str, params: Sequence[Tensor], steps: Sequence[Tensor]) -> None:
     if len(steps) != len(params):
         raise _uneven(op, len(params), "steps", len(steps))
+    dtype = steps[0].dtype if steps else None
+    if dtype in _COUNTS and list(map(_COUNTER_FACTS, steps)) == [
+        (0, dtype, param.device) for param in params
+    ]:
+        return
     for index, (param, step) in enumerate(zip(params, steps, strict=True)):
-        is_counter = step.dim() == 0 and step.dtype in _COUNTS and step.dtype == steps[0].dtype
+        is_counter = step.dim() == 0 and step.dtype in _COUNTS and step.dtype == dtype
         if not is_counter or step.device != param.device:
             raise PassError(
                 f"{op}: steps[{index}] is a {step.dtype} of shape {list(step.shape)} on {step.device}",
@@ -91,6 +104,8 @@ def require_apart(
     Raises:
         PassError: Two tensors, one of them written to, have a place in memory in common.
     """
+    if _are_all_apart([tensor for tensors in (*written.values(), *read.values()) for tensor in tensors]):
+        return
     spans = sorted(
         (*span, is_written, name, index)
         for lists, is_written in ((written, True), (read, False))
@@ -109,6 +124,14 @@ def require_apart(
                     fix="clone() one of them: what is written must be in memory of its own",
                 )
         reach[is_written] = max(reach[is_written], (end, name, index))
+
+
+def _are_all_apart(tensors: Sequence[Tensor]) -> bool:
+    """Return whether no two tensors share memory; False, too, where that takes a closer look."""
+    if not all(map(Tensor.is_contiguous, tensors)):
+        return False
+    spans = sorted(zip(map(Tensor.data_ptr, tensors), map(_BYTES, tensors), strict=True))
+    return all(start + size <= following for (start, size), (following, _) in itertools.pairwise(spans))
 
 
 def _span(tensor: Tensor) -> tuple[int, int] | None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 
 from npu_passes import _torch
 
+_FACTS = attrgetter("dtype", "device")
 FUSED_DEVICES = ("cpu", "cuda")
 
 
@@ -83,18 +85,11 @@ def groups_of(columns: Sequence[list[Tensor]], steps: list[Tensor]) -> list[Grou
 
 def _fit_one_call(columns: Sequence[list[Tensor]]) -> bool:
     """Return whether a kernel can take these lists as they are; simple cases only."""
-    params, *others = columns
-    dtype, device = params[0].dtype, params[0].device
-    if dtype.is_complex:
-        return False
-    for param in params:
-        if param.dtype != dtype or param.device != device or not param.is_contiguous():
-            return False
-    for column in others:
-        for item in column:
-            if item.dtype != dtype or item.device != device or not item.is_contiguous():
-                return False
-    return True
+    param = columns[0][0]
+    return not param.is_complex() and all(
+        all(map(Tensor.is_contiguous, column)) and set(map(_FACTS, column)) <= {_FACTS(param)}
+        for column in columns
+    )
 
 
 def _fitting(row: Sequence[Tensor]) -> list[Tensor]:
