@@ -17,6 +17,7 @@ from npu_runtime.training import hyperparameters
 from npu_runtime.training._torch import autocast_settings, is_autocast
 from npu_runtime.training.subjects import Subjects
 
+_PLAIN = (int, float, bool, str, type(None))
 _TRAINS = operator.attrgetter("training")
 _REQUIRES_GRAD = operator.attrgetter("requires_grad")
 
@@ -37,14 +38,25 @@ class Fingerprint:
         self._parameters = list(subjects.parameters().values())
         self._tensors = [*self._parameters, *subjects.buffers().values()]
         self._addresses = self._addresses_now()
-        self._states = [(optimizer, optimizer.state) for optimizer in subjects.optimizers.values()]
+        self._types = self._types_now()
+        self._optimizers = list(subjects.optimizers.values())
+        self._states = self._states_now()
+        self._optimized = self._optimized_now()
         self._settings = [
             (group, key, value)
-            for optimizer in subjects.optimizers.values()
+            for optimizer in self._optimizers
             for group in optimizer.param_groups
             for key, value in group.items()
             if key != "params" and not hyperparameters.is_open(value)
         ]
+        # Numbers of modules, which a trace takes for what they are: the probability of a dropout.
+        self._places = [
+            (vars(module), key)
+            for module in self._modules
+            for key, value in vars(module).items()
+            if type(value) in _PLAIN and key != "training" and not key.startswith("_")
+        ]
+        self._numbers = self._numbers_now()
         self._flags = self._flags_now()
 
     def is_valid(self) -> bool:
@@ -52,19 +64,20 @@ class Fingerprint:
         return self.has_same_flags() and self.has_same_parts() and self.has_same_memory()
 
     def has_same_parts(self) -> bool:
-        """Whether the modules consist of the same modules, parameters and buffers."""
-        parts = self._parts_now()
-        return len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts))
+        """Whether the modules consist of the same modules, parameters and buffers, and the same are optimized."""
+        return _are_same(self._parts_now(), self._parts) and _are_same(self._optimized_now(), self._optimized)
+
+    def has_same_types(self) -> bool:
+        """Whether parameters and buffers have the shapes, dtypes and devices they had."""
+        return self._types_now() == self._types
 
     def has_same_memory(self) -> bool:
         """Whether parameters, buffers and the state of the optimizers lie where they lay."""
-        return self._addresses_now() == self._addresses and all(
-            optimizer.state is state for optimizer, state in self._states
-        )
+        return self._addresses_now() == self._addresses and _are_same(self._states_now(), self._states)
 
     def has_same_flags(self) -> bool:
         """Whether the same modules train, with the same settings, and the same parameters require gradients."""
-        if self._flags_now() != self._flags:
+        if self._flags_now() != self._flags or self._numbers_now() != self._numbers:
             return False
         for group, key, value in self._settings:  # noqa: SIM110 - all() takes three times as long
             if group[key] != value:
@@ -75,16 +88,35 @@ class Fingerprint:
         """Return what a step is traced for besides the batch: modes, what requires gradients, settings."""
         settings = hyperparameters.settings(self._subjects.optimizers)
         described = tuple((name, repr(value)) for name, value in settings.items())
-        return tuple(self._flags_now()), autocast_settings(), described
+        numbers = tuple(map(repr, self._numbers_now()))
+        return tuple(self._flags_now()), autocast_settings(), described, numbers
 
     def _parts_now(self) -> list[Any]:
         return list(itertools.chain.from_iterable(map(dict.values, self._owners)))
+
+    def _optimized_now(self) -> list[Any]:
+        groups = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
+        return list(itertools.chain.from_iterable(groups))
+
+    def _states_now(self) -> list[Any]:
+        entries = [item for optimizer in self._optimizers for item in optimizer.state.values()]
+        return list(itertools.chain.from_iterable(map(dict.values, entries)))
+
+    def _types_now(self) -> list[Any]:
+        return [(item.shape, item.stride(), item.dtype, item.device) for item in self._tensors]
+
+    def _numbers_now(self) -> list[Any]:
+        return [owner.get(key) for owner, key in self._places]
 
     def _addresses_now(self) -> list[int]:
         return list(map(torch.Tensor.data_ptr, self._tensors))
 
     def _flags_now(self) -> list[Any]:
         return [*map(_TRAINS, self._modules), *map(_REQUIRES_GRAD, self._parameters), is_autocast()]
+
+
+def _are_same(left: list[Any], right: list[Any]) -> bool:
+    return len(left) == len(right) and all(map(operator.is_, left, right))
 
 
 def _owners(module: Module) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,8 @@ sees ops only; here it is noted where states are saved and set, and what is draw
 from __future__ import annotations
 
 import contextlib
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,11 +37,13 @@ class RandomStates:
             TracingError: The step sets a seed, or a state that it has not saved itself.
         """
         replacements = {"get_rng_state": self._save, "set_rng_state": self._set, "manual_seed": _refuse_seed}
-        owners = [(owner, name) for owner in (torch, torch.random) for name in replacements]
-        before = [(owner, name, getattr(owner, name)) for owner, name in owners]
+        thread = threading.get_ident()
+        before = [
+            (owner, name, getattr(owner, name)) for owner in (torch, torch.random) for name in replacements
+        ]
         try:
-            for owner, name in owners:
-                setattr(owner, name, replacements[name])
+            for owner, name, function in before:
+                setattr(owner, name, _in_thread(thread, replacements[name], function))
             yield
         finally:
             for owner, name, function in before:
@@ -83,6 +87,16 @@ class RandomStates:
                     first[position] = _kept(module, node)
                 position += 1
             catch_up(node)
+
+
+def _in_thread(thread: int, here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is ``here`` in one thread, and ``elsewhere`` in all others."""
+
+    @functools.wraps(elsewhere)
+    def call(*args: Any) -> Any:
+        return (here if threading.get_ident() == thread else elsewhere)(*args)
+
+    return call
 
 
 def is_random(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ from npu_runtime.training.step_graph import step_graph, take_gradients
 from npu_runtime.training.subjects import Subjects
 from npu_runtime.training.traced_step import TracedStep
 
+# Tracing sets what belongs to the whole process: PyTorch's patches of modules, and ours.
+_ONE_AT_A_TIME = threading.RLock()
+
 
 def trace_function(
     function: Callable[..., Any],
@@ -54,7 +58,7 @@ def trace_function(
     for optimizer in subjects.optimizers.values():
         optimizers.require_traceable(optimizer)
     require_no_hooks(subjects)
-    with no_collection():
+    with _ONE_AT_A_TIME, no_collection():
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
         return _Tracing(function, Originals(subjects), (structure, leaves), name).run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -200,7 +201,7 @@ class TrainStep:
             model.load_state_dict(own.state_dict())
         trained = self._subjects.optimizers[""]
         if optimizer is not None and optimizer is not trained:
-            optimizer.load_state_dict(trained.state_dict())
+            optimizer.load_state_dict(copy.deepcopy(trained.state_dict()))
 
     def reset(self) -> None:
         """Forget what was traced, and free its memory; the next call traces again."""
@@ -229,26 +230,24 @@ class TrainStep:
 
     def _variant(self, batch: Any, named: Any) -> Variant | None:
         """Return what runs this call, traced now where it has to be; None where a first step is to be taken in eager."""
-        if not self._fingerprint.has_same_parts():
-            self._forget()
-        fingerprint = Fingerprint(self._subjects)
-        key = batch_key(batch, named), fingerprint.flags()
-        variant = self._variants.get(key)
-        if variant is not None and not variant.holds():
-            variant = None
-        if variant is not None and not self._fingerprint.has_same_memory():
-            for item in self._variants.values():
-                item.rebind()
-        if variant is None:
-            if len(self._variants) >= MAX_VARIANTS:
-                del self._variants[next(iter(self._variants))]
-            try:
-                variant = make_variant(
+        known = self._fingerprint
+        try:
+            if not known.has_same_parts() or not known.has_same_types():
+                self._forget()
+            elif not known.has_same_memory():
+                for item in self._variants.values():
+                    item.rebind()
+            key = batch_key(batch, named), Fingerprint(self._subjects).flags()
+            variant = self._variants.get(key)
+            if variant is None or not variant.holds():
+                if len(self._variants) >= MAX_VARIANTS:
+                    del self._variants[next(iter(self._variants))]
+                variant = self._variants[key] = make_variant(
                     self._function, self._subjects, batch, named, self.backend, self.passes, self.capture
                 )
-            except UnknownStateError:
-                return None
-            self._variants[key] = variant
+        except UnknownStateError:
+            self._forget()
+            return None
         self._fingerprint = Fingerprint(self._subjects)
         self._current = variant
         return variant

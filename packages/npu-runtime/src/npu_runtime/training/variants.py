@@ -11,9 +11,11 @@ from npu_ir import Graph
 from npu_ir.backend import Backend
 from npu_ir.ops.effects import is_random
 from npu_ir.structure import LEAF, flatten, unflatten
+from npu_runtime._torch import record_gradients
 from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
 from npu_runtime.training.hyperparameters import Reader
 from npu_runtime.training.optimizers import parameters_of
+from npu_runtime.training.stand_ins import Originals
 from npu_runtime.training.subjects import Subjects
 from npu_runtime.training.traced_step import TracedStep
 from npu_runtime.training.tracing import trace_function
@@ -108,9 +110,13 @@ class Variant:
     def run(self, batch: tuple[Any, ...], named: Mapping[str, Any], *, borrow: bool) -> Any:
         """Take a step; `is_for` has said yes just before."""
         leaves: Sequence[Any] = batch if self._flat is not None else flatten((batch, dict(named)))[0]
-        with torch.no_grad():
+        before = torch.is_grad_enabled()
+        record_gradients(False)
+        try:
             for fixed, index in self._copies:
                 fixed.copy_(leaves[index])
+        finally:
+            record_gradients(before)
         if not self._has_installed:
             self._adopt()
         results = self._launched()
@@ -124,10 +130,13 @@ class Variant:
         return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
 
     def rebind(self) -> None:
-        """Work on the tensors that modules and optimizers have now; nothing is traced again."""
-        for entries, key, name in self._entries():
-            if isinstance(entries.get(key), torch.Tensor):
-                self.traced.state[name] = entries[key]
+        """Work on the tensors that modules and optimizers have now; nothing is traced again.
+
+        Raises:
+            UnknownStateError: The state is gone, and only a first step tells what it consists of.
+        """
+        state = Originals(self.traced.subjects).state
+        self.traced.state.update({name: state[name] for name in self.traced.state})
         self._has_installed = False
         self.artifact.rebind(self.traced.weights())
         self._bind()
