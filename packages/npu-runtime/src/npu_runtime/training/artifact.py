@@ -18,7 +18,7 @@ from npu_runtime.errors import CaptureError
 from npu_runtime.training import hyperparameters
 from npu_runtime.training.capture_check import check_graph
 from npu_runtime.training.capture_state import require_outside_capture
-from npu_runtime.training.compiled_step import CompileArtifact
+from npu_runtime.training.compile_artifact import CompileArtifact
 from npu_runtime.training.compiling import arguments_of, trace_step
 from npu_runtime.training.cuda_graphs import GraphDevice
 from npu_runtime.training.running import Capturing
@@ -33,7 +33,7 @@ CAPTURE_MODES = ("require", "prefer", "off")
 _ARTIFACTS: weakref.WeakValueDictionary[str, CompileArtifact] = weakref.WeakValueDictionary()
 
 
-def compile_and_capture(
+def compile_and_capture(  # noqa: PLR0913 - each stage has its own
     step: Graph | TracedStep | Module | Callable[..., Any],
     optimizer: Optimizer | None = None,
     loss_fn: LossFunction | None = None,
@@ -118,7 +118,7 @@ def compile_and_capture(
         _run_on=lambda other: capturing.on(_held(graph, other)),
         _hyperparameters=_reader(step) if isinstance(step, TracedStep) else None,
         _require_branches=_branches(step) if isinstance(step, TracedStep) else None,
-        _generators=tuple(generators),
+        generators=tuple(generators),
     )
     for kind in enforce_ops:
         _require_op(artifact, kind)

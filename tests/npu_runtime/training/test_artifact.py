@@ -1,0 +1,400 @@
+"""An artifact replays a step: what it does is what the executor, the interpreter and eager PyTorch do."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from npu_ir import ExecutionError, Interpreter, parse_ir
+from npu_runtime import CaptureError, CompileArtifact, compile_and_capture, get_artifact, in_capture
+from npu_runtime.training.capture_state import CAPTURING
+from npu_runtime.training.compiling import trace_step
+from tests.npu_runtime.training.full_state import Convolutions, Mlp, require_same, state_bits
+from tests.npu_runtime.training.tiny_backend import TinyBackend
+
+Make = Callable[[], tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]]
+
+
+def mlp() -> tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]:
+    model = Mlp()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    return model, optimizer, F.mse_loss, (torch.randn(3, 7), torch.randn(3, 5))
+
+
+def convolutions() -> tuple[nn.Module, torch.optim.Optimizer, Any, tuple[torch.Tensor, ...]]:
+    model = Convolutions()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    return model, optimizer, F.cross_entropy, (torch.randn(3, 2, 6, 4), torch.tensor([0, 3, 1]))
+
+
+MODELS = [pytest.param(mlp, id="mlp"), pytest.param(convolutions, id="convolutions and batch norm")]
+
+
+def artifact_of(make: Make = mlp, **options: Any) -> tuple[CompileArtifact, tuple[torch.Tensor, ...]]:
+    model, optimizer, loss_fn, batch = make()
+    options = {"passes": None, "capture": "require", **options}
+    return compile_and_capture(model, optimizer, loss_fn, batch, **options), batch
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_nothing_has_changed_when_a_step_is_captured(make: Make) -> None:
+    model, optimizer, loss_fn, batch = make()
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    random = torch.get_rng_state()
+
+    artifact = compile_and_capture(model, optimizer, loss_fn, batch, passes=None, warmup_runs=3)
+
+    require_same(model.state_dict(), before[0])
+    assert str(optimizer.state_dict()) == str(before[1])
+    assert torch.equal(torch.get_rng_state(), random)
+    for name, item in artifact.state.items():
+        if name.endswith(("exp_avg", "exp_avg_sq", "step", "momentum_buffer")):
+            assert not item.any(), name
+
+
+@pytest.mark.parametrize("backend", ["aten", TinyBackend()], ids=["aten", "another backend"])
+@pytest.mark.parametrize("make", MODELS)
+def test_a_replay_does_what_executor_and_interpreter_do(make: Make, backend: Any) -> None:
+    artifact, batch = artifact_of(make, backend=backend)
+    for step in range(3):
+        interpreter = Interpreter(artifact.graph, artifact.weights)
+        named = artifact._with_hyperparameters({})
+
+        torch.manual_seed(step)
+        expected, mutations = interpreter.run_flat(batch, named)
+        torch.manual_seed(step)
+        executed = artifact.mutations(*batch)
+        torch.manual_seed(step)
+        loss = artifact.replay(*batch)
+
+        assert torch.equal(loss, expected[0])
+        require_same(executed, mutations)
+        require_same({name: artifact.weights[name].detach() for name in mutations}, mutations)
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_a_replay_does_what_eager_does_with_rates_that_change(make: Make) -> None:
+    model, optimizer, loss_fn, batch = make()
+    twin = copy.deepcopy(model)
+    settings = dict(optimizer.defaults)
+    eager = type(optimizer)(twin.parameters(), **settings)
+    artifact = compile_and_capture(model, optimizer, loss_fn, batch, passes=None)
+
+    for step in range(5):
+        optimizer.param_groups[0]["lr"] = eager.param_groups[0]["lr"] = 0.01 * (step + 1)
+        torch.manual_seed(step)
+        eager.zero_grad()
+        expected = loss_fn(twin(batch[0]), batch[1])
+        expected.backward()
+        eager.step()
+        torch.manual_seed(step)
+        loss = artifact.replay(*batch)
+
+        torch.testing.assert_close(loss, expected.detach(), rtol=2e-5, atol=1e-6)
+    for name, item in model.state_dict().items():
+        torch.testing.assert_close(item, twin.state_dict()[name], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("capture", ["prefer", "off"])
+def test_a_step_that_is_not_captured_does_the_same(capture: str) -> None:
+    torch.manual_seed(3)
+    captured, batch = artifact_of()
+    torch.manual_seed(3)
+    other, _ = artifact_of(capture=capture)
+
+    for step in range(3):
+        torch.manual_seed(step)
+        loss = captured.replay(*batch)
+        torch.manual_seed(step)
+        assert torch.equal(other.replay(*batch), loss)
+
+    require_same(captured.state, other.state)
+    assert (other.capture_state, other.reason) == {
+        "prefer": ("planned", ""),
+        "off": ("off", 'capture="off"'),
+    }[capture]
+
+
+def test_the_executor_changes_nothing_unless_it_is_to() -> None:
+    artifact, batch = artifact_of()
+    before = state_bits(artifact)
+
+    artifact.run_ir(*batch)
+    assert state_bits(artifact) == before
+
+    torch.manual_seed(1)
+    artifact.run_ir(*batch, commit=True)
+    assert state_bits(artifact) != before
+
+
+def test_no_tensor_moves() -> None:
+    artifact, batch = artifact_of()
+    pointers = artifact.pointers()
+    own = {name: item.data_ptr() for name, item in artifact.weights.items()}
+
+    for _ in range(3):
+        artifact.replay(*batch)
+
+    assert artifact.pointers() == pointers
+    assert {name: pointers[name] for name in own} == own
+    gradients = [name for name in pointers if name.endswith("_grad")]
+    assert sorted(gradients) == [
+        "first_bias_grad",
+        "first_weight_grad",
+        "second_bias_grad",
+        "second_weight_grad",
+    ]
+
+
+def test_results_are_copies_unless_they_are_borrowed() -> None:
+    artifact, batch = artifact_of()
+
+    first = artifact.replay(*batch)
+    kept = first.clone()
+    borrowed = artifact.replay(*batch, borrow=True)
+    assert torch.equal(first, kept)
+    held = borrowed.clone()
+    artifact.replay(*batch)
+
+    assert not torch.equal(borrowed, held)
+
+
+def test_the_trace_is_what_was_lowered() -> None:
+    artifact, _ = artifact_of(backend=TinyBackend())
+
+    artifact.assert_trace_matches_lowering()
+    artifact.assert_trace_has("Gemm", artifact.lowered.count("Gemm"))
+    assert artifact.lowered.count("Gemm") == 3
+    with pytest.raises(CaptureError, match="the trace has 3 ops 'Gemm', not 2"):
+        artifact.assert_trace_has("Gemm", 2)
+
+
+def test_a_trace_changes_nothing_and_is_made_when_it_is_asked_for() -> None:
+    artifact, _ = artifact_of(trace=False)
+    before = state_bits(artifact)
+
+    calls = artifact.trace.calls
+
+    assert state_bits(artifact) == before
+    assert {call.phase for call in calls} == {"bind", "compute", "commit"}
+
+
+def test_all_fixed_memory_is_in_the_pool() -> None:
+    artifact, batch = artifact_of()
+
+    assert artifact.pool.pointers() == artifact.pointers()
+    assert torch.equal(artifact.pool.get(artifact.graph.inputs[-1].name), batch[1])
+    with CAPTURING, pytest.raises(CaptureError, match="there is no buffer 'more'"):
+        artifact.pool.get("more")
+
+
+def test_stages_are_dumped_and_a_second_capture_dumps_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    first, _ = artifact_of()
+    torch.manual_seed(0)
+    second, _ = artifact_of()
+
+    files = first.dump(tmp_path / "first")
+    again = second.dump(tmp_path / "second")
+
+    names = ["20_ir", "30_lowered", "31_op_attrs", "40_plan", "50_runtime_trace"]
+    assert [path.name for path in files] == [f"{name}.{end}" for name in names for end in ("txt", "json")]
+    assert [path.read_bytes() for path in files] == [path.read_bytes() for path in again]
+    assert json.loads((tmp_path / "first" / "40_plan.json").read_text())["arena_bytes"] > 0
+
+
+def test_an_artifact_is_found_by_its_name_as_long_as_it_is_held() -> None:
+    artifact, _ = artifact_of(name="held")
+
+    assert get_artifact("held") is artifact
+    del artifact
+    gc.collect()
+    with pytest.raises(CaptureError, match="there is no artifact 'held'(?s:.*)keep it"):
+        get_artifact("held")
+
+
+def test_ops_that_are_enforced_must_be_there() -> None:
+    artifact_of(enforce_ops=["aten.mm.default"])
+    with pytest.raises(CaptureError, match=r"has no op 'npu.adam_step.default'(?s:.*)aten.mm.default"):
+        artifact_of(enforce_ops=["npu.adam_step.default"])
+
+
+def test_a_graph_with_its_weights_is_a_step() -> None:
+    model, optimizer, loss_fn, batch = mlp()
+    step = trace_step(model, optimizer, loss_fn, batch)
+    numbers = {"group0.weight_decay": 0, "group0.lr": 0.5, "group0.betas.0": 0.9, "group0.betas.1": 0.999}
+    numbers["group0.eps"] = 1e-8
+
+    artifact = compile_and_capture(step.graph, weights=step.weights(), passes=None, capture="require")
+    before = model.first.weight.detach().clone()
+    artifact.replay(*batch, hyperparameters=numbers)
+
+    assert not torch.equal(model.first.weight, before)
+    with pytest.raises(ExecutionError, match="hyperparameters"):
+        artifact.replay(*batch)
+
+
+def test_another_batch_is_refused_and_nothing_changes() -> None:
+    artifact, batch = artifact_of()
+    before = state_bits(artifact)
+
+    with pytest.raises(ExecutionError, match=r"input %batch0 is f32\[4, 7\], the graph needs f32\[3, 7\]"):
+        artifact.replay(torch.randn(4, 7), batch[1])
+
+    before["random"] = state_bits(artifact)["random"]
+    assert state_bits(artifact) == before
+
+
+class FailingBackend(TinyBackend):
+    """Fails when it is told to."""
+
+    name = "failing"
+    fails = False
+
+    def run(self, program: Any, inputs: Any) -> Any:
+        if self.fails:
+            raise RuntimeError("the device is gone")
+        return super().run(program, inputs)
+
+
+def test_a_step_that_fails_leaves_everything_as_it_was() -> None:
+    backend = FailingBackend()
+    artifact, batch = artifact_of(backend=backend)
+    artifact.replay(*batch)
+    before = state_bits(artifact)
+
+    backend.fails = True
+    with pytest.raises(ExecutionError, match="the device is gone"):
+        artifact.replay(*batch)
+    assert state_bits(artifact) == before
+    assert not in_capture()
+
+    backend.fails = False
+    artifact.replay(*batch)
+    assert state_bits(artifact) != before
+
+
+def test_memory_that_was_exchanged_is_noticed_and_can_be_bound() -> None:
+    model, optimizer, loss_fn, batch = mlp()
+    artifact = compile_and_capture(model, optimizer, loss_fn, batch, passes=None)
+    model.first.weight.data = model.first.weight.detach() + 1
+
+    with pytest.raises(CaptureError, match="'first.weight' lies elsewhere than when the step was captured"):
+        artifact.replay(*batch)
+    artifact.rebind(artifact.weights)
+    before = model.first.weight.detach().clone()
+    artifact.replay(*batch)
+
+    assert not torch.equal(model.first.weight, before)
+
+
+def test_a_branch_that_does_not_hold_any_more_is_refused() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        rate = optimizer.param_groups[0]["lr"]
+        loss = model(x).sum() * (2 if rate > 0.05 else 1)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    batch = (torch.randn(4, 3),)
+    artifact = compile_and_capture(step, example_batch=batch, passes=None)
+    artifact.replay(*batch)
+    optimizer.param_groups[0]["lr"] = 0.01
+
+    with pytest.raises(
+        CaptureError, match="the step was traced where .*group0.lr.*, which does not hold any more"
+    ):
+        artifact.replay(*batch)
+
+
+def test_captures_do_not_nest() -> None:
+    artifact, batch = artifact_of()
+
+    with CAPTURING:
+        with pytest.raises(CaptureError, match="compile_and_capture is not allowed in a capture"):
+            artifact_of()
+        with pytest.raises(CaptureError, match="a replay is not allowed in a capture"):
+            artifact.replay(*batch)
+
+
+def test_threads_replay_one_after_another() -> None:
+    artifact, batch = artifact_of(lambda: (*mlp()[:3], (torch.zeros(3, 7), torch.zeros(3, 5))))
+    threads = [
+        threading.Thread(target=lambda: [artifact.replay(*batch) for _ in range(20)]) for _ in range(3)
+    ]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert float(artifact.state["first.weight.step"]) == 60
+
+
+SYMBOLIC = """
+graph "open" {
+  symbol s0 in [2, 8]
+  input %x: f32[s0, 3]
+  param %w: f32[3]
+  %y: f32[s0, 3] = aten.mul.Tensor(%x, %w)
+  %z: f32[3] = aten.sum.dim_IntList(%y) {dim=[0]}
+  update %w = %z
+  return %y
+}
+"""
+
+
+def test_what_cannot_be_captured_runs_op_by_op_and_says_why() -> None:
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    graph = parse_ir(SYMBOLIC)
+
+    artifact = compile_and_capture(graph, weights={"w": weight}, passes=None)
+    result = artifact.replay(torch.ones(2, 3))
+    assert torch.equal(result, torch.tensor([[1.0, 2.0, 3.0]] * 2))
+    assert weight.tolist() == [2.0, 4.0, 6.0]
+    assert artifact.replay(torch.ones(4, 3)).shape == (4, 3)
+    assert weight.tolist() == [8.0, 16.0, 24.0]
+
+    assert artifact.capture_state == "off"
+    assert artifact.reason.startswith("symbolic-size: %x is f32[s0, 3]")
+    assert "because: symbolic-size" in str(artifact)
+    with pytest.raises(CaptureError, match="'open' has no trace: it is not captured(?s:.*)symbolic-size"):
+        artifact.trace  # noqa: B018 - asking raises
+    with pytest.raises(CaptureError, match="'open' cannot be captured(?s:.*)graph.specialize"):
+        compile_and_capture(graph, weights={"w": weight}, passes=None, capture="require")
+
+
+def test_a_weight_that_cannot_be_changed_in_its_memory_is_refused_where_it_must_be_captured() -> None:
+    graph = parse_ir(
+        'graph "g" {\n  input %x: f32[2, 3]\n  param %w: f32[2, 3]\n'
+        "  %y: f32[2, 3] = aten.add.Tensor(%x, %w)\n  update %w = %y\n  return %y\n}\n"
+    )
+    weight = torch.zeros(3, 2).t()
+
+    with pytest.raises(CaptureError, match="'g' cannot be captured: .* 'w' in its own memory"):
+        compile_and_capture(graph, weights={"w": weight}, passes=None, capture="require")
+    artifact = compile_and_capture(graph, weights={"w": weight}, passes=None)
+    artifact.replay(torch.ones(2, 3))
+
+    assert artifact.capture_state == "off"
+    assert "in its own memory" in artifact.reason
+    assert torch.equal(weight, torch.ones(2, 3))
+
+
+def test_a_mode_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(CaptureError, match="there is no capture mode 'always'(?s:.*)require, prefer, off"):
+        artifact_of(capture="always")
