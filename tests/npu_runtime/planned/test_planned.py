@@ -38,3 +38,15 @@ def test_results_stay_where_they_are() -> None:
 
     assert first is second
     assert second is program.outputs[0]
+
+
+def test_the_operators_of_pytorch_stay_the_objects_that_they_are() -> None:
+    model, x = torch.nn.Conv2d(2, 3, 3), torch.randn(1, 2, 8, 8)
+    graph = extract_ir(model, (x,))
+    aten = torch.ops.aten
+    before = aten.conv2d.default, aten.convolution.default, aten.relu.default
+
+    plan(graph)
+
+    # FakeTensor tells them apart by identity.
+    assert (aten.conv2d.default, aten.convolution.default, aten.relu.default) == before

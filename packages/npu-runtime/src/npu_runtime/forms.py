@@ -205,7 +205,7 @@ def _writing_overloads(op: OpOverload) -> Iterator[OpOverload]:
     packets = getattr(torch.ops, op.namespace)
     for packet in (name, f"{name}_", name.removesuffix("_functional")):
         found = getattr(packets, packet, None)
-        for overload in [] if found is None else map(found.__getattr__, found.overloads()):
+        for overload in [] if found is None else (getattr(found, item) for item in found.overloads()):
             is_generated = torch.Tag.generated in overload.tags  # it calls the op, and copies
             if not is_generated and overload is not op and _arguments(overload) == wanted:
                 yield overload
