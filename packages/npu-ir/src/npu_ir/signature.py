@@ -285,6 +285,30 @@ class Signature:
         self._call = structure, fixed
         self._edits += 1
 
+    def replace_input(self, value: Value, type: Type) -> Value:
+        """Give an input that nothing reads another type; return the new value, with its name and place in the call.
+
+        Raises:
+            GraphError: It is no input of this graph, or is still read, or is updated.
+        """
+        self._require_mine(value)
+        argument = value.argument
+        if argument is None or argument.kind is not InputKind.INPUT:
+            raise GraphError(f"%{value.name} is no input", fix="erase_argument removes the others")
+        self._require_unused(value)
+        if value in self._updates:
+            raise GraphError(
+                f"%{value.name} is updated by the graph", fix="drop the update first: set_update(value, None)"
+            )
+        del self._values[value.name]
+        new = self._new_value(value.name, type, argument=argument)
+        self._arguments[InputKind.INPUT][argument.target] = new
+        if self._call is not None:
+            structure, leaves = self._call
+            self._call = structure, tuple(new if leaf is value else leaf for leaf in leaves)
+        self._edits += 1
+        return new
+
     # How it is called and what it gives back
 
     def set_call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> None:

@@ -31,15 +31,28 @@ class Pipeline:
 
 MINIMAL = "canonicalize,elim-identity,cse,dead-code"
 DEFAULT = f"{MINIMAL},conv-bn-folding,conv-add-folding,constant-folding"
+_GRADIENTS = f"{MINIMAL},dead-gradients,gather-gradients"
+_STEP = "hoist-fill,constant-folding,fuse-optimizer"
+TRAIN = f"{_GRADIENTS},{_STEP}"
 PIPELINES = (
     Pipeline("minimal", MINIMAL, "Exact clean-up: the same ops on the same values, fewer of them."),
     Pipeline("default", DEFAULT, "Clean-up, folding of norms and biases into convolutions, and constants."),
-    Pipeline("train", MINIMAL, "Training steps: clean-up."),
     Pipeline(
         "fuse",
         f"{DEFAULT},fuse-attention,fuse-add-norm,fuse-linear-activation,gather-gradients,fuse-loss-gradient,"
         "fuse-linear-backward",
         "The default, then groups of ops that backends run as one.",
+    ),
+    Pipeline("train", TRAIN, "Training steps: clean-up, no gradients in vain, one op per optimizer."),
+    Pipeline(
+        "train-fuse",
+        f"{_GRADIENTS},fuse-loss-gradient,fuse-linear-backward,fuse-linear-activation,{_STEP}",
+        "The same, and groups of ops, forward and backward, that backends run as one.",
+    ),
+    Pipeline(
+        "train-device",
+        f"{TRAIN},scalars-to-tensors",
+        "As `train`, with learning rates and other numbers as tensors: for steps that a device records once.",
     ),
 )
 

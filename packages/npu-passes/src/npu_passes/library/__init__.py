@@ -9,6 +9,7 @@ from npu_passes.library.conv_add_folding import ConvAddFolding
 from npu_passes.library.conv_bn_folding import ConvBnFolding
 from npu_passes.library.cse import Cse
 from npu_passes.library.dead_code import DeadCode
+from npu_passes.library.dead_gradients import DeadGradients
 from npu_passes.library.decompose import Decompose
 from npu_passes.library.elim_identity import ElimIdentity
 from npu_passes.library.fuse_add_norm import FuseAddNorm
@@ -17,7 +18,10 @@ from npu_passes.library.fuse_linear_activation import FuseLinearActivation
 from npu_passes.library.fuse_linear_backward import FuseLinearBackward
 from npu_passes.library.fuse_loss_gradient import FuseLossGradient
 from npu_passes.library.gather_gradients import GatherGradients
+from npu_passes.library.fuse_optimizer import FuseOptimizer
+from npu_passes.library.hoist_fill import HoistFill
 from npu_passes.library.lower_foreach import LowerForeach
+from npu_passes.library.scalars_to_tensors import ScalarsToTensors
 
 PASSES: tuple[type[Pass], ...] = (
     Canonicalize,
@@ -35,4 +39,8 @@ PASSES: tuple[type[Pass], ...] = (
     FuseLinearBackward,
     Decompose,
     LowerForeach,
+    HoistFill,
+    DeadGradients,
+    FuseOptimizer,
+    ScalarsToTensors,
 )
