@@ -400,3 +400,42 @@ def test_a_weight_of_open_size_has_no_data_to_store() -> None:
 
     with pytest.raises(GraphError, match=r"'c' is f32\[s\], its data is f32\[3\]"):
         graph.add_constant("c", ones(3), type=TensorType((S,), torch.float32))
+
+
+def test_an_input_gets_another_type_in_its_place() -> None:
+    graph = sized()
+    graph.set_call([graph.value("x")], {"count": graph.value("n")})
+    graph.set_literal(graph.node("view"), 1, -1)
+    order = [value.name for value in graph.inputs]
+
+    new = graph.replace_input(graph.value("n"), F32)
+
+    graph.check()
+    assert graph.value("n") is new
+    assert (new.type, new.argument is not None and new.argument.target) == (F32, "n")
+    assert [value.name for value in graph.inputs] == order
+    assert "call (%x, count=%n)" in str(graph)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        pytest.param(lambda g: g.replace_input(g.value("n"), F32), "%n is still read by view", id="read"),
+        pytest.param(lambda g: g.replace_input(g.value("view"), F32), "%view is no input", id="no_input"),
+    ],
+)
+def test_an_input_that_cannot_be_replaced_is_refused(edit: Callable[[Graph], None], message: str) -> None:
+    graph = sized()
+
+    with pytest.raises(GraphError, match=message):
+        edit(graph)
+    assert graph == sized()
+
+
+def test_an_input_that_is_updated_is_not_replaced() -> None:
+    graph = Graph("g")
+    x, y = graph.add_input("x", F32), graph.add_input("y", F32)
+    graph.set_update(x, y)
+
+    with pytest.raises(GraphError, match="%x is updated by the graph\n  fix: drop the update first"):
+        graph.replace_input(x, ScalarType("float"))

@@ -443,6 +443,7 @@ EDITS: dict[str, Callable[[Graph], Any]] = {
     "add_constraint": lambda g: g.add_constraint(Constraint(symbol("s0"), "<=", 9)),
     "erase_argument": lambda g: g.erase_argument(g.value("unread")),
     "fix_input": lambda g: g.fix_input(g.value("n"), 3),
+    "replace_input": lambda g: g.replace_input(g.value("n"), F32),
     "set_call": lambda g: g.set_call(g.inputs),
     "set_outputs": lambda g: g.set_outputs(None),
     "set_update": lambda g: g.set_update(g.value("state"), None),
@@ -477,7 +478,7 @@ def editable() -> Graph:
 @pytest.mark.parametrize("name", EDITS)
 def test_every_edit_is_counted_once(name: str) -> None:
     graph = editable()
-    if name == "fix_input":
+    if name in ("fix_input", "replace_input"):
         graph.set_literal(graph.node("scaled"), 1, 2.0)
     edits = graph.edits
 

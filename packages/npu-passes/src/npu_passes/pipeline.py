@@ -52,7 +52,7 @@ PIPELINES = (
     Pipeline(
         "train-device",
         f"{TRAIN},scalars-to-tensors",
-        "As `train`, with learning rates and other numbers as tensors: for steps that a device records once.",
+        "The train pipeline, then numbers such as learning rates as tensors: for steps that a device records.",
     ),
 )
 

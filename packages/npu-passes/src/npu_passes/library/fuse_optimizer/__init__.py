@@ -39,7 +39,7 @@ class FuseOptimizer(Pass):
     numerics = within(1e-5)
     is_idempotent = True
     before = ("lower-foreach", "scalars-to-tensors")
-    after = ("canonicalize", "elim-identity")
+    after = ("canonicalize", "elim-identity", "dead-code")
 
     def run(self, graph: Graph) -> bool:
         before = graph.edits
@@ -69,11 +69,11 @@ class FuseOptimizer(Pass):
         last = places[group.nodes[-1]]
         with self.rewrite(graph, group.rule, *group.nodes) as edit:
             # The types are stated: PyTorch tells none for floats that it does not know.
-            made = edit.calls(
-                group.op_type, types=[value.type for value in group.results], **group.arguments
-            )
+            made = edit.calls(group.op_type, types=[value.type for value in group.results], **group.arguments)
             for old, new in zip(group.results, made, strict=True):
                 edit.replace(old, new)
+            for chain in group.chains:
+                _name_gradient(graph, chain)
         if made[0].producer is not None:
             places[made[0].producer] = last
 
@@ -111,3 +111,13 @@ def _is_step(graph: Graph, chain: Chain) -> bool:
         return True
     stored = None if parameter is None else graph.updates.get(parameter)
     return stored is not None and behind(stored)[0] is chain.results["params"]
+
+
+def _name_gradient(graph: Graph, chain: Chain) -> None:
+    """Call the gradient of a parameter after it, as steps do that are traced: ``fc_weight_grad``."""
+    parameter, gradient = chain.tensors["params"], chain.tensors["grads"]
+    if parameter is None or gradient is None or parameter.argument is None or gradient.argument is not None:
+        return
+    name = f"{parameter.argument.target.replace('.', '_')}_grad"
+    if gradient.name != name:
+        graph.rename(gradient, name)

@@ -18,7 +18,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_ir import OpNode, Value
-from npu_passes.library.fuse_optimizer.chain import Chain, Mismatch, Trail, complement, number, require, tensor
+from npu_passes.library.fuse_optimizer.chain import (
+    Chain,
+    MismatchError,
+    Trail,
+    complement,
+    number,
+    require,
+    tensor,
+)
 from npu_passes.library.fuse_optimizer.gradients import gradient
 from npu_passes.library.fuse_optimizer.reading import Number, Reader, behind, factor_beside, is_same
 from npu_passes.training_ops import ADAM_STEP
@@ -28,7 +36,7 @@ def adam_chain(reader: Reader, root: OpNode, new: Value) -> Chain | None:
     """Return the chain that ends in ``new``, an output of ``root``, if it is a step of Adam."""
     try:
         return _chain(Trail(reader), root, new)
-    except Mismatch:
+    except MismatchError:
         return None
 
 
@@ -105,7 +113,8 @@ def _denominator(trail: Trail, value: object) -> _Denominator:
     require(one == 1)
     (largest,) = trail.take(root, "sqrt")
     square, maximum, old_maximum = behind(largest)[0], None, None
-    amsgrad = trail.look(square, "maximum", "max")
+    # lower-foreach makes the one the other.
+    amsgrad = trail.look(square, "maximum", "clamp_min")
     if amsgrad is not None:
         maximum = square
         old, new = trail.keep(amsgrad)
@@ -129,7 +138,7 @@ def _parameter(trail: Trail, value: object, lr: Number) -> tuple[Value, Number |
     if scaled is not None and not isinstance(scaled.operands[1], list):
         try:
             decay = factor_beside(complement(scaled.operands[1]), lr)
-        except Mismatch:
+        except MismatchError:
             decay = None
         if decay is not None:
             return tensor(trail.keep(scaled)[0]), decay

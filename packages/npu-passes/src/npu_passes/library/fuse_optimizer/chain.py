@@ -10,7 +10,7 @@ from npu_ir import OpNode, Value
 from npu_passes.library.fuse_optimizer.reading import Call, Number, Reader, behind, is_number, one_minus
 
 
-class Mismatch(Exception):
+class MismatchError(Exception):
     """What is read is not what is looked for."""
 
 
@@ -39,9 +39,7 @@ class Chain:
     @property
     def key(self) -> Hashable:
         """What chains have in common that one op can compute."""
-        parameter = self.tensors["params"]
-        dtype = None if parameter is None else parameter.tensor_type.dtype
-        return self.op_type, dtype, tuple(self.numbers.values()), tuple(self.flags.values())
+        return self.op_type, tuple(self.numbers.values()), tuple(self.flags.values())
 
 
 class Trail:
@@ -59,11 +57,11 @@ class Trail:
         """Return the operands of the call of ``name`` that computes ``value``.
 
         Raises:
-            Mismatch: Something else computes it.
+            MismatchError: Something else computes it.
         """
         found = self.look(value, name)
         if found is None:
-            raise Mismatch
+            raise MismatchError
         return self.keep(found)
 
     def look(self, value: object, *names: str) -> Call | None:
@@ -80,10 +78,10 @@ def tensor(item: object) -> Value:
     """Return the tensor that an operand is, with nothing between that changes it not.
 
     Raises:
-        Mismatch: It is a number.
+        MismatchError: It is a number.
     """
     if not isinstance(item, Value) or is_number(item):
-        raise Mismatch
+        raise MismatchError
     return behind(item)[0]
 
 
@@ -91,10 +89,10 @@ def number(item: object) -> Number:
     """Return the number that an operand is.
 
     Raises:
-        Mismatch: It is a tensor.
+        MismatchError: It is a tensor.
     """
     if not is_number(item):
-        raise Mismatch
+        raise MismatchError
     return item  # type: ignore[return-value]
 
 
@@ -102,15 +100,15 @@ def complement(item: object) -> Number:
     """Return the number that an operand is 1 less of.
 
     Raises:
-        Mismatch: It is no such number.
+        MismatchError: It is no such number.
     """
     found = one_minus(item)
     if found is None:
-        raise Mismatch
+        raise MismatchError
     return number(found)
 
 
 def require(condition: bool) -> None:
-    """Raise `Mismatch` where a condition of a chain does not hold."""
+    """Raise `MismatchError` where a condition of a chain does not hold."""
     if not condition:
-        raise Mismatch
+        raise MismatchError

@@ -18,12 +18,13 @@ class Group:
         places: Of the nodes in the graph.
 
     Attributes:
+        chains: As given.
         root: Computes the first new parameter.
         nodes: All that compute the step, in the order of the graph, and what computes numbers for them.
     """
 
     def __init__(self, chains: Sequence[Chain], places: Mapping[OpNode, int]) -> None:
-        self._chains = chains
+        self.chains = chains
         self._places = places
         self._own = {node: None for chain in chains for node in chain.nodes}
         self.root = chains[0].root
@@ -32,7 +33,7 @@ class Group:
 
     @property
     def op_type(self) -> str:
-        return self._chains[0].op_type
+        return self.chains[0].op_type
 
     @property
     def rule(self) -> str:
@@ -42,9 +43,9 @@ class Group:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the op that computes all the steps."""
-        first = self._chains[0]
+        first = self.chains[0]
         lists = {
-            name: [value for chain in self._chains if (value := chain.tensors[name]) is not None]
+            name: [value for chain in self.chains if (value := chain.tensors[name]) is not None]
             for name in first.tensors
         }
         return {**lists, **first.numbers, **first.flags}
@@ -52,17 +53,17 @@ class Group:
     @property
     def results(self) -> list[Value]:
         """What that op makes, in the order of its results."""
-        return [chain.results[name] for name in self._chains[0].results for chain in self._chains]
+        return [chain.results[name] for name in self.chains[0].results for chain in self.chains]
 
     @property
     def problem(self) -> str | None:
         """Why one op cannot compute these steps; None if it can."""
-        if any(chain.key != self._chains[0].key for chain in self._chains):
+        if any(chain.key != self.chains[0].key for chain in self.chains):
             return "its tensors are moved by different numbers"
-        parameters = {chain.tensors["params"] for chain in self._chains}
-        if len(parameters) < len(self._chains):
+        parameters = {chain.tensors["params"] for chain in self.chains}
+        if len(parameters) < len(self.chains):
             return "it moves a parameter twice"
-        mixed = next(filter(None, map(_type_problem, self._chains)), None)
+        mixed = next(filter(None, map(_type_problem, self.chains)), None)
         return self._use_problem() if mixed is None else mixed
 
     def _use_problem(self) -> str | None:

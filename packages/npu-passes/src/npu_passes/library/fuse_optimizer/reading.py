@@ -102,8 +102,9 @@ def one_minus(item: object) -> Number | None:
     """Return what a number is 1 less of: the number it was computed from, or ``1 - x`` of plain data."""
     if isinstance(item, (int, float)):
         return 1 - item if is_plain(item) else None
-    found = _computed(item, "operator.sub")
-    return found[1] if found is not None and is_plain(found[0]) and found[0] == 1 else None
+    first, second = _computed(item, "operator.sub") or (None, None)
+    rest: Number | None = second if is_plain(first) and first == 1 else None
+    return rest
 
 
 def minus(item: object) -> Number | None:
@@ -111,7 +112,8 @@ def minus(item: object) -> Number | None:
     if isinstance(item, (int, float)):
         return -item if is_plain(item) else None
     found = _computed(item, "operator.neg")
-    return None if found is None else found[0]
+    negative: Number | None = None if found is None else found[0]
+    return negative
 
 
 def factor_beside(item: object, factor: Number) -> Number | None:
@@ -120,9 +122,8 @@ def factor_beside(item: object, factor: Number) -> Number | None:
         is_known = is_plain(item) and isinstance(factor, (int, float)) and factor != 0
         return item / factor if is_known else None  # type: ignore[operator]
     first, second = _computed(item, "operator.mul") or (None, None)
-    if is_same(first, factor):
-        return second
-    return first if is_same(second, factor) else None
+    other: Number | None = second if is_same(first, factor) else first if is_same(second, factor) else None
+    return other
 
 
 def number_nodes(items: Sequence[object]) -> list[OpNode]:

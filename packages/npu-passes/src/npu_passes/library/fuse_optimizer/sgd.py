@@ -15,7 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_ir import OpNode, Value
-from npu_passes.library.fuse_optimizer.chain import Chain, Mismatch, Trail, complement, number, require, tensor
+from npu_passes.library.fuse_optimizer.chain import (
+    Chain,
+    MismatchError,
+    Trail,
+    complement,
+    number,
+    require,
+    tensor,
+)
 from npu_passes.library.fuse_optimizer.gradients import gradient
 from npu_passes.library.fuse_optimizer.reading import Call, Number, Reader, is_number, is_same, minus
 from npu_passes.training_ops import SGD_STEP
@@ -25,7 +33,7 @@ def sgd_chain(reader: Reader, root: OpNode, new: Value) -> Chain | None:
     """Return the chain that ends in ``new``, an output of ``root``, if it is a step of SGD."""
     try:
         return _chain(Trail(reader), root, new)
-    except Mismatch:
+    except MismatchError:
         return None
 
 
@@ -85,9 +93,7 @@ def _momentum(trail: Trail, moved: Value) -> _Momentum | None:
     return found
 
 
-def _buffer(
-    trail: Trail, value: Value, seen: object = None, factor: object = None
-) -> _Momentum | None:
+def _buffer(trail: Trail, value: Value, seen: object = None, factor: object = None) -> _Momentum | None:
     """Return the momentum that ``value`` is; with nesterov, of this gradient and factor."""
     whole = trail.look(value, "add")
     if whole is None or not _is_scaled_sum(whole):
@@ -101,7 +107,7 @@ def _buffer(
         return None
     try:
         dampening = complement(share)
-    except Mismatch:
+    except MismatchError:
         return None
     trail.keep(whole)
     old, used = trail.keep(call)
@@ -112,7 +118,7 @@ def _sum(trail: Trail, value: Value) -> tuple[object, Value, object]:
     """Return what ``value`` is a sum of, and what the second term is scaled by."""
     call = trail.look(value, "add")
     if call is None or not _is_scaled_sum(call):
-        raise Mismatch
+        raise MismatchError
     first, second, scale = trail.keep(call)
     return first, tensor(second), scale
 
@@ -120,6 +126,9 @@ def _sum(trail: Trail, value: Value) -> tuple[object, Value, object]:
 def _is_scaled_sum(call: Call) -> bool:
     """Whether an ``add`` is one of two tensors, with a factor for the second."""
     first, second = call.operands[:2]
-    return len(call.operands) == 3 and isinstance(first, Value) and isinstance(second, Value) and not (
-        is_number(first) or is_number(second)
+    return (
+        len(call.operands) == 3
+        and isinstance(first, Value)
+        and isinstance(second, Value)
+        and not (is_number(first) or is_number(second))
     )

@@ -14,8 +14,11 @@ from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.library.scalars_to_tensors.arithmetic import ITEMS, boundary, computed, read_number
 from npu_passes.library.scalars_to_tensors.choosing import Choice
+from npu_passes.library.scalars_to_tensors.inputs import tensor_inputs
 from npu_passes.numerics import within
 from npu_passes.rewriting import Edit
+
+__all__ = ["ScalarsToTensors", "tensor_inputs"]
 
 _RULE = "tensor"
 
@@ -24,7 +27,8 @@ class ScalarsToTensors(Pass):
     """Make numbers 0-d tensors, so that one recording of the graph serves all of them.
 
     1. Floats that the graph is called with, such as learning rates, become tensors first of all, by
-       ``aten.scalar_tensor``: the only nodes that read them. `npu_passes.tensor_inputs` makes them inputs that are tensors.
+       ``aten.scalar_tensor``: the only nodes that read them. `tensor_inputs` makes them inputs that are
+       tensors.
     2. What ``item()`` takes out of a tensor stays one.
     3. Arithmetic on such numbers is arithmetic on tensors. Where Python fails, as in a division by zero, these give
        infinities and NaN.

@@ -22,16 +22,20 @@ _BINARY: Mapping[str, tuple[str, str | None, str | None]] = {
     "operator.truediv": ("div.Tensor", "div.Scalar", None),
     "operator.pow": ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"),
     "math.pow": ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"),
-    **{f"operator.{name}": (f"{name}.Tensor", f"{name}.Scalar", None) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{
+        f"operator.{name}": (f"{name}.Tensor", f"{name}.Scalar", None)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    },
     "torch.sym_max": ("maximum.default", None, None),
     "torch.sym_min": ("minimum.default", None, None),
 }
 _ROOTS = ("sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "log2")
 _UNARY: Mapping[str, str] = {
     "operator.neg": "neg.default",
-    **{name: "abs.default" for name in ("operator.abs", "builtins.abs", "math.fabs")},
+    **dict.fromkeys(("operator.abs", "builtins.abs", "math.fabs"), "abs.default"),
     **{f"{place}{name}": f"{name}.default" for place in ("math.", "torch._sym_") for name in _ROOTS},
-    **{"torch.sym_sqrt": "sqrt.default", "math.exp": "exp.default"},
+    "torch.sym_sqrt": "sqrt.default",
+    "math.exp": "exp.default",
 }
 # They return the number itself, or its value as a float.
 _SAME = ("operator.pos", "builtins.float", "torch.sym_float")
@@ -82,7 +86,9 @@ def _tensor(caller: Caller, item: Any, dtype: torch.dtype) -> Value:
 
 def boundary(caller: Caller, number: Any, dtype: torch.dtype) -> Value:
     """Return the tensor of a number of the graph, or of a plain one; it is made where the graph runs."""
-    return caller.calls(BOUNDARY, number, types=[TensorType((), dtype)], dtype=dtype, device=torch.device("meta"))[0]
+    return caller.calls(
+        BOUNDARY, number, types=[TensorType((), dtype)], dtype=dtype, device=torch.device("meta")
+    )[0]
 
 
 def read_number(caller: Caller, node: OpNode, dtype: torch.dtype) -> Value:

@@ -8,8 +8,8 @@ import torch
 
 from npu_ir import Graph, NpuError, OpNode, ScalarType, Value
 from npu_ir.ops.arguments import place_of_operand
-from npu_ir.ops.schema import find_op
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
+from npu_ir.ops.schema import find_op
 from npu_passes.library.scalars_to_tensors.arithmetic import BOUNDARY, ITEMS, is_arithmetic, type_of_number
 from npu_passes.library.scalars_to_tensors.calling import Trial, some_value
 from npu_passes.library.scalars_to_tensors.forms import Form
