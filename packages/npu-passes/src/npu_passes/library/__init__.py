@@ -17,8 +17,8 @@ from npu_passes.library.fuse_attention import FuseAttention
 from npu_passes.library.fuse_linear_activation import FuseLinearActivation
 from npu_passes.library.fuse_linear_backward import FuseLinearBackward
 from npu_passes.library.fuse_loss_gradient import FuseLossGradient
-from npu_passes.library.gather_gradients import GatherGradients
 from npu_passes.library.fuse_optimizer import FuseOptimizer
+from npu_passes.library.gather_gradients import GatherGradients
 from npu_passes.library.hoist_fill import HoistFill
 from npu_passes.library.lower_foreach import LowerForeach
 from npu_passes.library.scalars_to_tensors import ScalarsToTensors
