@@ -19,7 +19,7 @@ from npu_passes.manager import PassManager
 from npu_runtime.cli.saved_graph import NONE, chosen_passes
 
 if TYPE_CHECKING:
-    from npu_runtime.training.tracing import TracedStep
+    from npu_runtime.training.traced_step import TracedStep
 
 _PARTS = ("model", "optimizer", "loss_fn", "example_batch")
 _OPTIONS = ("accumulate", "clip_grad_norm", "clip_grad_value", "autocast", "modules", "optimizers")
@@ -126,9 +126,9 @@ def _made(reference: str) -> dict[str, Any]:
 
 
 def _traced(parts: dict[str, Any], name: str | None) -> TracedStep:
-    from npu_runtime.training.compiling import traced
+    from npu_runtime.training.compiling import trace_step
 
-    return traced(**parts, name=name)
+    return trace_step(**parts, name=name)
 
 
 def _weights_of(graph: Graph, step: TracedStep) -> dict[str, Any]:

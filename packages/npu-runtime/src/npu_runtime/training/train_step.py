@@ -122,10 +122,11 @@ class TrainStep:
             self._is_running = True
             try:
                 variant = self._current
-                if variant is None or not variant.is_for(batch, named) or not self._fingerprint.is_valid():
-                    variant = self._variant(batch, named)
-                if variant is None:
-                    return first_step(self._function, self._subjects, batch, named)
+                is_known = (
+                    variant is not None and variant.is_for(batch, named) and self._fingerprint.is_valid()
+                )
+                if variant is None or not is_known:
+                    return self._run_anew(batch, named)
                 return variant.run(batch, named, borrow=self.borrow)
             finally:
                 self._is_running = False
@@ -228,6 +229,17 @@ class TrainStep:
                 "a step is called by what it has called itself", fix="take the inner step outside of the loss"
             )
 
+    def _run_anew(self, batch: Any, named: Any) -> Any:
+        """Take a step after something has changed, or the first one."""
+        variant = self._variant(batch, named)
+        if variant is None:
+            results = first_step(self._function, self._subjects, batch, named)
+        else:
+            results = variant.run(batch, named, borrow=self.borrow)
+            self._current = variant
+        self._fingerprint = Fingerprint(self._subjects)
+        return results
+
     def _variant(self, batch: Any, named: Any) -> Variant | None:
         """Return what runs this call, traced now where it has to be; None where a first step is to be taken in eager."""
         known = self._fingerprint
@@ -248,8 +260,6 @@ class TrainStep:
         except UnknownStateError:
             self._forget()
             return None
-        self._fingerprint = Fingerprint(self._subjects)
-        self._current = variant
         return variant
 
     def _forget(self) -> None:
