@@ -70,6 +70,19 @@ def test_a_loss_may_be_scaled_by_numbers(scaled: Any, scale: float) -> None:
     assert_fused(numbers(lambda x, y: scaled(F.mse_loss(x, y))), MSE_LOSS_WITH_GRAD, scale=scale)
 
 
+def test_the_gradient_of_a_loss_may_be_a_constant() -> None:
+    step = classes(lambda x, y: F.cross_entropy(x, y))
+    (ones,) = step.graph.nodes_of("aten.ones_like.default")
+    constant = step.graph.add_constant("half", torch.tensor(0.5))
+    step.graph.replace_all_uses(ones.outputs[0], constant)
+    step.graph.erase(ones)
+
+    (node,) = rewritten(step.graph, FuseLossGradient).nodes_of(CROSS_ENTROPY_WITH_GRAD)
+
+    assert node.attrs["scale"] == 0.5
+    assert step.checked(FuseLossGradient) == 1
+
+
 def test_two_losses_are_fused_each() -> None:
     def both(x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(x, y) + 0.5 * F.mse_loss(x, x.detach().sin())

@@ -171,15 +171,28 @@ def _seed(value: Value, loss: Value) -> _Seed | None:
         if len(value.producer.inputs) != 1:
             return None
         value = value.producer.inputs[0]
-    start = value.producer
     is_scalar = isinstance(value.type, TensorType) and value.type.same_shape_and_dtype(loss.type)
-    if start is None or start.op_type != "aten.ones_like.default" or not is_scalar or value.tensor_type.rank:
+    start = _number(value) if is_scalar and value.tensor_type.rank == 0 else None
+    if start is None:
         return None
     # In the dtype of the loss: that is how the nodes round.
-    gradient = torch.ones((), dtype=value.tensor_type.dtype)
+    gradient = torch.tensor(start, dtype=value.tensor_type.dtype)
     for node in reversed(nodes):
         number = node.attrs.get("other")
         if not isinstance(number, (int, float)) or node.attrs.get("rounding_mode") is not None:
             return None
         gradient = _SCALING[node.op_type](gradient, number)
-    return _Seed(gradient.item(), (start, *reversed(nodes)))
+    made = () if value.producer is None else (value.producer,)
+    return _Seed(gradient.item(), (*made, *reversed(nodes)))
+
+
+def _number(value: Value) -> float | None:
+    """Return the number that a tensor of one element is full of, where that is known."""
+    node = value.producer
+    if node is None:
+        data = value.argument.data if value.argument is not None else None
+        return None if data is None else float(data)
+    if node.op_type == "aten.ones_like.default":
+        return 1.0
+    number = node.attrs.get("fill_value") if node.op_type == "aten.full.default" else None
+    return float(number) if isinstance(number, (int, float)) else None
