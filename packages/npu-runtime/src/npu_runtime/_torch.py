@@ -80,7 +80,12 @@ def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Return whether two strided tensors lie in the same memory, empty ones included."""
-    return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)
+    return memory_id(left) == memory_id(right)
+
+
+def memory_id(tensor: torch.Tensor) -> int:
+    """Return a number that strided tensors have in common while they are alive and lie in the same memory."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def is_undisturbed() -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, starmap
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ from npu_runtime.tensor_facts import (
     is_inexact,
     is_laid_out,
     is_same,
-    shares_memory,
+    memory_key,
 )
 
 
@@ -163,7 +162,7 @@ class Prober:
             is_laid_out=tuple(map(is_laid_out, outputs, types)),
             is_at_start=tuple(is_at_start(output) for output in outputs),
         )
-        if not any(shares) and any(starmap(shares_memory, combinations(outputs, 2))):
+        if not any(shares) and _share_among_each_other(outputs):
             return None  # nothing tells who else holds memory that the op hands out twice
         if not self._shares_alike(node, binding, function, data, seen):
             seen = seen.elsewhere(len(data))
@@ -278,10 +277,16 @@ def _are_of_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
 
 
 def _shares(data: Sequence[Any], outputs: Sequence[Any]) -> tuple[frozenset[int], ...]:
-    return tuple(
-        frozenset(index for index, item in enumerate(data) if shares_memory(item, output))
-        for output in outputs
-    )
+    places: dict[Any, set[int]] = {}
+    for index, item in enumerate(data):
+        places.setdefault(memory_key(item), set()).add(index)
+    places.pop(None, None)
+    return tuple(frozenset(places.get(memory_key(output), ())) for output in outputs)
+
+
+def _share_among_each_other(outputs: Sequence[Any]) -> bool:
+    keys = [key for key in map(memory_key, outputs) if key is not None]
+    return len(set(keys)) < len(keys)
 
 
 def _random_numbers_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from npu_ir import OpNode, TensorType
 from npu_ir.binding import with_strides
 from npu_ir.equality import same_data
 from npu_ir.types import Type
-from npu_runtime._torch import packed_layout, share_memory
+from npu_runtime._torch import memory_id, packed_layout, share_memory
 
 
 def shares_memory(left: Any, right: Any) -> bool:
@@ -20,6 +20,13 @@ def shares_memory(left: Any, right: Any) -> bool:
     if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
         return tensors and left is right
     return share_memory(left, right)
+
+
+def memory_key(item: Any) -> tuple[bool, int] | None:
+    """Return what is equal for those that `shares_memory` is true of; None for what is no tensor."""
+    if not isinstance(item, torch.Tensor):
+        return None
+    return (True, memory_id(item)) if item.layout is torch.strided else (False, id(item))
 
 
 def is_laid_out(output: Any, type: Type) -> bool:
