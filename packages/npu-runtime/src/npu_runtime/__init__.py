@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from npu_runtime.training.lowering import Lowered, LoweredOp, lower_to_backend_ops
     from npu_runtime.training.trace import Call, Trace
     from npu_runtime.training.train_step import TrainStep
+    from npu_runtime.training.twin import check_replay
     from npu_runtime.training.violations import CaptureReport, Violation
     from npu_runtime.training.warming import warmup_capture_safe
 
@@ -58,6 +59,7 @@ __all__ = [
     "__version__",
     "after_pass",
     "check_capture",
+    "check_replay",
     "compare",
     "compile_and_capture",
     "compile_ir",
@@ -82,6 +84,7 @@ _MODULES = {
     **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), "training.artifact"),
     **dict.fromkeys(("CaptureReport", "Violation"), "training.violations"),
     "check_capture": "training.capture_check",
+    "check_replay": "training.twin",
     **dict.fromkeys(("BufferPool", "BufferStats"), "training.buffer_pool"),
     **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "training.lowering"),
     **dict.fromkeys(("Call", "Trace"), "training.trace"),
