@@ -66,7 +66,9 @@ def trace_step(
         )
     function, subjects = step_of(model, optimizer, loss_fn, **options)
     args, kwargs = arguments_of(example_batch)
-    return trace_function(function, subjects, args, kwargs, name=name or _name_of(model))
+    return trace_function(
+        function, subjects, args, kwargs, name=name or getattr(function, "__name__", "step")
+    )
 
 
 def step_of(
@@ -111,7 +113,3 @@ def arguments_of(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
 
 def _has_tensors(module: Module) -> bool:
     return any(True for _ in (*module.parameters(), *module.buffers()))
-
-
-def _name_of(model: Any) -> str:
-    return f"{getattr(model, '__name__', type(model).__name__)}_step"

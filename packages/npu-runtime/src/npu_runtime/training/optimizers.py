@@ -105,7 +105,22 @@ def _initial(optimizer: Optimizer) -> list[dict[str, Any]] | None:
     ):
         for group in optimizer.param_groups:
             optimizer._init_group(group, *[[] for _ in range(count)])
-        return [dict(optimizer.state[item]) if item in optimizer.state else {} for item in stand_ins]
+        found = [dict(optimizer.state[item]) if item in optimizer.state else {} for item in stand_ins]
+    return _with_counters_side_by_side(found)
+
+
+def _with_counters_side_by_side(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the state with its counters of steps as parts of one tensor: one call increments them all."""
+    rows: dict[Any, list[dict[str, Any]]] = {}
+    for entries in found:
+        counter = entries.get("step")
+        if isinstance(counter, torch.Tensor) and not counter.dim():
+            rows.setdefault((counter.dtype, counter.device), []).append(entries)
+    for row in rows.values():
+        counters = torch.stack([entries["step"] for entries in row]).unbind()
+        for entries, counter in zip(row, counters, strict=True):
+            entries["step"] = counter
+    return found
 
 
 def _is_stateless(optimizer: Optimizer) -> bool:

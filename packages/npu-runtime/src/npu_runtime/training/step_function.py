@@ -41,6 +41,11 @@ class StepFunction:
     clip_grad_value: float | None = None
     autocast: torch.dtype | None = None
 
+    @property
+    def __name__(self) -> str:
+        """What graphs of it are called."""
+        return f"{type(self.model).__name__}_step"
+
     def __call__(self, *batch: Any, **named: Any) -> Any:
         """Take one step, and return what ``loss_fn`` returns; of several parts, the mean of each entry.
 

@@ -52,7 +52,8 @@ def make_variant(
         UnknownStateError: Only a first step tells what state an optimizer keeps.
         CaptureError: It cannot be captured, and has to be.
     """
-    traced = trace_function(function, subjects, batch, named)
+    name = getattr(function, "__name__", "step")
+    traced = trace_function(function, subjects, batch, named, name=name)
     artifact = compile_and_capture(traced, backend=backend, passes=passes, capture=capture)
     return Variant(traced, artifact, batch, named)
 
