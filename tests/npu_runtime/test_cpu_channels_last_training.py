@@ -12,9 +12,14 @@ from npu_ir import Graph, Interpreter, TensorType
 from npu_passes import PassManager
 from npu_passes.checking import Checked
 from npu_passes.testing import check_pass
+from npu_runtime import TrainStep
+from npu_runtime.backends.registry import backends_of
+from npu_runtime.choosing import passes_on
 from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.training import compile_ir
+from tests.npu_runtime.training.tiny_backend import TinyBackend
 
+CPU = torch.device("cpu")
 RATE = {
     "hyperparameters": {
         "group0.lr": 0.5,
@@ -125,3 +130,22 @@ def test_a_small_step_is_left_alone() -> None:
     graph = moved(step_of(Classifier(channels=6, pool=nn.Identity()), batch_of(1, size=4)))
 
     assert all("channels_last" not in found for found in layouts(graph).values())
+
+
+def test_the_pipeline_of_steps_is_the_one_for_the_cpu_where_aten_runs_there() -> None:
+    aten, other = backends_of("aten"), [TinyBackend()]
+
+    assert passes_on("train", CPU, aten) == "train-cpu"
+    assert passes_on("train", torch.device("cuda"), aten) == "train"
+    assert passes_on("train", CPU, other) == "train"
+    assert passes_on("minimal", CPU, aten) == "minimal"
+    assert passes_on(None, CPU, aten) is None
+
+
+def test_a_step_on_the_cpu_is_in_channels_last() -> None:
+    model = Classifier()
+    step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy)
+
+    step(*batch_of())
+
+    assert layouts(step.graph)["max_pool2d_with_indices"] == ["channels_last"]

@@ -17,6 +17,7 @@ Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
 Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
 
 _CPU = torch.device("cpu")
+_TRAIN, _TRAIN_CPU = "train", "train-cpu"
 
 
 def optimized(graph: Graph, passes: Passes) -> Graph:
@@ -48,6 +49,18 @@ def loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
             fix="pass model.state_dict()",
         )
     return weights
+
+
+def passes_on(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
+    """Return what to run over a step: ``"train"`` is ``"train-cpu"`` where it runs on a CPU, and ATen runs all of it.
+
+    Args:
+        passes: As the caller wants them.
+        device: Where the step runs.
+        backends: Who runs it.
+    """
+    is_ours = device.type == "cpu" and all(backend.name == ATEN for backend in backends)
+    return _TRAIN_CPU if passes == _TRAIN and is_ours and _TRAIN_CPU in all_pipelines() else passes
 
 
 def device_of(

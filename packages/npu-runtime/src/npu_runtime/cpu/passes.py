@@ -1,9 +1,9 @@
-"""The passes for the CPU, and the pipeline that has them."""
+"""The passes for the CPU, and the pipelines that have them."""
 
 from __future__ import annotations
 
 from npu_passes import Pass, Pipeline
-from npu_passes.pipeline import DEFAULT
+from npu_passes.pipeline import DEFAULT, TRAIN
 from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.cpu.pack_convolution import PackConvolution
 from npu_runtime.cpu.pack_linear import PackLinear
@@ -14,4 +14,9 @@ PIPELINE = Pipeline(
     "cpu",
     ",".join([DEFAULT, *(item.name for item in PASSES)]),
     "The default, then what is faster on a CPU: oneDNN's fused ops with packed weights, channels-last, Winograd.",
+)
+TRAINING = Pipeline(
+    "train-cpu",
+    f"{TRAIN},{ChannelsLast.name}",
+    "The train pipeline, then images in channels-last where that saves more than the copies cost.",
 )

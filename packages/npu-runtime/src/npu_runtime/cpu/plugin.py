@@ -16,6 +16,6 @@ def npu_passes() -> list[Any]:
 
 @hookimpl
 def npu_pipelines() -> list[Any]:
-    from npu_runtime.cpu.passes import PIPELINE
+    from npu_runtime.cpu.passes import PIPELINE, TRAINING
 
-    return [PIPELINE]
+    return [PIPELINE, TRAINING]

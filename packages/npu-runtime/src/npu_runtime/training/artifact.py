@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from npu_ir import Graph
 from npu_ir.backend import Backend
 from npu_runtime.backends.registry import backends_of
-from npu_runtime.choosing import Passes, device_of, optimized
+from npu_runtime.choosing import Passes, device_of, optimized, passes_on
 from npu_runtime.errors import CaptureError
 from npu_runtime.training import hyperparameters
 from npu_runtime.training.capture_check import check_graph
@@ -68,7 +68,8 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
         name: What `get_artifact` finds the artifact by; the name of the graph, unregistered, if not given.
         backend: Who runs what it can: a name, a `Backend`, or several in order of preference.
         device: Where it runs; where the weights are if not given.
-        passes: What to run over the graph: the name of a pipeline, or passes; None for none.
+        passes: What to run over the graph: the name of a pipeline, or passes; None for none. ``"train"`` is
+            ``"train-cpu"`` where ATen runs the step on a CPU.
         warmup_runs: How often it is run before it is captured.
         warmup_sync: Wait for the device after each of these runs.
         capture: ``"require"``: fail where it cannot be captured. ``"prefer"``: run it otherwise there, and say why.
@@ -95,10 +96,11 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
     if not isinstance(step, (Graph, TracedStep)):
         step = trace_step(step, optimizer, loss_fn, example_batch, name=name, **options)
     source = step.graph if isinstance(step, TracedStep) else step
-    graph = optimized(source, passes)
-    held = _held(graph, {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})})
+    given = {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})}
     backends = tuple(backends_of(backend))
-    place = device_of(device, held, backends)
+    place = device_of(device, given, backends)
+    graph = optimized(source, passes_on(passes, place, backends))
+    held = _held(graph, given)
     subjects = step.subjects if isinstance(step, TracedStep) else None
     report = check_graph(graph, held, place, subjects) if validate else None
     capturing = Capturing(

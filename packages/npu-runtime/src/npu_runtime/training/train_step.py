@@ -49,7 +49,8 @@ class TrainStep:
         loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that begins with it,
             or a dict with a ``"loss"``. None: the model returns that itself, and takes all of the batch.
         backend: Who runs what it can: a name, a `Backend`, or several in order of preference.
-        passes: What to run over the graph: the name of a pipeline, or passes; None for none.
+        passes: What to run over the graph: the name of a pipeline, or passes; None for none. ``"train"`` is
+            ``"train-cpu"`` where ATen runs the step on a CPU.
         capture: ``"require"``: fail where the step cannot be captured. ``"prefer"``: run the graph op by op there, and
             say why in `explain`. ``"off"``: always do that.
         accumulate: Cut the batch along its first dimension into so many parts, and average their gradients.
