@@ -238,6 +238,29 @@ def test_nodes_of_ops_in_place_run_on_copies(run_of: str) -> None:
     )
 
 
+NUMBERS = """
+graph step {
+  input %p: f32[3, 5]
+  input %g: f32[3, 5]
+  input %m: f32[3, 5]
+  input %lr: float
+  input %momentum: float
+  %s.0: f32[3, 5], %s.1: f32[3, 5] = npu.sgd_step.default(params=[%p], grads=[%g], momentum_buffers=[%m], lr=%lr, momentum=%momentum) {dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False}
+  return (%s.0, %s.1)
+}
+"""
+
+
+@pytest.mark.parametrize("run_of", ["interpreter", "executor"])
+def test_numbers_of_a_step_may_be_values_of_the_graph(run_of: str) -> None:
+    graph, (p, g, m) = parse_ir(NUMBERS), random(shapes=[(3, 5)] * 3)
+    run = Interpreter(graph).run if run_of == "interpreter" else IRExecutor(graph)
+
+    for lr, momentum in ((0.1, 0.9), (0.2, 0.5)):
+        expected = functional.sgd_step([p], [g], [m], lr=lr, momentum=momentum)
+        assert all(map(torch.equal, run(p, g, m, lr, momentum), [expected[0][0], expected[1][0]]))
+
+
 def test_functions_in_place_change_what_they_are_given() -> None:
     grad, step, bc1_inv, bc2_inv = torch.ones(3), torch.zeros(()), torch.empty(()), torch.empty(())
 
