@@ -74,7 +74,7 @@ class Choice:
             return f"{node.op_type} takes it in a list of numbers"
         if node not in self.forms:
             self.forms[node] = Form(node, self._arguments(node))
-            problem = self._problem_of(node, self.forms[node])
+            problem = self._problem_of(node, self.forms[node]) if self.forms[node].tensors else None
             if problem is not None:
                 del self.forms[node]
                 return problem

@@ -1,0 +1,61 @@
+"""The pipelines for training steps: fewer ops, the same training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from npu_ir import Graph
+from npu_passes import PassManager, all_pipelines, parse_passes
+from npu_passes.checking import relative_error
+from npu_passes.library import PASSES
+from npu_passes.testing import check_pass
+from npu_passes.training_ops import ADAM_STEP, ADAM_STEP_TENSOR_LR
+from tests.npu_passes.training_graphs import data_of, maker, ops, step_graph, traced, trained
+
+PIPELINES = ("train", "train-fuse", "train-device")
+
+
+def after(name: str, graph: Graph) -> Graph:
+    return PassManager(parse_passes(all_pipelines()[name].passes)).run(graph).graph
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_steps_train_as_before(name: str) -> None:
+    graph = step_graph("adamw, all", passes="", dtype=torch.float64)
+
+    found = after(name, graph)
+
+    now, before = trained(found), trained(graph)
+    assert max(relative_error(now[key], before[key]) for key in before) < 1e-7
+    assert ops(found)[-1] == (ADAM_STEP_TENSOR_LR if name == "train-device" else ADAM_STEP)
+    assert len(found) < len(graph) / 3
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_pipeline_leaves_nothing_to_do(name: str) -> None:
+    found = after(name, step_graph("sgd, all", passes=""))
+
+    assert after(name, found) == found
+
+
+@pytest.mark.parametrize("item", PASSES, ids=lambda item: item.name)
+def test_every_pass_keeps_its_promises_on_a_step(item: type) -> None:
+    graph = step_graph("adamw, all", passes="")
+
+    check_pass(item, graph, data=data_of(graph))
+
+
+def nodes_of_layers(count: int) -> tuple[Graph, Graph]:
+    net = nn.Sequential(nn.Linear(7, 3), *(nn.Linear(3, 3) for _ in range(count)))
+    graph = traced(maker("adamw"), net)
+    return graph, after("train", graph)
+
+
+def test_the_optimizer_of_many_layers_is_one_node() -> None:
+    (few, fused_few), (many, fused_many) = nodes_of_layers(2), nodes_of_layers(20)
+
+    assert [ops(graph).count(ADAM_STEP) for graph in (fused_few, fused_many)] == [1, 1]
+    assert len(many) > len(few)
+    assert (len(fused_many) - len(fused_few)) / 18 <= 8
