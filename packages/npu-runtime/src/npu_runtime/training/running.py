@@ -123,7 +123,10 @@ def _with_tensors(graph: Graph) -> Graph:
     Raises:
         CaptureError: An op needs a number.
     """
-    from npu_passes import PassManager, tensor_inputs
+    if all(isinstance(value.type, TensorType) for value in graph.inputs):
+        return graph
+    from npu_passes import PassManager
+    from npu_passes.library.scalars_to_tensors import tensor_inputs
 
     found = tensor_inputs(PassManager(["scalars-to-tensors"]).run(graph).graph)
     for value in found.inputs:
