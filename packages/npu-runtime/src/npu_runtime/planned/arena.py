@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64
+_ATTEMPTS = 64
+# More pieces than that are close to the bound at once, and take long to place again.
+_FEW = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +22,21 @@ class Span:
 
 def offsets_of(spans: Sequence[Span]) -> tuple[list[int], int]:
     """Return the offset of each span, a multiple of 64, and the size of the arena."""
-    orders = (
-        sorted(range(len(spans)), key=lambda index: (-spans[index].bytes, spans[index].first)),
-        sorted(range(len(spans)), key=lambda index: (spans[index].first, -spans[index].bytes)),
-        sorted(range(len(spans)), key=lambda index: (spans[index].first - spans[index].last, index)),
-    )
     bound = lower_bound(spans)
-    best: tuple[list[int], int] | None = None
-    for order in orders:
-        found = _placed(spans, order)
-        if best is None or found[1] < best[1]:
-            best = found
-        if best[1] == bound:
+    order = sorted(range(len(spans)), key=lambda index: (-spans[index].bytes, spans[index].first))
+    best = _placed(spans, order)
+    by_time = sorted(range(len(spans)), key=lambda index: (spans[index].first, -spans[index].bytes))
+    other = _placed(spans, by_time)
+    best = min(best, other, key=lambda found: found[1])
+    for _ in range(_ATTEMPTS if len(spans) <= _FEW else 1):
+        if best[1] <= bound:
             break
-    assert best is not None
+        # What ends highest came too late to find a lower place.
+        offsets, size = _placed(spans, order)
+        best = min(best, (offsets, size), key=lambda found: found[1])
+        highest = max(order, key=lambda index: offsets[index] + _aligned(spans[index].bytes))
+        order.remove(highest)
+        order.insert(0, highest)
     return best
 
 

@@ -107,6 +107,15 @@ class PlannedProgram:
             ops = [wrap(function, call) for function, call in zip(program.source.ops, ops, strict=True)]
         return program.bound(self._tensors, ops)
 
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """What a run changes, by name: parameters, buffers, optimizer state, inputs; their own memory."""
+        return {
+            value.argument.target: self._tensors[value]
+            for value in self.plan.graph.updates
+            if value.argument is not None
+        }
+
     def state_of(self, value: Value) -> torch.Tensor:
         """Return the memory of an input, parameter, buffer or optimizer state of the graph."""
         tensor: torch.Tensor = self._tensors[value]
