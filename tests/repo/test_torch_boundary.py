@@ -48,10 +48,11 @@ def test_only_the_torch_module_touches_private_torch_names(package: Path) -> Non
         str(path.relative_to(package)): sorted(set(names))
         for path in package.rglob("*.py")
         if path != package / "_torch.py"
+        and package / "_torch" not in path.parents
         and (names := list(private_torch_names(path.read_text(encoding="utf-8"))))
     }
 
-    assert found == {}, "add a function to the package's _torch.py for each of these"
+    assert found == {}, "add a function to the package's _torch for each of these"
 
 
 @pytest.mark.parametrize(

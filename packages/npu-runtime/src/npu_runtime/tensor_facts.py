@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -98,3 +98,23 @@ def laid_out(tensor: Any, type: Type) -> Any:
     pairs = zip(type.sizes, tensor.stride(), type.steps, strict=True)
     differs_in_ones = all(actual == wanted for size, actual, wanted in pairs if size > 1)
     return tensor.detach().as_strided(type.sizes, type.steps) if differs_in_ones else tensor
+
+
+def overlapping(tensors: Mapping[str, torch.Tensor], changed: Collection[str]) -> tuple[str, str] | None:
+    """Return the names of two tensors whose memory overlaps, one that is ``changed`` first; None if there are none."""
+    spans = sorted(
+        (item.data_ptr(), item.data_ptr() + _reach(item) * item.dtype.itemsize, name)
+        for name, item in tensors.items()
+        if item.layout is torch.strided and item.numel() and item.data_ptr()
+    )
+    end, before = 0, ""
+    for start, stop, name in spans:
+        if start < end and (name in changed or before in changed):
+            return (name, before) if name in changed else (before, name)
+        if stop > end:
+            end, before = stop, name
+    return None
+
+
+def _reach(tensor: torch.Tensor) -> int:
+    return 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))

@@ -14,7 +14,7 @@ from npu_ir.prologue import Prologue
 from npu_runtime.planned.places import Kind, Once, Piece, Same, bytes_of, dense_type
 from npu_runtime.planned.plan import Plan
 from npu_runtime.steps import Step, run_step
-from npu_runtime.tensor_facts import is_laid_out, laid_out
+from npu_runtime.tensor_facts import is_laid_out, laid_out, overlapping
 
 # Returns memory of a type on a device.
 Allocate = Callable[[TensorType, torch.device], torch.Tensor]
@@ -76,7 +76,7 @@ def _require_own_memory(
 ) -> None:
     """Refuse weights that are to be changed but cannot be where they are."""
     graph = plan.graph
-    memory: dict[int, str] = {}
+    changed: dict[str, torch.Tensor] = {}
     for value in graph.updates:
         if value not in given or value.argument is None:
             continue
@@ -89,16 +89,15 @@ def _require_own_memory(
                 where=f"graph {graph.name!r}",
                 fix="move or lay out the model before it is captured and bound",
             )
-        memory[tensor.untyped_storage().data_ptr()] = value.argument.target
-    for value, tensor in given.items():
-        owner = memory.get(tensor.untyped_storage().data_ptr()) if tensor.layout is torch.strided else None
-        assert value.argument is not None
-        if owner is not None and owner != value.argument.target and tensor.numel():
-            raise WeightError(
-                f"{value.argument.target!r} and {owner!r} share memory, and the program changes {owner!r}",
-                where=f"graph {graph.name!r}",
-                fix="give each its own memory (clone), or tie them before the graph is captured",
-            )
+        changed[names[0]] = tensor
+    named = {value.argument.target: item for value, item in given.items() if value.argument is not None}
+    found = overlapping({**named, **changed}, changed)
+    if found is not None:
+        raise WeightError(
+            f"{found[0]!r} and {found[1]!r} share memory, and the program changes {found[0]!r}",
+            where=f"graph {graph.name!r}",
+            fix="give each its own memory (clone), or tie them before the graph is captured",
+        )
 
 
 def _problem(tensor: torch.Tensor, value: Value, device: torch.device) -> str:

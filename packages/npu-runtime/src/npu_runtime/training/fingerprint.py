@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.nn import Module
 
+from npu_runtime._torch.tracing import autocast_settings, is_autocast
 from npu_runtime.training import hyperparameters
-from npu_runtime.training._torch import autocast_settings, is_autocast
 from npu_runtime.training.subjects import Subjects
 
 _PLAIN = (int, float, bool, str, type(None))

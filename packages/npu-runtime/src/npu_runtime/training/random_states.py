@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from npu_runtime._torch import OpOverload
+from npu_runtime._torch.tracing import last_node
 from npu_runtime.errors import TracingError
-from npu_runtime.training._torch import last_node
 
 _FIX = "let the step draw random numbers as they come: seed the generator outside"
 
@@ -101,15 +102,12 @@ def _in_thread(thread: int, here: Callable[..., Any], elsewhere: Callable[..., A
 
 def is_random(node: Node) -> bool:
     """Whether an FX node draws random numbers."""
-    return (
-        isinstance(node.target, torch._ops.OpOverload)
-        and torch.Tag.nondeterministic_seeded in node.target.tags
-    )
+    return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def writes_first(node: Node) -> bool:
     """Whether an FX node writes its result into its first argument."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name.endswith("_")
+    return isinstance(node.target, OpOverload) and node.target._schema.name.endswith("_")
 
 
 def _kept(module: GraphModule, node: Node) -> Callable[[], Node]:

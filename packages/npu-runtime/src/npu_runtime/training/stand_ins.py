@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from npu_runtime._torch.tracing import swapped_weights
 from npu_runtime.errors import TracingError
 from npu_runtime.training import hyperparameters, optimizers
-from npu_runtime.training._torch import swapped_weights
 from npu_runtime.training.subjects import Subjects
 
 

@@ -13,6 +13,7 @@ from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from npu_runtime.errors import TracingError
+from npu_runtime.tensor_facts import overlapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +100,13 @@ def subjects_of(
     named_modules = _prefixed(modules)
     named_optimizers = _prefixed(optimizers)
     found = Subjects(named_modules, named_optimizers)
-    owners: dict[int, str] = {}
-    for name, tensor in {**found.parameters(), **found.buffers()}.items():
-        if tensor.is_meta or not tensor.numel() or tensor.layout is not torch.strided:
-            continue
-        other = owners.setdefault(tensor.untyped_storage().data_ptr(), name)
-        if other != name and tensor.untyped_storage().data_ptr():
-            raise TracingError(
-                f"{other!r} and {name!r} are different tensors in the same memory",
-                fix="tie them by using one parameter twice, or clone one of them",
-            )
+    tensors = {**found.parameters(), **found.buffers()}
+    pair = overlapping(tensors, tensors)
+    if pair is not None:
+        raise TracingError(
+            f"{pair[0]!r} and {pair[1]!r} are different tensors in the same memory",
+            fix="tie them by using one parameter twice, or clone one of them",
+        )
     return found
 
 

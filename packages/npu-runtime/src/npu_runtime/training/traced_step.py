@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from npu_ir import Graph
+from npu_runtime._torch.tracing import Branch
 from npu_runtime.training import hyperparameters
-from npu_runtime.training._torch import Branch
 from npu_runtime.training.subjects import Subjects
 
 # The argument of a step's graph that holds the numbers of its optimizers, by name.

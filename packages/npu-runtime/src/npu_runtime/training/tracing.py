@@ -14,9 +14,9 @@ from npu_ir import NpuError
 from npu_ir.capture.model_guard import restored
 from npu_ir.collection import no_collection
 from npu_ir.structure import Structure, flatten, unflatten
+from npu_runtime._torch.tracing import TracingWorld
 from npu_runtime.errors import TracingError
 from npu_runtime.training import optimizers
-from npu_runtime.training._torch import TracingWorld
 from npu_runtime.training.cleaning import clean
 from npu_runtime.training.random_states import RandomStates
 from npu_runtime.training.refusals import (
