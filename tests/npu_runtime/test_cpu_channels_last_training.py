@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +18,10 @@ from npu_runtime.backends.registry import backends_of
 from npu_runtime.choosing import passes_on
 from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.training import compile_ir
+from tests.npu_runtime.training.cases import Case
+from tests.npu_runtime.training.eager import State, full_state, trained
+from tests.npu_runtime.training.judging import problems, reference
+from tests.npu_runtime.training.optimizers import recipe_named
 from tests.npu_runtime.training.tiny_backend import TinyBackend
 
 CPU = torch.device("cpu")
@@ -68,8 +73,8 @@ def batch_of(count: int = 8, size: int = 16) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, size, size), torch.randint(0, 10, (count,))
 
 
-def moved(graph: Graph) -> Graph:
-    return PassManager([ChannelsLast]).run(graph).graph
+def moved(graph: Graph, *, batch_norms: bool = True) -> Graph:
+    return PassManager([ChannelsLast(batch_norms=batch_norms)]).run(graph).graph
 
 
 def layouts(graph: Graph) -> dict[str, list[str]]:
@@ -92,6 +97,15 @@ def test_norms_pools_and_gradients_of_a_step_are_in_channels_last() -> None:
         assert found[op] == ["channels_last"] * 2
     assert found["max_pool2d_with_indices"] == found["max_pool2d_with_indices_backward"] == ["channels_last"]
     assert found["convolution"] == ["channels_last"] * 2
+
+
+def test_norms_stay_where_they_are_exact() -> None:
+    graph = moved(step_of(Classifier(), batch_of()), batch_norms=False)
+
+    found = layouts(graph)
+
+    assert found["_native_batch_norm_legit_functional"] == ["contiguous"] * 2
+    assert found["max_pool2d_with_indices"] == ["channels_last"]
 
 
 def test_indices_of_a_pool_are_where_its_gradient_looks_for_them() -> None:
@@ -121,9 +135,11 @@ def test_a_step_computes_what_it_did() -> None:
         step_of(Classifier(pool=nn.AvgPool2d(2)), batch_of()),
         plain,
     ]
+    item = ChannelsLast(batch_norms=True)
 
     for graph, count in zip(steps, (1, 1, 0), strict=True):
-        assert check_pass(ChannelsLast, graph, data=Checked(calls=[(batch_of(), RATE)])) == count
+        assert check_pass(item, graph, data=Checked(calls=[(batch_of(), RATE)])) == count
+    assert check_pass(ChannelsLast, steps[0], data=Checked(calls=[(batch_of(), RATE)])) == 1
 
 
 def test_a_small_step_is_left_alone() -> None:
@@ -149,3 +165,31 @@ def test_a_step_on_the_cpu_is_in_channels_last() -> None:
     step(*batch_of())
 
     assert layouts(step.graph)["max_pool2d_with_indices"] == ["channels_last"]
+
+
+class OnTheCpu:
+    """A step of `TrainStep` with the pipeline for CPUs."""
+
+    def __init__(self, case: Case, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self._model, self._optimizer = model, optimizer
+        self.step = TrainStep(model, optimizer, case.loss, passes="train-cpu")
+
+    def __call__(self, *batch: Any) -> Any:
+        return self.step(*batch)
+
+    def state(self) -> State:
+        assert layouts(self.step.graph)["max_pool2d_with_indices"] == ["channels_last"]
+        return full_state(self._model, self._optimizer)
+
+
+def images(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(8, 3, 16, 16, generator=generator), torch.randint(0, 10, (8,), generator=generator)
+
+
+@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam"])
+def test_training_is_as_near_to_float64_as_eager_is(recipe: str) -> None:
+    case = Case("classifier", Classifier, images, F.cross_entropy)
+
+    found = trained(OnTheCpu, case, recipe_named(recipe))
+
+    assert not problems(found, reference(case, recipe_named(recipe)))

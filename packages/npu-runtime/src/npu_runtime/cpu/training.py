@@ -25,18 +25,23 @@ _NORM = 1.4e-9
 _GRADIENTS = 2.5e-12
 
 
-def seconds_saved_in_training(graph: Graph, node: OpNode) -> float | None:
+def seconds_saved_in_training(graph: Graph, node: OpNode, *, batch_norms: bool) -> float | None:
     """Return what a node that only training steps have saves in channels-last; None for any other.
 
-    That is a convolution whose weights are trained, a norm over a batch, a pool that returns indices, and what
-    computes the gradients of these.
+    That is a convolution whose weights are trained, a pool that returns indices, and what computes the gradients of
+    these.
+
+    Args:
+        graph: The graph of the step.
+        node: A node of it.
+        batch_norms: Whether norms over a batch and their gradients are among them.
     """
     if node.op_type in CONVOLUTIONS:
         weight = arguments_of(node)["weight"]
         if weight not in graph.updates or shape_problem(node) is not None:
             return None
         return seconds_saved_by_layout(convolution_of(node))
-    saved = _SAVED.get(node.op_type)
+    saved = _SAVED.get(node.op_type) or (_NORMS.get(node.op_type) if batch_norms else None)
     return None if saved is None or not all(map(_is_measured, _images(node))) else saved(node)
 
 
@@ -75,11 +80,13 @@ def _gradients(node: OpNode) -> float:
 
 
 _SAVED: Mapping[str, Callable[[OpNode], float]] = {
-    "aten._native_batch_norm_legit_functional.default": _norm,
-    "aten.native_batch_norm_backward.default": _nothing,
     "aten.max_pool2d_with_indices.default": _pool,
     "aten.max_pool2d_with_indices_backward.default": _nothing,
     "aten.avg_pool2d_backward.default": _nothing,
     "aten._adaptive_avg_pool2d_backward.default": _nothing,
     "aten.convolution_backward.default": _gradients,
+}
+_NORMS: Mapping[str, Callable[[OpNode], float]] = {
+    "aten._native_batch_norm_legit_functional.default": _norm,
+    "aten.native_batch_norm_backward.default": _nothing,
 }
