@@ -62,10 +62,17 @@ def test_nothing_has_changed_when_a_step_is_captured(make: Make) -> None:
             assert not item.any(), name
 
 
-@pytest.mark.parametrize("backend", ["aten", TinyBackend()], ids=["aten", "another backend"])
+@pytest.mark.parametrize(
+    ("backend", "passes"),
+    [
+        pytest.param("aten", None, id="aten"),
+        pytest.param("aten", "train", id="aten, after passes"),
+        pytest.param(TinyBackend(), None, id="another backend"),
+    ],
+)
 @pytest.mark.parametrize("make", MODELS)
-def test_a_replay_does_what_executor_and_interpreter_do(make: Make, backend: Any) -> None:
-    artifact, batch = artifact_of(make, backend=backend)
+def test_a_replay_does_what_executor_and_interpreter_do(make: Make, backend: Any, passes: str | None) -> None:
+    artifact, batch = artifact_of(make, backend=backend, passes=passes)
     for step in range(3):
         interpreter = Interpreter(artifact.graph, artifact.weights)
         named = artifact._with_hyperparameters({})
@@ -167,6 +174,15 @@ def test_results_are_copies_unless_they_are_borrowed() -> None:
     artifact.replay(*batch)
 
     assert not torch.equal(borrowed, held)
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_the_optimizer_is_one_op_after_passes(make: Make) -> None:
+    artifact, _ = artifact_of(make, passes="train")
+
+    artifact.assert_trace_matches_lowering()
+    steps = [call for call in artifact.trace.calls if any("_step.default" in kind for kind in call.kinds)]
+    assert [(call.phase, call.kernel[-14:]) for call in steps] == [("commit", "_step_.default")]
 
 
 def test_the_trace_is_what_was_lowered() -> None:

@@ -41,6 +41,16 @@ def test_nothing_is_frozen_and_nothing_has_changed(capture: str) -> None:
     assert artifact.pointers() == pointers
 
 
+def test_a_momentum_that_meets_zeros_is_not_taken_for_frozen() -> None:
+    model = Mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    batch = torch.randn(3, 7), torch.randn(3, 5)
+    artifact = compile_and_capture(model, optimizer, nn.functional.mse_loss, batch, passes=None)
+
+    assert check_replay(artifact, *batch).ok
+    assert not artifact.state["first.weight.momentum_buffer"].any()
+
+
 class FrozenArtifact:
     """Gives an artifact's step a number or a seed that stays what it was."""
 
