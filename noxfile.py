@@ -25,7 +25,7 @@ CONSTRAINTS = "constraints.txt"
 BUILD_CONSTRAINTS = dict.fromkeys(
     ["PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"], str(Path(CONSTRAINTS).resolve())
 )
-BENCHMARKS = ["run", "passes", "runtime"]
+BENCHMARKS = ["run", "passes", "runtime", "train"]
 TORCH_RELEASES = ["2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"]
 
 # What each job needs besides the packages; versions are in constraints.txt.
@@ -116,13 +116,13 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure capture, passes and running; nox -s bench -- runtime --quick runs one script, with its arguments."""
+    """Measure capture, passes, running and training; nox -s bench -- runtime --quick runs one script, with its arguments."""
     scripts, arguments = session.posargs[:1] or BENCHMARKS, session.posargs[1:]
     if not set(scripts) <= set(BENCHMARKS):
         session.error(
             f"{scripts[0]} is no benchmark: there are {', '.join(BENCHMARKS)}; options come behind it"
         )
-    install(session, *PACKAGES, *CONTENDERS)
+    install(session, *PACKAGES, built(session), *CONTENDERS)
     for name in scripts:
         session.run("python", f"benchmarks/{name}.py", *arguments)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -101,6 +102,15 @@ def compiled_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, loss_
     return step
 
 
+def graph(
+    model: nn.Module, optimizer: torch.optim.Optimizer, loss_fn: Loss, *, backend: str = "aten"
+) -> Step:
+    """Return a step as one graph, planned and replayed."""
+    from npu_runtime import TrainStep
+
+    return TrainStep(model, optimizer, loss_fn, backend=backend)
+
+
 CONTENDERS = {
     "eager": Contender("eager", eager),
     "eager-foreach": Contender("eager, foreach=True", eager, {"foreach": True}),
@@ -116,7 +126,11 @@ CONTENDERS = {
     "compile-gradients": Contender(
         "torch.compile, loss and gradients; optimizer", compiled_gradients, is_compiled=True
     ),
+    "ours": Contender("TrainStep", graph, is_compiled=True),
+    "ours-host": Contender(
+        "TrainStep, backend host", partial(graph, backend="host"), is_compiled=True, needs="npu_cuda"
+    ),
 }
 FORWARD = ("compile-forward", "compile-forward-fused")
 FULLY = ("compile-parts", "compile-whole", "compile-gradients")
-OURS: tuple[str, ...] = ()
+OURS = ("ours", "ours-host")

@@ -32,7 +32,7 @@ def run(depths: list[int]) -> list[dict[str, Any]]:
 
 def trace(depth: int) -> tuple[int, float]:
     """Return how many nodes the step of a transformer of this depth has, and the seconds that tracing it took."""
-    from npu_runtime import compile_ir
+    from npu_runtime.training import compile_ir
 
     model, loss_fn, batch = transformer(depth, width=32, length=16, batch=2)
     optimizer = OPTIMIZERS["adam"][1](model.parameters())

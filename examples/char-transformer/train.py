@@ -97,7 +97,9 @@ def held_out_loss(model: CharTransformer, text: corpus.Corpus, size: int, length
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default, meaning in (
         ("steps", 600, "how many steps"),
         ("batch", 16, "texts per step"),
@@ -152,7 +154,9 @@ def report(options: argparse.Namespace, text: corpus.Corpus, both: dict[str, Tra
             f"loss on held-out text {loss:.4f}"
         )
     eager, ours = both.values()
-    print(f"TrainStep makes {ours.steps_per_second / eager.steps_per_second:.2f} times as many steps per second")
+    print(
+        f"TrainStep makes {ours.steps_per_second / eager.steps_per_second:.2f} times as many steps per second"
+    )
     options.plot.parent.mkdir(parents=True, exist_ok=True)
     named = {name: trainer.losses for name, trainer in both.items()}
     options.plot.write_text(plot.curves(named, "step", "training loss"), encoding="utf-8")

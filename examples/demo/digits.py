@@ -11,7 +11,10 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+# Makes a training step of images and labels, and returns its loss.
+Step = Callable[[Tensor, Tensor], Tensor]
+MakeStep = Callable[[nn.Module, torch.optim.Optimizer], Step]
 
 BATCH = 64
 TEST_IMAGES = 540
@@ -103,15 +106,21 @@ def load() -> Digits:
     return Digits(train_images, train_labels, test_images, test_labels)
 
 
-def train(model: nn.Module, digits: Digits, epochs: int, on_epoch: Callable[[Epoch], None]) -> Training:
+def train(
+    model: nn.Module, digits: Digits, epochs: int, make_step: MakeStep, on_epoch: Callable[[Epoch], None]
+) -> Training:
     """Train ``model`` in place with AdamW on a one-cycle schedule."""
     with single_thread():
         start = time.perf_counter()
         history = []
-        for epoch in run_epochs(model, digits, epochs):
+        for epoch in run_epochs(model, digits, epochs, make_step):
             history.append(epoch)
             on_epoch(epoch)
         return Training(tuple(history), time.perf_counter() - start)
+
+
+def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters())
 
 
 @contextlib.contextmanager
@@ -125,24 +134,24 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def run_epochs(model: nn.Module, digits: Digits, epochs: int) -> Iterator[Epoch]:
-    """Train, and yield after each epoch how training stands."""
-    batches = -(-len(digits.train_images) // BATCH)
-    optimizer = torch.optim.AdamW(model.parameters())
+def run_epochs(model: nn.Module, digits: Digits, epochs: int, make_step: MakeStep) -> Iterator[Epoch]:
+    """Train, and yield after each epoch how training stands.
+
+    Batches are all of one size: in each epoch, a few images are left out, other ones each time.
+    """
+    batches = len(digits.train_images) // BATCH
+    optimizer = make_optimizer(model)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=max(epochs, 1) * batches)
+    step = make_step(model, optimizer)
     for _ in range(epochs):
         model.train()
         total = 0.0
-        for indices in torch.randperm(len(digits.train_images)).split(BATCH):
-            logits = model(digits.train_images[indices])
-            loss = F.cross_entropy(logits, digits.train_labels[indices], label_smoothing=0.05)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+        for indices in torch.randperm(len(digits.train_images))[: batches * BATCH].split(BATCH):
+            loss = step(digits.train_images[indices], digits.train_labels[indices])
             schedule.step()
-            total += loss.item() * len(indices)
+            total += loss.item()
         logits = logits_in_batches(model, digits.test_images, BATCH)
-        yield Epoch(total / len(digits.train_images), accuracy(logits, digits.test_labels))
+        yield Epoch(total / batches, accuracy(logits, digits.test_labels))
 
 
 def logits_in_batches(model: nn.Module, images: Tensor, batch: int) -> Tensor:

@@ -58,6 +58,23 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingRuns:
+    """The same training twice.
+
+    Attributes:
+        eager: In eager PyTorch.
+        graph: With TrainStep.
+        eager_step_seconds: Of a step in eager PyTorch, when both take turns.
+        step_seconds: Of a step of TrainStep.
+    """
+
+    eager: Training
+    graph: Training
+    eager_step_seconds: float
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrainedResult:
     """The chapter on the network that was trained.
 
@@ -75,7 +92,7 @@ class TrainedResult:
     """
 
     digits: Digits
-    training: Training
+    training: TrainingRuns
     capture: Capture
     graph_file: Path
     weights_file: Path

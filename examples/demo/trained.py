@@ -21,6 +21,7 @@ from results import (
     shown_seconds,
 )
 from terminal import Terminal
+from training import train_both, training_claims, training_rows
 
 from npu_ir import Graph, VerificationReport, format_ir, load_ir, parse_ir, save_ir, verify_ir
 
@@ -32,7 +33,8 @@ BATCH_NORM = "aten.batch_norm.default"
 def run_chapter(terminal: Terminal, output: Path, epochs: int) -> TrainedResult:
     """Run the chapter; leaves the graph, its text and its weights in ``output``."""
     terminal.title("A residual network, trained on handwritten digits")
-    images, model, training = trained_model(terminal, epochs)
+    images = digits.load()
+    model, training = train_both(terminal, images, epochs)
     eager, eager_seconds = eager_logits(terminal, model, images)
 
     batch = images.test_images[: digits.BATCH]
@@ -57,6 +59,7 @@ def run_chapter(terminal: Terminal, output: Path, epochs: int) -> TrainedResult:
         damaged, damage = verify_damaged_copy(graph, model, batch)
 
     claims = [
+        *training_claims(NAME, training),
         *accuracy_claims(images, run),
         *round_trip_claims(graph, text, graph_file),
         *run_claims(NAME, run),
@@ -80,18 +83,6 @@ def run_chapter(terminal: Terminal, output: Path, epochs: int) -> TrainedResult:
     for claim in claims:
         terminal.claim(claim)
     return result
-
-
-def trained_model(terminal: Terminal, epochs: int) -> tuple[digits.Digits, digits.DigitNet, digits.Training]:
-    """Return the images and a model trained on them, the same on every run."""
-    images = digits.load()
-    torch.manual_seed(0)
-    model = digits.DigitNet()
-    with terminal.work(f"train {epochs} epochs on {len(images.train_images)} images", epochs) as advance:
-        training = digits.train(
-            model, images, epochs, lambda epoch: advance(f"test accuracy {epoch.test_accuracy:.1%}")
-        )
-    return images, model, training
 
 
 def eager_logits(
@@ -163,6 +154,7 @@ def summary(result: TrainedResult) -> list[tuple[str, str]]:
     measured = result.run.process.measured
     labels = result.digits.test_labels
     return [
+        *training_rows(result.training),
         ("accuracy, eager", f"{digits.accuracy(result.run.eager, labels):.2%}"),
         ("accuracy, graph in a new process", f"{digits.accuracy(result.run.process.result, labels):.2%}"),
         ("largest difference of a logit", shown_difference(result.run.max_difference)),

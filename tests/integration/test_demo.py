@@ -21,7 +21,16 @@ from npu_ir import Interpreter, load_ir, load_weights
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 MODELS = ("digits", "gpt2", "resnet50", "llama-70b")
-MODULES = ("capturing", "executing", "processes", "rendering.markup", "results", "run_graph")
+MODULES = (
+    "capturing",
+    "digits",
+    "executing",
+    "processes",
+    "rendering.markup",
+    "results",
+    "run_graph",
+    "training",
+)
 
 
 def run_demo(output: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -58,6 +67,8 @@ def require_claims(claims: list[dict[str, Any]]) -> None:
 
     assert [claim for claim in claims if not claim["holds"]] == []
     assert made >= {
+        ("digits", "A step of TrainStep takes less time than one in eager PyTorch"),
+        ("digits", "Both have the same training loss in the first epoch, within a hundredth"),
         ("digits", "The graph is as accurate as the model"),
         ("digits", "verify_ir names the node whose eps was changed in a copy"),
         ("gpt2", "The graph extracted without weights is the graph extracted with them"),
@@ -95,7 +106,7 @@ def test_an_untrained_network_fails_the_demo(tmp_path: Path) -> None:
 
     assert finished.returncode == 1
     assert "FAILED: The trained network is right on more than 97% of the test images" in finished.stdout
-    assert "1 of 10 claims does not hold" in (tmp_path / "report.html").read_text()
+    assert "1 of 11 claims does not hold" in (tmp_path / "report.html").read_text()
 
 
 def test_a_process_that_fails_is_reported_with_its_error(demo: dict[str, ModuleType], tmp_path: Path) -> None:
@@ -137,6 +148,21 @@ def test_a_wrong_executor_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> 
         "executor beside eager, one call",
         "200 ms and 100 ms: 2.00x",
     )
+
+
+def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: dict[str, ModuleType]) -> None:
+    digits, results = demo["digits"], demo["results"]
+    eager = digits.Training((digits.Epoch(1.0, 0.98),), 1.0)
+    graph = digits.Training((digits.Epoch(1.02, 0.96),), 1.0)
+
+    claims = demo["training"].training_claims("digits", results.TrainingRuns(eager, graph, 0.001, 0.002))
+
+    assert [claim.holds for claim in claims] == [False, False, False]
+    assert [claim.measured for claim in claims] == [
+        "96.00% and 98.00% are read right",
+        "1.020000 and 1.000000",
+        "2.0 ms and 1.0 ms: 2.00x",
+    ]
 
 
 def test_names_in_the_report_are_escaped(demo: dict[str, ModuleType]) -> None:
