@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from train_contenders import CONTENDERS, OURS, eager
+from torch.nn import functional as F
+from train_contenders import CONTENDERS, OURS, Contender, eager
 from train_models import MODELS, OPTIMIZERS, Loss
 from turns import Ready, burst, peak_bytes
 
@@ -42,14 +43,10 @@ class Outcome:
     state: dict[str, Tensor]
 
 
-def make_case(model: str, optimizer: str) -> Case:
+def make_case(name: str, optimizer: str) -> Case:
     torch.manual_seed(0)
-    return Case(*_reordered(MODELS[model].make(), optimizer))
-
-
-def _reordered(made: tuple[nn.Module, Loss, tuple[Tensor, ...]], optimizer: str) -> tuple[Any, ...]:
-    model, loss_fn, batch = made
-    return model, optimizer, loss_fn, batch
+    model, loss_fn, batch = MODELS[name].make()
+    return Case(model, optimizer, loss_fn, batch)
 
 
 def expected_of(case: Case) -> Outcome:
@@ -62,8 +59,7 @@ def expected_of(case: Case) -> Outcome:
 def ready(name: str, case: Case, expected: Outcome) -> Ready:
     """Return a contender that has made some steps, and what was found out on the way."""
     contender = CONTENDERS[name]
-    if contender.is_compiled and name not in OURS:
-        warm_up_compiler()
+    warm_up(contender, case)
     model = copy.deepcopy(case.model)
     optimizer = OPTIMIZERS[case.optimizer][1](model.parameters(), **contender.options)
     gc.collect()
@@ -78,14 +74,21 @@ def ready(name: str, case: Case, expected: Outcome) -> Ready:
     facts["compile_seconds"] = max(0.0, first - again) if contender.is_compiled else None
     optimizer.zero_grad()
     facts["peak_bytes"] = peak_bytes(step, case.batch)
-    return Ready(step, case.batch, facts)
+    return Ready(step, case.batch, facts | (memory_of(step) if name in OURS else {}))
 
 
-def warm_up_compiler() -> None:
-    """Compile something small: what PyTorch does once per process, and once per machine, is not counted."""
-    layer = nn.Linear(2, 2)
-    torch.compile(lambda x: layer(x).sin().sum())(torch.ones(2, 2)).backward()
-    torch.compile(torch.optim.SGD(layer.parameters(), lr=0.1).step)()
+def warm_up(contender: Contender, case: Case) -> None:
+    """Make a step of something small: what is done once per process, and once per machine, is not counted."""
+    model = nn.Linear(2, 2)
+    optimizer = OPTIMIZERS[case.optimizer][1](model.parameters(), **contender.options)
+    contender.build(model, optimizer, F.mse_loss)(torch.ones(2, 2), torch.ones(2, 2))
+    torch._dynamo.reset()  # else it would take the sizes of the next step for dynamic ones
+
+
+def memory_of(step: Any) -> dict[str, Any]:
+    """Return how much memory was planned for a step of ours."""
+    plan = step.artifact.plan
+    return {"arena_bytes": plan.arena_bytes, "lower_bound_bytes": plan.lower_bound_bytes}
 
 
 def difference(found: Outcome, expected: Outcome, case: Case) -> float:
