@@ -47,10 +47,17 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A finished training run."""
+    """A finished training run.
+
+    Attributes:
+        epochs: How training stood after each.
+        seconds: Of all of it.
+        first_seconds: Of the first step: where a graph is made of it, that is in here.
+    """
 
     epochs: tuple[Epoch, ...]
     seconds: float
+    first_seconds: float
 
 
 class ResidualBlock(nn.Module):
@@ -113,10 +120,11 @@ def train(
     with single_thread():
         start = time.perf_counter()
         history = []
-        for epoch in run_epochs(model, digits, epochs, make_step):
+        times: list[float] = []
+        for epoch in run_epochs(model, digits, epochs, make_step, times):
             history.append(epoch)
             on_epoch(epoch)
-        return Training(tuple(history), time.perf_counter() - start)
+        return Training(tuple(history), time.perf_counter() - start, times[0] if times else 0.0)
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
@@ -134,8 +142,10 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def run_epochs(model: nn.Module, digits: Digits, epochs: int, make_step: MakeStep) -> Iterator[Epoch]:
-    """Train, and yield after each epoch how training stands.
+def run_epochs(
+    model: nn.Module, digits: Digits, epochs: int, make_step: MakeStep, times: list[float]
+) -> Iterator[Epoch]:
+    """Train, and yield after each epoch how training stands; ``times`` gets the seconds of each step.
 
     Batches are all of one size: in each epoch, a few images are left out, other ones each time.
     """
@@ -147,7 +157,9 @@ def run_epochs(model: nn.Module, digits: Digits, epochs: int, make_step: MakeSte
         model.train()
         total = 0.0
         for indices in torch.randperm(len(digits.train_images))[: batches * BATCH].split(BATCH):
+            begin = time.perf_counter()
             loss = step(digits.train_images[indices], digits.train_labels[indices])
+            times.append(time.perf_counter() - begin)
             schedule.step()
             total += loss.item()
         logits = logits_in_batches(model, digits.test_images, BATCH)

@@ -129,7 +129,11 @@ def training_rows(runs: TrainingRuns) -> list[tuple[str, str]]:
     ratio = runs.step_seconds / runs.eager_step_seconds
     steps = f"{shown_seconds(runs.step_seconds)} and {shown_seconds(runs.eager_step_seconds)}"
     return [
-        ("training with TrainStep", shown_seconds(runs.graph.seconds)),
-        ("training in eager PyTorch", shown_seconds(runs.eager.seconds)),
+        ("training with TrainStep", training_text(runs.graph)),
+        ("training in eager PyTorch", training_text(runs.eager)),
         ("TrainStep beside eager, one step", f"{steps}: {ratio:.2f}x"),
     ]
+
+
+def training_text(training: digits.Training) -> str:
+    return f"{shown_seconds(training.seconds)}, the first step {shown_seconds(training.first_seconds)} of it"

@@ -152,8 +152,8 @@ def test_a_wrong_executor_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> 
 
 def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: dict[str, ModuleType]) -> None:
     digits, results = demo["digits"], demo["results"]
-    eager = digits.Training((digits.Epoch(1.0, 0.98),), 1.0)
-    graph = digits.Training((digits.Epoch(1.02, 0.96),), 1.0)
+    eager = digits.Training((digits.Epoch(1.0, 0.98),), 1.0, 0.1)
+    graph = digits.Training((digits.Epoch(1.02, 0.96),), 1.0, 0.1)
 
     claims = demo["training"].training_claims("digits", results.TrainingRuns(eager, graph, 0.001, 0.002))
 
