@@ -108,7 +108,7 @@ def graph(
     """Return a step as one graph, planned and replayed."""
     from npu_runtime import TrainStep
 
-    return TrainStep(model, optimizer, loss_fn, backend=backend)
+    return TrainStep(model, optimizer, loss_fn, backend=backend, capture="require")
 
 
 CONTENDERS = {
