@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from npu_ir.backend import Backend
 from npu_ir.ops.effects import is_random
 from npu_ir.structure import LEAF, flatten, unflatten
 from npu_runtime._torch import record_gradients
+from npu_runtime.errors import FallbackWarning
 from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
+from npu_runtime.training.compiled_step import OFF
 from npu_runtime.training.hyperparameters import Reader
 from npu_runtime.training.optimizers import parameters_of
 from npu_runtime.training.stand_ins import Originals
@@ -55,6 +58,8 @@ def make_variant(
     name = getattr(function, "__name__", "step")
     traced = trace_function(function, subjects, batch, named, name=name)
     artifact = compile_and_capture(traced, backend=backend, passes=passes, capture=capture)
+    if capture == "prefer" and artifact.capture_state == OFF:
+        warnings.warn(f"the step runs op by op: {artifact.reason}", FallbackWarning, stacklevel=4)
     return Variant(traced, artifact, batch, named)
 
 
