@@ -173,7 +173,8 @@ class Backend(abc.ABC):
 
         def compute() -> None:
             for fixed, item in zip(outputs, self.run(program, inputs), strict=True):
-                _memory(fixed).copy_(_memory(item))
+                if isinstance(fixed, torch.Tensor):
+                    _memory(fixed).copy_(_memory(item))
 
         return compute
 

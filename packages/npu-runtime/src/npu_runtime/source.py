@@ -83,11 +83,13 @@ class _Writer:
         self._names = _Names()
         self._ops: dict[int, Any] = {}
         self._literals: dict[Any, Any] = {}
+        self._lists: dict[str, str] = {}  # of what is bound once: they are made once, too
         made = {*inputs, *(value for step in steps for value in step.outputs)}
         read = [value for step in steps for value in step.inputs] + [
             item for item in results if isinstance(item, Value)
         ]
         self._weights = tuple(dict.fromkeys(value for value in read if value not in made))
+        self._bound = frozenset(self._weights)
         self._freed = _freed(steps, results, {*inputs, *self._weights})
 
     def written(self, name: str) -> Source:
@@ -118,6 +120,7 @@ class _Writer:
             *self._unpacked([self._names.known["op", key] for key in self._ops], "ops"),
             *self._unpacked(list(map(self._value, self._weights)), "weights"),
             *self._unpacked([self._names.known["literal", key] for key in self._literals], "literals"),
+            *(f"    {name} = {text}" for text, name in self._lists.items()),
             "",
             f"    def run({', '.join(['symbols', *map(self._value, self._inputs)])}):",
         ]
@@ -161,6 +164,14 @@ class _Writer:
             f"{targets}{',' if step.returns is Returns.SEQUENCE and len(step.outputs) == 1 else ''} = {call}"
         )
 
+    def _list(self, item: list[Any], parts: list[str], inputs: Sequence[Value]) -> str:
+        text = f"[{', '.join(parts)}]"
+        bound = [type(part) is Slot and inputs[part.index] in self._bound for part in item]
+        if not item or not all(bound):
+            return text
+        self._lists[text] = self._names.of(("list", text), "tensors")
+        return self._lists[text]
+
     def _template(self, item: Any, inputs: Sequence[Value]) -> str:
         """Return an argument as Python text."""
         if type(item) is Slot:
@@ -168,7 +179,7 @@ class _Writer:
         if type(item) in (list, tuple):
             parts = [self._template(part, inputs) for part in item]
             if type(item) is list:
-                return f"[{', '.join(parts)}]"
+                return self._list(item, parts, inputs)
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         if item is None or type(item) in (bool, int, str):
             return repr(item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -61,6 +61,36 @@ class NativeBackend(Backend):
         if program.returns_what_it_makes:
             return tensors[program.layout.inputs :]
         return [tensors[place] for place in program.layout.results]
+
+    def bind(self, program: Prepared, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
+        layout, device = program.layout, program.device
+        if len(inputs) != layout.inputs:
+            raise BackendError(f"{len(inputs)} inputs for a program that takes {layout.inputs}")
+        given = dict(zip(reversed(layout.results), reversed(outputs), strict=True))
+        made = range(layout.inputs, layout.inputs + len(program.outputs))
+        tensors = [*inputs, *[given[place] for place in made]]
+        # A result that is an input, or the same as another one, is copied.
+        copies = [
+            (output, tensors[place])
+            for place, output in zip(layout.results, outputs, strict=True)
+            if output is not tensors[place]
+        ]
+        try:
+            instance = Instance(program, is_aligned=program.are_aligned(tensors))
+            instance.bind(program.feeds, tensors)
+        except NpuCudaError as error:
+            raise self._failure(error, program.ops) from error
+
+        def compute() -> None:
+            try:
+                instance.native.run(self.stream(device))
+                self.finish(device)
+            except NpuCudaError as error:
+                raise self._failure(error, program.ops) from error
+            for output, source in copies:
+                output.copy_(source)
+
+        return compute
 
     def capture(self, program: Prepared, inputs: Sequence[Any]) -> Captured:
         if len(inputs) != program.layout.inputs:

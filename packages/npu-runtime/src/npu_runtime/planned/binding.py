@@ -125,12 +125,3 @@ def _in_arena(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
         return allocate(type, arena.device)
     part: torch.Tensor = torch.utils.dlpack.from_dlpack(arena[piece.offset : piece.offset + count])
     return part.view(type.dtype).as_strided(type.sizes, type.steps)
-
-
-def bound_segment(step: Step, tensors: Mapping[Value, Any]) -> Callable[[], None]:
-    """Return what runs a segment over fixed memory."""
-    assert step.prepared is not None
-    ends = step.function
-    inputs = [tensors[value] for value in ends.inputs]  # type: ignore[attr-defined]
-    outputs = [tensors[value] for value in ends.outputs]  # type: ignore[attr-defined]
-    return step.prepared.backend.bind(step.prepared.program, inputs, outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -11,9 +12,11 @@ import torch
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.node import NO_PROVENANCE
 from npu_ir.ops.calls import Binding, Slot
+from npu_passes.training_ops import BIND
 from npu_runtime.forms import Form
 from npu_runtime.node_steps import ATEN, NodeStep
 from npu_runtime.planned.places import Action, Kind, Once, Piece, Same, Whole, bytes_of, dense_type
+from npu_runtime.planned.unbound import Unbound
 from npu_runtime.steps import Returns, Step
 
 
@@ -240,19 +243,27 @@ class Placer:
                 self._lies_in(value, [home])
             if source is not None and not is_there:
                 calls.append(copy_call(value, step.inputs[source]))
-        form = offer.form
-        calls.append(
-            replace(
-                step,
-                kernel=form.kernel,
-                function=form.function,
-                binding=form.binding,
-                inputs=(*step.inputs, *step.outputs),
-                outputs=(),
-                returns=Returns.NOTHING,
-            )
+        written = replace(
+            step,
+            kernel=offer.form.kernel,
+            function=offer.form.function,
+            binding=offer.form.binding,
+            inputs=(*step.inputs, *step.outputs),
+            outputs=(),
+            returns=Returns.NOTHING,
         )
-        return calls
+        return [*calls, self._bound_to_lists(written)]
+
+    def _bound_to_lists(self, step: Step) -> Step:
+        """Return the step of an optimizer such that it looks at its lists of tensors once; any other as it is."""
+        bind = BIND.get(step.node.op_type)
+        lists = step.binding.positional
+        if bind is None or not all(type(item) is list for item in lists):
+            return step
+        values = [[step.inputs[slot.index] for slot in item] for item in lists]
+        if not all(self.done.is_fixed(value) for item in values for value in item):
+            return step
+        return replace(step, function=Unbound(values, bind), binding=replace(step.binding, positional=()))
 
     # Segments of other backends
 
@@ -272,8 +283,9 @@ class Placer:
         for value in step.outputs:
             self._put(value, Piece(value, Kind.ARENA, first=index))
         ends = replace(step, inputs=(*inputs, *step.outputs), outputs=(), returns=Returns.NOTHING)
-        # Bound to its memory, it takes no arguments; each has a function of its own to be known by.
-        function = Unbound(tuple(inputs), step.outputs)
+        assert step.prepared is not None
+        bind = functools.partial(step.prepared.backend.bind, step.prepared.program)
+        function = Unbound([inputs, step.outputs], bind)
         calls.append(replace(ends, function=function, binding=Binding((), {})))
         return calls
 
@@ -357,17 +369,6 @@ class _Offer:
     form: Form
     homes: tuple[Piece | None, ...]
     cost: tuple[int, int]
-
-
-class Unbound:
-    """Stands for a segment that is yet to be bound to memory."""
-
-    def __init__(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
-
-    def __call__(self) -> None:
-        raise AssertionError("binding replaces it")
 
 
 def copy_call(target: Value, source: Value) -> Step:

@@ -13,10 +13,10 @@ from npu_ir.isolation import no_outside_influence
 from npu_ir.structure import LEAF, unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
-from npu_runtime.planned.binding import Allocate, allocate, bind_tensors, bound_segment
+from npu_runtime.planned.binding import Allocate, allocate, bind_tensors
 from npu_runtime.planned.loading import loader
-from npu_runtime.planned.placing import Unbound
 from npu_runtime.planned.plan import Plan
+from npu_runtime.planned.unbound import Unbound
 from npu_runtime.program import BoundProgram, Program
 
 
@@ -96,13 +96,10 @@ class PlannedProgram:
     def _bound(
         self, program: Program, wrap: Callable[[Any, Any], Callable[..., Any]] | None = None
     ) -> BoundProgram:
-        segments = {
-            id(step.function): bound_segment(step, self._tensors)
-            for steps in self.plan.calls.values()
-            for step in steps
-            if isinstance(step.function, Unbound)
-        }
-        ops = [segments.get(id(function), function) for function in program.source.ops]
+        ops = [
+            function.bound(self._tensors) if isinstance(function, Unbound) else function
+            for function in program.source.ops
+        ]
         if wrap is not None:
             ops = [wrap(function, call) for function, call in zip(program.source.ops, ops, strict=True)]
         return program.bound(self._tensors, ops)

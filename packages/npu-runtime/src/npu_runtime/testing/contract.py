@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from npu_ir import Graph
 from npu_ir.backend import Backend
+from npu_runtime.testing.bindings import BindContract
 from npu_runtime.testing.captures import CaptureContract
 from npu_runtime.testing.questions import QuestionContract
 from npu_runtime.testing.runs import RunContract
 
 
-class BackendContract(CaptureContract, RunContract, QuestionContract):
+class BackendContract(BindContract, CaptureContract, RunContract, QuestionContract):
     """Tests for a backend; subclass it, state ``backend``, and pytest finds them.
 
     The graphs are `npu_runtime.testing.zoo`, of which those parts are run that the backend takes; override `graphs`
