@@ -66,9 +66,8 @@ def trace_step(
         )
     function, subjects = step_of(model, optimizer, loss_fn, **options)
     args, kwargs = arguments_of(example_batch)
-    return trace_function(
-        function, subjects, args, kwargs, name=name or getattr(function, "__name__", "step")
-    )
+    named: str = getattr(function, "__name__", "step")
+    return trace_function(function, subjects, args, kwargs, name=name or named)
 
 
 def step_of(

@@ -37,7 +37,11 @@ class RandomStates:
         Raises:
             TracingError: The step sets a seed, or a state that it has not saved itself.
         """
-        replacements = {"get_rng_state": self._save, "set_rng_state": self._set, "manual_seed": _refuse_seed}
+        replacements: dict[str, Callable[..., Any]] = {
+            "get_rng_state": self._save,
+            "set_rng_state": self._set,
+            "manual_seed": _refuse_seed,
+        }
         thread = threading.get_ident()
         before = [
             (owner, name, getattr(owner, name)) for owner in (torch, torch.random) for name in replacements

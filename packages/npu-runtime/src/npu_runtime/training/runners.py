@@ -29,8 +29,12 @@ class Runner(Protocol):
     """
 
     inputs: tuple[torch.Tensor | None, ...]
-    state: Mapping[str, torch.Tensor]
-    tensors: Mapping[str, torch.Tensor]
+
+    @property
+    def state(self) -> Mapping[str, torch.Tensor]: ...
+
+    @property
+    def tensors(self) -> Mapping[str, torch.Tensor]: ...
 
     def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Copy the tensors of a call into the fixed inputs; returns its numbers."""
