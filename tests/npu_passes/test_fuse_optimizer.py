@@ -260,7 +260,17 @@ def test_weight_decay_by_another_rate_than_the_steps_is_no_adamw() -> None:
 
 
 @pytest.mark.parametrize(
-    "optimizer", [optim.NAdam, optim.RAdam, optim.Adamax, optim.RMSprop, optim.Adagrad, optim.Rprop]
+    "optimizer",
+    [
+        optim.NAdam,
+        optim.RAdam,
+        optim.Adadelta,
+        optim.ASGD,
+        optim.Adamax,
+        optim.RMSprop,
+        optim.Adagrad,
+        optim.Rprop,
+    ],
 )
 def test_other_optimizers_stay(optimizer: type[optim.Optimizer]) -> None:
     graph = cleaned(traced(optimizer, model()))  # type: ignore[arg-type]

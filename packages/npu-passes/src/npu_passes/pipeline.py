@@ -32,8 +32,8 @@ class Pipeline:
 MINIMAL = "canonicalize,elim-identity,cse,dead-code"
 DEFAULT = f"{MINIMAL},conv-bn-folding,conv-add-folding,constant-folding"
 _GRADIENTS = f"{MINIMAL},dead-gradients,gather-gradients"
-_STEP = "hoist-fill,constant-folding,fuse-optimizer"
-TRAIN = f"{_GRADIENTS},{_STEP}"
+_CONSTANTS = "hoist-fill,constant-folding"
+TRAIN = f"{_GRADIENTS},{_CONSTANTS},fuse-optimizer"
 PIPELINES = (
     Pipeline("minimal", MINIMAL, "Exact clean-up: the same ops on the same values, fewer of them."),
     Pipeline("default", DEFAULT, "Clean-up, folding of norms and biases into convolutions, and constants."),
@@ -46,13 +46,19 @@ PIPELINES = (
     Pipeline("train", TRAIN, "Training steps: clean-up, no gradients in vain, one op per optimizer."),
     Pipeline(
         "train-fuse",
-        f"{_GRADIENTS},fuse-loss-gradient,fuse-linear-backward,fuse-linear-activation,{_STEP}",
+        f"{_GRADIENTS},fuse-loss-gradient,fuse-linear-backward,fuse-linear-activation,{_CONSTANTS},"
+        "fuse-optimizer",
         "The same, and groups of ops, forward and backward, that backends run as one.",
     ),
     Pipeline(
         "train-device",
         f"{TRAIN},scalars-to-tensors",
-        "The train pipeline, then numbers such as learning rates as tensors: for steps that a device records.",
+        "The train pipeline, then learning rates as tensors: for steps that a device records until betas change.",
+    ),
+    Pipeline(
+        "train-tensors",
+        f"{_GRADIENTS},{_CONSTANTS},scalars-to-tensors",
+        "Every number as a tensor, and the ops of the optimizer as they are: for steps that a device records once.",
     ),
 )
 

@@ -102,15 +102,20 @@ def _chains(graph: Graph, reader: Reader, node: OpNode) -> list[Chain]:
 
 
 def _is_step(graph: Graph, chain: Chain) -> bool:
-    """Whether a chain moves a parameter: by a rate that the call gives, or so that it is stored.
+    """Whether a chain is a step, and not a part of one: ``x - lr * y`` alone may be anything.
 
-    ``x - 0.1 * y`` alone may be anything.
+    It is where it has state, or moves a parameter that no optimizer keeps state of: by a rate that the call gives, or so
+    that the result is stored.
     """
     parameter = chain.tensors["params"]
-    if isinstance(chain.numbers["lr"], Value) or len(chain.results) > 1:
+    if len(chain.results) > 1 or parameter is None:
         return True
-    stored = None if parameter is None else graph.updates.get(parameter)
-    return stored is not None and behind(stored)[0] is chain.results["params"]
+    target = None if parameter.argument is None else parameter.argument.target
+    if target is not None and any(key.startswith(f"{target}.") for key in graph.optimizer_state):
+        return False
+    stored = graph.updates.get(parameter)
+    is_stored = stored is not None and behind(stored)[0] is chain.results["params"]
+    return isinstance(chain.numbers["lr"], Value) or is_stored
 
 
 def _name_gradient(graph: Graph, chain: Chain) -> None:

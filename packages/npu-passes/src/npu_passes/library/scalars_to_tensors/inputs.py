@@ -18,8 +18,10 @@ def tensor_inputs(graph: Graph) -> Graph:
     """
     found = graph.clone()
     for value in found.inputs:
+        if not isinstance(value.type, ScalarType) or not is_only_boundary(value):
+            continue
         types = {node.outputs[0].tensor_type for node in value.users}
-        if isinstance(value.type, ScalarType) and is_only_boundary(value) and len(types) == 1:
+        if len(types) == 1:
             _replace(found, value, types.pop())
     return found
 
