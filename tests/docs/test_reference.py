@@ -34,7 +34,7 @@ def test_every_exported_name_of_the_passes_is_documented_once() -> None:
 
 
 def test_every_exported_name_of_the_runtime_is_documented_once() -> None:
-    entry = re.compile(r"^\.\. auto\w+:: npu_runtime\.(\w+)$", re.MULTILINE)
+    entry = re.compile(r"^\.\. auto(?!module)\w+:: npu_runtime\.(\w+)$", re.MULTILINE)
     documented = entry.findall(PAGE.read_text(encoding="utf-8"))
 
     assert sorted(documented) == sorted(set(npu_runtime.__all__) - {"__version__"})
