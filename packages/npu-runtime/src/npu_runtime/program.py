@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType, TracebackType
+from types import CodeType, MappingProxyType, TracebackType
 from typing import Any, TypeAlias
 
 from npu_ir import NpuError, Value
@@ -49,8 +49,12 @@ class Program:
             called, tuple(weights[value] for value in self.source.weights), self.source.literals
         )
 
-    def explain(self, error: Exception) -> None:
+    def explain(self, error: Exception, known: Mapping[Value, Any] = MappingProxyType({})) -> None:
         """Raise what tells the user which node failed, where a step raised an error that does not say so itself.
+
+        Args:
+            error: What was raised.
+            known: What values hold that the program does not name.
 
         Raises:
             ExecutionError: Names node, module and source line.
@@ -59,7 +63,7 @@ class Program:
         step = self.source.lines.get(found[0]) if found else None
         if step is None or found is None or (isinstance(error, NpuError) and error.where):
             return
-        inputs = [found[1].get(self.source.names[value]) for value in step.inputs]
+        inputs = [found[1].get(self.source.names[value], known.get(value)) for value in step.inputs]
         raise failure_of(step, error, inputs) from error
 
 

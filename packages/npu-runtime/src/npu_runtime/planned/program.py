@@ -190,6 +190,6 @@ class PlannedProgram:
             with below_autograd():
                 return call(numbers)
         except Exception as error:
-            self.plan.compute.explain(error)
-            self.plan.commit.explain(error)
+            self.plan.compute.explain(error, self._tensors)
+            self.plan.commit.explain(error, self._tensors)
             raise
