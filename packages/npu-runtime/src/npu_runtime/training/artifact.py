@@ -118,7 +118,7 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
         program=running.program,
         _runner=running.runner,
         _run_on=lambda other: capturing.on(_held(graph, other)),
-        _hyperparameters=_reader(step) if isinstance(step, TracedStep) else None,
+        _hyperparameters=step.hyperparameters if isinstance(step, TracedStep) else None,
         _require_branches=_branches(step) if isinstance(step, TracedStep) else None,
         generators=tuple(generators),
     )
@@ -172,17 +172,6 @@ def _held(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.
         for name in (value.argument.target, *value.argument.aliases)
     }
     return {name: item for name, item in weights.items() if name in names}
-
-
-def _reader(step: TracedStep) -> Callable[[], Mapping[str, Any]]:
-    optimizers = step.subjects.optimizers
-
-    def read() -> Mapping[str, Any]:
-        fixed = hyperparameters.settings(optimizers)
-        known = {key: value for key, value in fixed.items() if type(value) in (int, float)}
-        return {**known, **hyperparameters.numbers(optimizers)}
-
-    return read
 
 
 def _branches(step: TracedStep) -> Callable[[], None]:
