@@ -19,8 +19,9 @@ from npu_runtime.node_steps import NodeStep
 from npu_runtime.planned.arena import Span, lower_bound, offsets_of
 from npu_runtime.planned.constants import constants_of, split_constants
 from npu_runtime.planned.phases import split_phases
+from npu_runtime.planned.placement import Placement
 from npu_runtime.planned.places import Kind, Piece, bytes_of
-from npu_runtime.planned.placing import Placement, Placer
+from npu_runtime.planned.placing import Placer
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.probing import Prober
 from npu_runtime.program import Program
