@@ -76,7 +76,8 @@ def bars(results: dict[str, Any], ours: str) -> list[Bar]:
             FULLY,
         ),
         Bar("arena to its lower bound", 1.1, _known(lower), lacking=_unknown(lower)),
-        ratio_bar("memory to that of eager", 1.0, cases, ours, "memory", ("eager",)),
+        ratio_bar("arena to the memory of eager", 1.0, cases, ours, "planned", ("eager",)),
+        ratio_bar("arena and what a step allocates, to that", 1.0, cases, ours, "memory", ("eager",)),
     ]
 
 
@@ -119,7 +120,8 @@ def ratio(case: Case, ours: str, field: str, others: Iterable[str]) -> float | N
 
 def _field(case: Case, name: str, field: str) -> float | None:
     result = case["contenders"].get(name, {})
-    return memory(result) if field == "memory" else result.get(field)
+    found = {"memory": memory(result), "planned": result.get("arena_bytes", result.get("peak_bytes"))}
+    return found[field] if field in found else result.get(field)
 
 
 def overview(results: dict[str, Any]) -> Iterator[list[str]]:
