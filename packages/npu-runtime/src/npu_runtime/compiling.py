@@ -168,6 +168,8 @@ def _trusted(steps: Iterable[NodeStep], as_stated: set[Value]) -> Iterator[NodeS
         elif item.seen is not None:
             yield NodeStep(item.step, item.seen.elsewhere(len(item.step.inputs)))
         else:
+            if item.step.is_segment:  # backends promise strides as stated
+                as_stated.update(value for value in item.step.outputs if not value.type.symbols)
             yield item
 
 
