@@ -108,12 +108,13 @@ class CompileArtifact(CompiledStep):
             self.weights, self.program, self._runner = weights, other.program, other.runner
             self.capture_state, self.reason = other.capture_state, other.reason
             self._trace = None
-            self.__dict__.pop("pool", None)
+            for name in ("pool", "_places"):
+                self.__dict__.pop(name, None)
 
     # Inside
 
     def _require_same_memory(self) -> None:
-        moved = next(iter(self.moved()), None)
+        moved = next((name for name, tensor, place in self._places if tensor.data_ptr() != place), None)
         if moved is not None:
             raise CaptureError(
                 f"{moved!r} lies elsewhere than when the step was captured: a replay would change what nobody reads",

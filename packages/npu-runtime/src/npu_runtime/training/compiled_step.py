@@ -107,13 +107,16 @@ class CompiledStep:
 
     def moved(self) -> list[str]:
         """Return what a step changes and lies elsewhere now than the step does: its tensor was given other memory."""
+        return [name for name, tensor, address in self._places if tensor.data_ptr() != address]
+
+    @functools.cached_property
+    def _places(self) -> list[tuple[str, torch.Tensor, int]]:
+        """What a step changes: its name, its tensor in the model, and where the step takes it to lie."""
         state = self._runner.state
         return [
-            target.argument.target
+            (target.argument.target, named_weight(target, self.weights), state[target.name].data_ptr())
             for target in self.graph.updates
-            if target.argument is not None
-            and target.argument.kind is not InputKind.INPUT
-            and named_weight(target, self.weights).data_ptr() != state[target.name].data_ptr()
+            if target.argument is not None and target.argument.kind is not InputKind.INPUT
         ]
 
     @property
