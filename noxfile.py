@@ -108,6 +108,15 @@ def passes(session: nox.Session) -> None:
 
 
 @nox.session
+def training(session: nox.Session) -> None:
+    """Train small models of every kind with every optimizer, compare with eager, and write the coverage page."""
+    install(session, *PACKAGES, "numpy")
+    session.run(
+        "python", "-m", "tests.npu_runtime.training.run_all", *session.posargs, env={"OMP_NUM_THREADS": "1"}
+    )
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into docs/_build/html; a warning is an error."""
     install(session, *PACKAGES, built(session), *DOCS)

@@ -1,0 +1,100 @@
+"""A story of training told twice: with eager steps, and with `TrainStep`; nothing may end differently."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+
+from npu_runtime import TrainStep
+from tests.npu_runtime.training.eager import State, full_state, loss_of
+
+MakeOptimizer = Callable[[nn.Module], optim.Optimizer]
+
+
+def sgd(model: nn.Module) -> optim.Optimizer:
+    return optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+
+def adam(model: nn.Module) -> optim.Optimizer:
+    return optim.Adam(model.parameters(), 0.01, eps=1e-4)
+
+
+@dataclass
+class Told:
+    """Model, optimizer and step of one side.
+
+    Attributes:
+        model: The model.
+        optimizer: Of the model.
+        loss: The loss function.
+        step: Takes a batch; eager, or a `TrainStep`.
+        is_eager: Which side it is.
+    """
+
+    model: nn.Module
+    optimizer: optim.Optimizer
+    loss: Callable[..., Any]
+    is_eager: bool
+
+    def __post_init__(self) -> None:
+        self.step = (
+            self._by_hand
+            if self.is_eager
+            else TrainStep(self.model, self.optimizer, self.loss, capture="require")
+        )
+
+    def _by_hand(self, *batch: Any) -> Any:
+        self.optimizer.zero_grad()
+        result = self.loss(self.model(*batch[:-1]), batch[-1])
+        loss_of(result).backward()
+        self.optimizer.step()
+        return result
+
+    def state(self) -> State:
+        return full_state(self.model, self.optimizer)
+
+
+Story = Callable[[Told], Any]
+
+
+def tell(
+    story: Story, model: nn.Module, optimizer: MakeOptimizer = adam, loss: Callable[..., Any] = F.mse_loss
+) -> tuple[Any, Any, State, State]:
+    """Return what a story ends with, ours then eager's, and the states behind it; both start from one seed."""
+    results, states = [], []
+    for is_eager in (False, True):
+        mine = copy.deepcopy(model)
+        side = Told(mine, optimizer(mine), loss, is_eager)
+        torch.manual_seed(5)
+        results.append(story(side))
+        states.append({**side.state(), "random state": torch.get_rng_state()})
+    return results[0], results[1], states[0], states[1]
+
+
+def assert_as_eager(
+    story: Story, model: nn.Module, optimizer: MakeOptimizer = adam, loss: Callable[..., Any] = F.mse_loss
+) -> None:
+    """Fail unless results, all state and the random state end as they do with eager steps."""
+    ours, theirs, found, wanted = tell(story, model, optimizer, loss)
+
+    assert found.keys() == wanted.keys()
+    for name, item in wanted.items():
+        torch.testing.assert_close(
+            found[name],
+            item,
+            rtol=1e-5,
+            atol=1e-6,
+            equal_nan=True,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def rows(count: int = 5, width: int = 7, outputs: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(count, width), torch.randn(count, outputs)

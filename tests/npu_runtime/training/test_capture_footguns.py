@@ -1,0 +1,583 @@
+"""Every surprise of capture and replay: what happens when something is not as it was when the step was captured."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pickle
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+
+from npu_runtime import TrainStep
+from npu_runtime.errors import CaptureError, TracingError
+from npu_runtime.training import compile_ir
+from tests.npu_runtime.training.models import MLP, ConvNet, Transformer
+from tests.npu_runtime.training.side_by_side import Told, adam, assert_as_eager, rows, sgd
+
+# Results and arguments
+
+
+def test_a_result_stays_what_it_was_in_later_steps() -> None:
+    model = MLP()
+    step = TrainStep(model, sgd(model), F.mse_loss)
+    x, y = rows()
+
+    first = step(x, y)
+    kept = first.clone()
+    second = step(x, y)
+
+    assert torch.equal(first, kept)
+    assert not torch.equal(first, second)
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_a_borrowed_result_is_overwritten_by_the_next_step() -> None:
+    model = MLP()
+    step = TrainStep(model, sgd(model), F.mse_loss, borrow=True)
+    x, y = rows()
+    step(x, y)
+
+    first = step(x, y)
+    kept = first.clone()
+    second = step(x, y)
+
+    assert first.data_ptr() == second.data_ptr()
+    assert torch.equal(first, second)
+    assert not torch.equal(first, kept)
+
+
+def test_a_batch_is_never_written_to() -> None:
+    model = MLP()
+    step = TrainStep(model, sgd(model), F.mse_loss)
+    x, y = rows()
+    before = x.clone(), y.clone()
+
+    for _ in range(3):
+        step(x, y)
+
+    assert torch.equal(x, before[0])
+    assert torch.equal(y, before[1])
+
+
+class Rebuilding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(7, 4), nn.Linear(4, 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.up(torch.tanh(self.down(x)))
+        return result
+
+
+def test_one_tensor_as_input_and_target_is_not_one_later() -> None:
+    def story(told: Told) -> Any:
+        x, y = torch.randn(5, 7), torch.randn(5, 7)
+        return [told.step(x, x), told.step(x, y), told.step(y, y)]
+
+    assert_as_eager(story, Rebuilding())
+
+
+def test_two_views_of_one_tensor_may_be_input_and_target() -> None:
+    def story(told: Told) -> Any:
+        both = torch.randn(5, 10)
+        return [told.step(both[:, :7], both[:, 7:]), told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_batch_that_lies_otherwise_in_memory_gives_the_same() -> None:
+    def story(told: Told) -> Any:
+        x, y = rows()
+        return [told.step(x, y), told.step(x.t().contiguous().t(), y), told.step(x.repeat(1, 2)[:, ::2], y)]
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_parameter_of_the_model_may_be_the_batch() -> None:
+    def story(told: Told) -> Any:
+        y = torch.randn(12, 3)
+        return [told.step(told.model.fc1.weight.detach(), y) for _ in range(3)]
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_result_of_one_step_may_be_the_batch_of_the_next() -> None:
+    def loss(prediction: torch.Tensor, target: torch.Tensor) -> Any:
+        return F.mse_loss(prediction, target), prediction.detach()
+
+    def story(told: Told) -> Any:
+        x, y = rows()
+        _, prediction = told.step(x, y)
+        return [told.step(x, prediction) for _ in range(2)]
+
+    assert_as_eager(story, MLP(), loss=loss)
+
+
+def test_another_shape_is_traced_anew_and_both_stay_usable() -> None:
+    def story(told: Told) -> Any:
+        return [told.step(*rows(count)) for count in (5, 8, 5, 1, 8)]
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_batch_with_nan_makes_of_the_model_what_eager_makes_of_it() -> None:
+    def story(told: Told) -> Any:
+        x, y = rows()
+        x[0, 0] = torch.nan
+        return [told.step(*rows()), told.step(x, y), told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+def test_the_scheduler_changes_rates_without_a_warning() -> None:
+    def story(told: Told) -> Any:
+        scheduler = optim.lr_scheduler.StepLR(told.optimizer, 1, gamma=0.3)
+        losses = []
+        for _ in range(4):
+            losses.append(told.step(*rows()))
+            scheduler.step()
+        return [*losses, scheduler.get_last_lr()]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_as_eager(story, MLP())
+
+
+def test_autocast_around_a_call_acts_on_it() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            losses.append(told.step(*rows()))
+        return [*losses, told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+def test_random_numbers_go_on_where_eager_leaves_them() -> None:
+    def story(told: Told) -> Any:
+        tokens, kinds = torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))
+        return [item for _ in range(3) for item in (told.step(tokens, kinds), torch.rand(2))]
+
+    assert_as_eager(story, Transformer(), loss=F.cross_entropy)
+
+
+# The optimizer changes
+
+
+@pytest.mark.parametrize("key", ["weight_decay", "momentum"])
+def test_a_number_that_was_zero_begins_to_act(key: str) -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        told.optimizer.param_groups[0][key] = 0.5
+        return [*losses, told.step(*rows()), told.step(*rows())]
+
+    assert_as_eager(story, MLP(), lambda model: optim.SGD(model.parameters(), 0.1))
+
+
+def test_a_number_that_acted_becomes_zero() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        told.optimizer.param_groups[0]["weight_decay"] = 0.0
+        return [*losses, told.step(*rows()), told.step(*rows())]
+
+    assert_as_eager(
+        story, MLP(), lambda model: optim.AdamW(model.parameters(), 0.1, eps=1e-3, weight_decay=0.5)
+    )
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "key"), [("SGD", "nesterov"), ("SGD", "maximize"), ("Adam", "maximize"), ("Adam", "betas")]
+)
+def test_a_setting_may_change_between_steps(optimizer: str, key: str) -> None:
+    values = {"nesterov": True, "maximize": True, "betas": (0.5, 0.7)}
+
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows()), told.step(*rows())]
+        told.optimizer.param_groups[0][key] = values[key]
+        return [*losses, told.step(*rows()), told.step(*rows())]
+
+    assert_as_eager(story, MLP(), {"SGD": sgd, "Adam": adam}[optimizer])
+
+
+def test_a_learning_rate_may_be_a_tensor() -> None:
+    def make(model: nn.Module) -> optim.Optimizer:
+        return optim.Adam(model.parameters(), torch.tensor(0.01))
+
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        told.optimizer.param_groups[0]["lr"].mul_(0.1)
+        return [*losses, told.step(*rows())]
+
+    assert_as_eager(story, MLP(), make)
+
+
+def test_state_that_is_loaded_into_the_optimizer_is_used() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows()) for _ in range(2)]
+        kept = told.optimizer.state_dict()
+        kept["state"] = {
+            index: {key: item.clone() * 2 for key, item in entries.items()}
+            for index, entries in kept["state"].items()
+        }
+        told.optimizer.load_state_dict(kept)
+        return [*losses, *(told.step(*rows()) for _ in range(2))]
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_state_that_is_cleared_begins_anew() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows()) for _ in range(2)]
+        told.optimizer.state.clear()
+        return [*losses, *(told.step(*rows()) for _ in range(2))]
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_group_that_is_added_is_trained() -> None:
+    def make(model: nn.Module) -> optim.Optimizer:
+        return optim.SGD(model.fc1.parameters(), 0.1, momentum=0.9)
+
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        told.optimizer.add_param_group({"params": list(told.model.fc3.parameters()), "lr": 0.3})
+        return [*losses, *(told.step(*rows()) for _ in range(2))]
+
+    assert_as_eager(story, MLP(), make)
+
+
+def test_steps_by_hand_may_stand_between_ours() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        x, y = rows()
+        told.optimizer.zero_grad()
+        F.mse_loss(told.model(x), y).backward()
+        told.optimizer.step()
+        return [*losses, told.step(*rows()), told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+def test_gradients_that_are_there_before_a_step_are_not_added() -> None:
+    def story(told: Told) -> Any:
+        told.model(torch.randn(5, 7)).sum().backward()
+        return [told.step(*rows()), told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+# The model changes
+
+
+def test_a_model_may_change_between_training_and_evaluation() -> None:
+    def story(told: Told) -> Any:
+        tokens, kinds = torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))
+        losses = []
+        for is_training in (True, False, True):
+            told.model.train(is_training)
+            losses.append(told.step(tokens, kinds))
+        return losses
+
+    assert_as_eager(story, Transformer(), loss=F.cross_entropy)
+
+
+def test_a_model_in_evaluation_keeps_its_statistics() -> None:
+    def story(told: Told) -> Any:
+        told.model.eval()
+        images, kinds = torch.randn(4, 3, 9, 8), torch.randint(0, 5, (4,))
+        return [told.step(images, kinds) for _ in range(2)]
+
+    assert_as_eager(story, ConvNet(), loss=F.cross_entropy)
+
+
+def test_evaluation_between_steps_sees_what_was_learned() -> None:
+    def story(told: Told) -> Any:
+        seen, x = [], torch.randn(5, 7)
+        for _ in range(3):
+            told.step(*rows())
+            with torch.no_grad():
+                seen.append(told.model(x))
+        return seen
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_parameter_that_is_frozen_later_stays_as_it_is() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        told.optimizer.zero_grad()
+        told.model.fc2.weight.requires_grad_(False)
+        losses.append(told.step(*rows()))
+        told.model.fc2.weight.requires_grad_(True)
+        return [*losses, told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+def test_weights_that_are_loaded_in_place_are_used() -> None:
+    other = MLP()
+
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        told.model.load_state_dict(other.state_dict())
+        return [*losses, told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+def test_weights_in_other_memory_are_used() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        for parameter in told.model.parameters():
+            parameter.data = parameter.data * 2
+        return [*losses, told.step(*rows())]
+
+    assert_as_eager(story, MLP())
+
+
+def test_a_model_in_another_dtype_is_traced_anew() -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows())]
+        told.model.double()
+        x, y = rows()
+        return [*losses, told.step(x.double(), y.double())]
+
+    assert_as_eager(story, MLP(), lambda model: optim.SGD(model.parameters(), 0.1))
+
+
+def test_a_buffer_that_is_replaced_is_used() -> None:
+    def story(told: Told) -> Any:
+        images, kinds = torch.randn(4, 3, 9, 8), torch.randint(0, 5, (4,))
+        losses = [told.step(images, kinds)]
+        told.model.norm1.running_mean = torch.ones(8)
+        return [*losses, told.step(images, kinds)]
+
+    assert_as_eager(story, ConvNet(), loss=F.cross_entropy)
+
+
+@pytest.mark.parametrize("how", ["parameter", "assign"])
+def test_an_optimizer_of_parameters_that_the_model_no_longer_has_is_refused(how: str) -> None:
+    """Eager would go on training what nobody uses."""
+    model = MLP()
+    step = TrainStep(model, sgd(model), F.mse_loss)
+    step(*rows())
+
+    if how == "parameter":
+        model.fc1.weight = nn.Parameter(torch.zeros(12, 7))
+    else:
+        model.load_state_dict(MLP().state_dict(), assign=True)
+
+    with pytest.raises(TracingError, match="(?s)that is no parameter of the model.*make the optimizer of"):
+        step(*rows())
+
+
+def test_a_number_of_a_module_may_change() -> None:
+    def story(told: Told) -> Any:
+        tokens, kinds = torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,))
+        losses = [told.step(tokens, kinds)]
+        for module in told.model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.6
+        return [*losses, told.step(tokens, kinds)]
+
+    assert_as_eager(story, Transformer(), loss=F.cross_entropy)
+
+
+# Failures
+
+
+class Failing(nn.Module):
+    """Draws random numbers, writes a buffer, and fails for a token that is too large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.drop = nn.BatchNorm1d(7), nn.Dropout(0.4)
+        self.embed, self.head = nn.Embedding(9, 7), nn.Linear(7, 3)
+
+    def forward(self, x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.head(self.drop(self.norm(x)) + self.embed(tokens))
+        return result
+
+
+@pytest.mark.parametrize("warm", [0, 2])
+def test_a_step_that_fails_changes_nothing(warm: int) -> None:
+    model = Failing()
+    optimizer = adam(model)
+    told = Told(model, optimizer, F.mse_loss, False)
+    x, y = rows()
+    for _ in range(warm):
+        told.step(x, torch.arange(5), y)
+    before, random_state = told.state(), torch.get_rng_state()
+
+    with pytest.raises(Exception, match="index out of range"):
+        told.step(x, torch.full((5,), 9), y)
+
+    assert told.state().keys() == before.keys()
+    assert all(torch.equal(item, before[name]) for name, item in told.state().items())
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert torch.isfinite(told.step(x, torch.arange(5), y))
+
+
+def test_arguments_that_do_not_fit_change_nothing() -> None:
+    model = MLP()
+    told = Told(model, adam(model), F.mse_loss, False)
+    told.step(*rows())
+    before = told.state()
+
+    with pytest.raises(Exception, match="(?s)."):
+        told.step(torch.randn(5, 8), torch.randn(5, 3))
+    with pytest.raises(TracingError, match="target"):
+        told.step()
+
+    assert all(torch.equal(item, before[name]) for name, item in told.state().items())
+
+
+# Several steps, several threads, steps in steps
+
+
+def test_two_steps_may_share_a_model() -> None:
+    torch.manual_seed(0)
+    first, second = MLP(), MLP()
+    second.load_state_dict(first.state_dict())
+
+    def train(model: Any, make: Any) -> list[torch.Tensor]:
+        heads, trunk = (
+            optim.SGD(model.fc3.parameters(), 0.1, momentum=0.9),
+            optim.Adam(model.fc1.parameters(), 0.01),
+        )
+        steps = [make(model, heads, F.mse_loss), make(model, trunk, F.l1_loss)]
+        torch.manual_seed(1)
+        return [step(*rows()) for _ in range(3) for step in steps]
+
+    ours = train(first, TrainStep)
+    theirs = train(second, lambda *parts: Told(*parts, is_eager=True).step)
+
+    torch.testing.assert_close(ours, [item.detach() for item in theirs], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_two_steps_may_share_model_and_optimizer() -> None:
+    torch.manual_seed(0)
+    first, second = MLP(), MLP()
+    second.load_state_dict(first.state_dict())
+
+    def train(model: Any, make: Any) -> list[torch.Tensor]:
+        optimizer = adam(model)
+        steps = [make(model, optimizer, F.mse_loss), make(model, optimizer, F.l1_loss)]
+        torch.manual_seed(1)
+        return [step(*rows()) for _ in range(3) for step in steps]
+
+    ours = train(first, TrainStep)
+    theirs = train(second, lambda *parts: Told(*parts, is_eager=True).step)
+
+    torch.testing.assert_close(ours, [item.detach() for item in theirs], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_that_calls_itself_is_refused() -> None:
+    model = MLP()
+
+    def loss(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        step(*rows())
+        return F.mse_loss(prediction, target)
+
+    step = TrainStep(model, sgd(model), loss)
+
+    with pytest.raises(CaptureError, match="(?s)called by what it has called itself.*outside of the loss"):
+        step(*rows())
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_step_is_not_copied(copied: Any) -> None:
+    model = MLP()
+    step = TrainStep(model, sgd(model), F.mse_loss)
+
+    with pytest.raises(CaptureError, match="(?s)cannot be copied or pickled.*copy model and optimizer"):
+        copied(step)
+
+
+def test_a_model_that_was_trained_can_be_copied_and_goes_its_own_way() -> None:
+    model = MLP()
+    optimizer = adam(model)
+    step = TrainStep(model, optimizer, F.mse_loss)
+    step(*rows())
+
+    twin = copy.deepcopy(model)
+    before = {name: item.clone() for name, item in twin.state_dict().items()}
+    step(*rows())
+
+    assert all(torch.equal(item, before[name]) for name, item in twin.state_dict().items())
+    assert not torch.equal(twin.fc1.weight, model.fc1.weight)
+
+
+def test_a_step_is_traced_with_dynamo_loaded() -> None:
+    """It puts a wrapper around the steps of all optimizers."""
+    importlib.import_module("torch._dynamo")
+
+    assert_as_eager(lambda told: [told.step(*rows()) for _ in range(2)], MLP())
+
+
+def test_a_step_within_a_step_is_refused() -> None:
+    model = MLP()
+    optimizer = sgd(model)
+    inner = TrainStep(model, optimizer, F.mse_loss)
+
+    def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = inner(x, y)
+        return result
+
+    with pytest.raises(TracingError, match="step"):
+        compile_ir(outer, example_batch=rows(), modules=[model], optimizers=[optimizer])
+
+
+def test_steps_in_threads_do_not_disturb_each_other() -> None:
+    def train(make: Any) -> list[Any]:
+        results: list[Any] = [None, None]
+
+        def run(index: int) -> None:
+            generator = torch.Generator().manual_seed(index)
+            model = models[index]
+            step = make(model, sgd(model), F.mse_loss)
+            x, y = torch.randn(5, 7, generator=generator), torch.randn(5, 3, generator=generator)
+            results[index] = [step(x, y) for _ in range(20)]
+
+        torch.manual_seed(0)
+        models = [MLP(), MLP()]
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    ours, theirs = train(TrainStep), train(lambda *parts: Told(*parts, is_eager=True).step)
+
+    torch.testing.assert_close(
+        ours, [[item.detach() for item in side] for side in theirs], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_threads_that_share_a_step_take_turns() -> None:
+    torch.manual_seed(0)
+    model = MLP()
+    optimizer = adam(model)
+    step, (x, y) = TrainStep(model, optimizer, F.mse_loss), rows()
+    losses: list[torch.Tensor] = []
+
+    def run() -> None:
+        losses.extend(step(x, y) for _ in range(20))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len({float(loss) for loss in losses}) == 60
+    assert optimizer.state[model.fc1.weight]["step"] == 60

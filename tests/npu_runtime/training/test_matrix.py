@@ -1,0 +1,16 @@
+"""Training with our steps goes as in eager mode: every optimizer, every model, on everything that runs a step.
+
+Here every optimizer has the first model, and every model two optimizers; `run_all` has all of them with all.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.npu_runtime.training.matrix import Pair, sample, title
+from tests.npu_runtime.training.outcomes import outcome
+
+
+@pytest.mark.parametrize("pair", [pytest.param(pair, id=title(pair)) for pair in sample()])
+def test_training_goes_as_in_eager_mode(pair: Pair) -> None:
+    assert outcome(pair).problems == {}

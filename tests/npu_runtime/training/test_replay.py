@@ -1,0 +1,197 @@
+"""Replays are steps: a thousand of them, to the bit; through checkpoints; in every capture mode; on several backends."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from npu_runtime import TrainStep
+from npu_runtime.errors import CaptureError
+from tests.npu_runtime.training.cases import case_named
+from tests.npu_runtime.training.eager import differences, full_state, trained
+from tests.npu_runtime.training.models import MLP, Transformer
+from tests.npu_runtime.training.optimizers import recipe_named
+from tests.npu_runtime.training.ours import ReplayedStep
+from tests.npu_runtime.training.side_by_side import adam, rows, sgd
+
+MLP_CASE = case_named("mlp")
+
+
+class Uncaptured(ReplayedStep):
+    """The same step, op by op."""
+
+    options = {"capture": "off"}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("make", [sgd, adam])
+def test_a_thousand_replays_are_a_thousand_steps(make: Any) -> None:
+    torch.manual_seed(0)
+    model = MLP()
+    models = [model, copy.deepcopy(model)]
+    optimizers = [make(item) for item in models]
+    captures = ("require", "off")
+    steps = [
+        TrainStep(*parts, F.mse_loss, capture=mode)
+        for *parts, mode in zip(models, optimizers, captures, strict=True)
+    ]
+    batches = [rows() for _ in range(10)]
+
+    for index in range(1000):
+        for step, optimizer in zip(steps, optimizers, strict=True):
+            optimizer.param_groups[0]["lr"] = 0.01 / (1 + index % 7)
+            step(*batches[index % 10])
+
+    found, wanted = (full_state(*pair) for pair in zip(models, optimizers, strict=True))
+    assert differences([found], [wanted]) == []
+    assert not torch.equal(found["fc1.weight"], wanted["fc1.weight"] * 0)
+
+
+@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam", "AdamW", "RMSprop, centered"])
+@pytest.mark.parametrize(
+    "case", ["mlp", "transformer, dropout", "cnn, batch norm", "embedding, tied weights", "4 microbatches"]
+)
+def test_a_replay_gives_what_the_ops_one_by_one_give_to_the_bit(case: str, recipe: str) -> None:
+    pair = case_named(case), recipe_named(recipe)
+
+    assert differences(trained(ReplayedStep, *pair), trained(Uncaptured, *pair)) == []
+
+
+@pytest.mark.parametrize("build", [MLP, Transformer])
+def test_training_goes_on_from_a_checkpoint_to_the_bit(build: Any) -> None:
+    is_mlp = build is MLP
+    loss = F.mse_loss if is_mlp else F.cross_entropy
+    batch = rows() if is_mlp else (torch.randint(0, 20, (4, 6)), torch.randint(0, 5, (4,)))
+    model = build()
+    optimizer = adam(model)
+    step = TrainStep(model, optimizer, loss)
+    for _ in range(3):
+        step(*batch)
+    file = io.BytesIO()
+    torch.save({**step.state_dict(), "random": torch.get_rng_state()}, file)
+    losses = [step(*batch) for _ in range(3)]
+
+    file.seek(0)
+    kept = torch.load(file)
+    other = build()
+    optimizer_of_other = adam(other)
+    resumed = TrainStep(other, optimizer_of_other, loss)
+    resumed.load_state_dict({key: kept[key] for key in ("model", "optimizer")})
+    torch.set_rng_state(kept["random"])
+    again = [resumed(*batch) for _ in range(3)]
+
+    assert all(map(torch.equal, losses, again))
+    assert differences([full_state(other, optimizer_of_other)], [full_state(model, optimizer)]) == []
+
+
+def test_the_state_has_the_format_of_pytorch_and_goes_on_in_eager() -> None:
+    model = MLP()
+    step = TrainStep(model, adam(model), F.mse_loss)
+    step(*rows())
+    state = copy.deepcopy(step.state_dict())
+
+    other = MLP()
+    optimizer = adam(other)
+    other.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    x, y = rows()
+    F.mse_loss(other(x), y).backward()
+    optimizer.step()
+    step(x, y)
+
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_state_is_given_to_another_model_and_optimizer() -> None:
+    model, other = MLP(), MLP()
+    optimizer, of_other = adam(model), adam(other)
+    step = TrainStep(model, optimizer, F.mse_loss)
+    step(*rows())
+
+    step.sync_to(other, of_other)
+
+    given = full_state(other, of_other)
+    assert differences([given], [full_state(model, optimizer)]) == []
+    step(*rows())
+    assert differences([full_state(other, of_other)], [given]) == []
+
+
+def test_tensors_of_the_model_stay_where_they_are() -> None:
+    model = MLP()
+    optimizer = adam(model)
+    step = TrainStep(model, optimizer, F.mse_loss)
+    pointers = [parameter.data_ptr() for parameter in model.parameters()]
+    step(*rows())
+    states = [item.data_ptr() for entries in optimizer.state.values() for item in entries.values()]
+
+    for _ in range(3):
+        step(*rows())
+
+    assert [parameter.data_ptr() for parameter in model.parameters()] == pointers
+    assert [item.data_ptr() for entries in optimizer.state.values() for item in entries.values()] == states
+
+
+def test_an_unknown_capture_mode_is_refused() -> None:
+    model = MLP()
+
+    with pytest.raises(CaptureError, match="(?s)no capture mode 'maybe'.*require, prefer, off"):
+        TrainStep(model, sgd(model), F.mse_loss, capture="maybe")
+
+
+def masked(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return prediction[target > 0].square().mean()
+
+
+def test_a_step_with_sizes_that_depend_on_data_says_why_it_is_not_captured() -> None:
+    model = MLP()
+    step = TrainStep(model, sgd(model), masked, capture="require")
+
+    with pytest.raises(CaptureError, match="(?s)."):
+        step(*rows())
+
+
+def test_a_step_with_sizes_that_depend_on_data_trains_op_by_op() -> None:
+    model = MLP()
+    eager = copy.deepcopy(model)
+    step, optimizer = TrainStep(model, sgd(model), masked), sgd(eager)
+
+    for _ in range(3):
+        x, y = rows()
+        optimizer.zero_grad()
+        masked(eager(x), y).backward()
+        optimizer.step()
+        step(x, y)
+
+    torch.testing.assert_close(model.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
+    assert "off" in step.explain()
+
+
+class Embedded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(9, 3, sparse=True)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.embed(tokens)
+        return result
+
+
+def test_sparse_gradients_give_what_eager_gives() -> None:
+    model = Embedded()
+    eager = copy.deepcopy(model)
+    step = TrainStep(model, torch.optim.SGD(model.parameters(), 0.1), F.mse_loss)
+    optimizer = torch.optim.SGD(eager.parameters(), 0.1)
+
+    for _ in range(3):
+        tokens, y = torch.randint(0, 9, (5,)), torch.randn(5, 3)
+        optimizer.zero_grad()
+        F.mse_loss(eager(tokens), y).backward()
+        optimizer.step()
+        step(tokens, y)
+
+    torch.testing.assert_close(model.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
