@@ -101,7 +101,7 @@ def plain_steps(
         BackendError: A backend does not keep to its interface.
     """
     found = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
-    return list(_trusted(found, as_stated))
+    return list(_trusted(found, as_stated, is_planned=prober.is_planned))
 
 
 def state_of(graph: Graph) -> tuple[Value, ...]:
@@ -158,7 +158,9 @@ def _overlaps(type: Type) -> bool:
     return isinstance(type, TensorType) and type.strides is not None and overlap(type.sizes, type.steps)
 
 
-def _trusted(steps: Iterable[NodeStep], as_stated: set[Value]) -> Iterator[NodeStep]:
+def _trusted(
+    steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bool
+) -> Iterator[NodeStep]:
     """Yield steps with what was seen of them as far as it holds: it was seen on inputs as the graph states them."""
     for item in steps:
         if item.seen is not None and as_stated.issuperset(item.step.inputs):
@@ -168,9 +170,9 @@ def _trusted(steps: Iterable[NodeStep], as_stated: set[Value]) -> Iterator[NodeS
         elif item.seen is not None:
             yield NodeStep(item.step, item.seen.elsewhere(len(item.step.inputs)))
         else:
-            if item.step.is_segment:  # backends promise strides as stated
-                as_stated.update(value for value in item.step.outputs if not value.type.symbols)
             yield item
+        if item.step.is_segment and is_planned:  # it writes into tensors that are laid out so
+            as_stated.update(item.step.outputs)
 
 
 def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:

@@ -102,7 +102,7 @@ class Prober:
         *,
         is_planned: bool = False,
     ) -> None:
-        self._is_planned = is_planned
+        self.is_planned = is_planned
         self._device = device
         self._given = given
         self._sizes = sizes
@@ -198,7 +198,7 @@ class Prober:
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: Seen
     ) -> tuple[Form, ...]:
         """Return what puts the outputs into given memory, where that was asked for."""
-        if not self._is_planned or any(seen.shares) or not all(seen.is_laid_out):
+        if not self.is_planned or any(seen.shares) or not all(seen.is_laid_out):
             return ()
         return forms_of(Call(op, binding, data, self._device, draws=is_random(node)))
 
