@@ -52,7 +52,7 @@ def test_a_thousand_replays_are_a_thousand_steps(make: Any) -> None:
     assert not torch.equal(found["fc1.weight"], wanted["fc1.weight"] * 0)
 
 
-@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam", "AdamW", "RMSprop, centered"])
+@pytest.mark.parametrize("recipe", ["SGD, nesterov", "Adam"])
 @pytest.mark.parametrize(
     "case", ["mlp", "transformer, dropout", "cnn, batch norm", "embedding, tied weights", "4 microbatches"]
 )
