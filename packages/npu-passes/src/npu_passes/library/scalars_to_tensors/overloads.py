@@ -6,9 +6,8 @@ import functools
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-import torch
-
 from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg, op_type_of, resolve, schema_of
+from npu_passes._torch import OpOverload
 
 _TENSORS = (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR, ArgKind.TENSOR_LIST)
 
@@ -58,7 +57,7 @@ def _found(op_type: str) -> Iterator[Overload]:
     schema = schema_of(op)
     packet = op.overloadpacket
     for name in packet.overloads():
-        other: torch._ops.OpOverload = getattr(packet, name)
+        other: OpOverload = getattr(packet, name)
         if other is not op and not schema_of(other).writes:
             found = _compared(schema, schema_of(other))
             if found is not None:
