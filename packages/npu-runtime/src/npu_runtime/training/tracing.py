@@ -107,15 +107,15 @@ class _Tracing:
             try:
                 with states.noted():
                     module = self._world.trace(self._step, fakes)
+                require_no_sync(module)
+                require_no_strangers(module)
+                states.draw_again(module)
+                clean(module)
+                return self._world.functional(module, fakes)
             except NpuError:
                 raise
             except Exception as error:
                 raise untraceable(error) from error
-            require_no_sync(module)
-            require_no_strangers(module)
-            states.draw_again(module)
-            clean(module)
-            return self._world.functional(module, fakes)
 
     def _step(self, *items: Any) -> tuple[list[Any], list[torch.Tensor]]:
         """Run the step function on what is traced; return its results, and the gradients that optimizers found."""

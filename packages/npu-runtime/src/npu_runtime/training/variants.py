@@ -18,6 +18,7 @@ from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
 from npu_runtime.training.compiled_step import OFF
 from npu_runtime.training.hyperparameters import Reader
 from npu_runtime.training.optimizers import parameters_of
+from npu_runtime.training.snapshots import Snapshot
 from npu_runtime.training.stand_ins import Originals
 from npu_runtime.training.subjects import Subjects
 from npu_runtime.training.traced_step import TracedStep
@@ -85,6 +86,7 @@ class Variant:
         self._places = [index for index, item in enumerate(leaves) if isinstance(item, torch.Tensor)]
         self._structure = self.graph.results[0]
         self._draws = any(map(is_random, self.graph.nodes))
+        self._devices = list(dict.fromkeys(item.device for item in traced.weights().values()))
         self._has_installed = False
         self._owners = traced.subjects.optimized()
         self._keys: dict[str, list[str]] = {}
@@ -192,11 +194,11 @@ class Variant:
         numbers = self._values[: len(self._open)]
         if not self._draws:
             return self.artifact.launch(numbers)
-        before = torch.get_rng_state()
+        before = Snapshot((), devices=self._devices)
         try:
             return self.artifact.launch(numbers)
         except BaseException:
-            torch.set_rng_state(before)
+            before.restore()
             raise
 
     def _entries(self) -> Iterator[tuple[dict[str, Any], str, str]]:
