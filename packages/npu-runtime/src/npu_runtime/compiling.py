@@ -158,9 +158,7 @@ def _overlaps(type: Type) -> bool:
     return isinstance(type, TensorType) and type.strides is not None and overlap(type.sizes, type.steps)
 
 
-def _trusted(
-    steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bool
-) -> Iterator[NodeStep]:
+def _trusted(steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bool) -> Iterator[NodeStep]:
     """Yield steps with what was seen of them as far as it holds: it was seen on inputs as the graph states them."""
     for item in steps:
         if item.seen is not None and as_stated.issuperset(item.step.inputs):

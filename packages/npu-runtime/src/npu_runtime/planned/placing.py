@@ -57,10 +57,29 @@ class Placer:
             self.done.compute += self._calls(item, index)
         late = {value for item in self._commit for value in item.step.outputs}
         copies_between(self._graph, self.done, late, self._middle, self._end)
-        for index, item in enumerate(self._commit):
+        for index, item in enumerate(self._handed_over()):
             self.done.commit += self._calls(item, self._middle + 1 + index)
         self.done.commit += copies_at_the_end(self._graph, self.done, self._end)
         return self.done
+
+    def _handed_over(self) -> list[NodeStep]:
+        """Return the steps of the second phase; of what the first one makes in each run, they read copies in fixed memory.
+
+        So gradients have fixed places whatever made them, and an optimizer looks at its lists once.
+        """
+        copies: dict[Value, Value] = {}
+        for value in dict.fromkeys(value for item in self._commit for value in item.step.inputs):
+            if self.done.kinds.get(value) is Kind.MADE and is_placeable(value):
+                copies[value] = self.done.stand_in(value, self._middle, self.done.last[value])
+                self.done.compute.append(copy_call(copies[value], value))
+                self.done.last[value] = self._middle
+        return [
+            NodeStep(
+                replace(item.step, inputs=tuple(copies.get(value, value) for value in item.step.inputs)),
+                item.seen,
+            )
+            for item in self._commit
+        ]
 
     # Values from outside
 
