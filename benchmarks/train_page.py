@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from bars import Bar
-from train_contenders import CONTENDERS, OURS
-from train_report import COLUMNS, DEPTH_COLUMNS, bars, depth_bar, depth_rows, overview, rows, title
+from train_contenders import CONTENDERS
+from train_report import (
+    COLUMNS,
+    DEPTH_COLUMNS,
+    bars,
+    depth_bar,
+    depth_rows,
+    measured_ours,
+    overview,
+    rows,
+    title,
+)
 
 HEAD = """\
 # How fast training steps are
 
-`nox -s bench -- train --page docs/reference/training-benchmarks.md` writes this page. Measured on {cpu}, one thread, with PyTorch {torch} and Python {python}, on {date}.
+`nox -s bench -- train --page docs/reference/training-benchmarks.md` writes this page. Measured on {cpu}, one thread, with PyTorch {torch} and Python {python}, on {date}, at a load of {load:.1f}.
 
 A step is forward, loss, backward and optimizer. Each contender runs in a process of its own, and all take turns: the times are
 medians of one run. Compile time is that of the first step, beyond that of a later one, with everything imported and nothing cached; ours is
@@ -28,10 +38,10 @@ def write_page(results: dict[str, Any], path: Path) -> None:
 
 
 def page(results: dict[str, Any]) -> Iterator[str]:
-    yield HEAD.format(**{key: results[key] for key in ("cpu", "torch", "python", "date")})
+    yield HEAD.format(**{key: results[key] for key in ("cpu", "torch", "python", "date", "load")})
     columns, *lines = overview(results)
     yield from table(columns, lines)
-    for ours in OURS:
+    for ours in measured_ours(results):
         yield f"## {CONTENDERS[ours].title}\n"
         yield from bar_table(bars(results, ours))
     yield "The largest ratio counts.\n"

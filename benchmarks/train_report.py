@@ -81,10 +81,16 @@ def bars(results: dict[str, Any], ours: str) -> list[Bar]:
     ]
 
 
+def measured_ours(results: dict[str, Any]) -> list[str]:
+    """Return those of our ways to make a step that the run had."""
+    return [name for name in OURS if any(name in case["contenders"] for case in results["cases"])]
+
+
 def depth_bar(results: dict[str, Any]) -> Bar:
     """Return whether tracing is linear in depth; a tenth is noise."""
     found = growth(results["depths"])
-    values = {} if found is None else {"6 to 48 layers": found}
+    layers = [row["layers"] for row in results["depths"]]
+    values = {} if found is None else {f"{layers[0]} to {layers[-1]} layers": found}
     return Bar("tracing time of a layer, deep to shallow", 1.1, values)
 
 
@@ -153,7 +159,7 @@ def print_depths(depths: list[dict[str, Any]]) -> None:
 def print_summary(results: dict[str, Any]) -> None:
     print(f"\n{results['cpu']}; PyTorch {results['torch']}, Python {results['python']}, {results['date']}")
     print(f"load when it began: {results['load']:.1f}")
-    for ours in OURS:
+    for ours in measured_ours(results):
         print(f"\n{CONTENDERS[ours].title}")
         for bar in bars(results, ours):
             print_bar(bar)
