@@ -10,7 +10,7 @@ import torch
 
 from npu_ir import TensorType
 from npu_runtime import BufferPool, CaptureError, in_capture
-from npu_runtime.training.capture_state import CAPTURING, REPLAYING, require_outside_capture
+from npu_runtime.training.capture.capture_state import CAPTURING, REPLAYING, require_outside_capture
 
 ROWS = TensorType((4, 3), torch.float32)
 

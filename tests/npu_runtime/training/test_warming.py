@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from npu_runtime import CaptureError, warmup_capture_safe
-from npu_runtime.training.capture_state import CAPTURING
-from npu_runtime.training.snapshots import unchanged
+from npu_runtime.training.capture.capture_state import CAPTURING
+from npu_runtime.training.capture.snapshots import unchanged
 from tests.npu_runtime.training.counting_program import CountingProgram
 
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from npu_runtime.profiling import Profile, profile
     from npu_runtime.torch_program import to_exported_program, to_torch
     from npu_runtime.training.artifact import CompileArtifact, compile_and_capture, get_artifact
-    from npu_runtime.training.buffer_pool import BufferPool, BufferStats
-    from npu_runtime.training.capture_check import check_capture
-    from npu_runtime.training.capture_state import in_capture
+    from npu_runtime.training.capture.buffer_pool import BufferPool, BufferStats
+    from npu_runtime.training.capture.capture_state import in_capture
+    from npu_runtime.training.capture.trace import Call, Trace
+    from npu_runtime.training.capture.warming import warmup_capture_safe
+    from npu_runtime.training.checks.capture_check import check_capture
+    from npu_runtime.training.checks.twin import check_replay
+    from npu_runtime.training.checks.violations import CaptureReport, Violation
     from npu_runtime.training.compiling import compile_ir
-    from npu_runtime.training.lowering import Lowered, LoweredOp, lower_to_backend_ops
-    from npu_runtime.training.trace import Call, Trace
+    from npu_runtime.training.stages.lowering import Lowered, LoweredOp, lower_to_backend_ops
     from npu_runtime.training.train_step import TrainStep
-    from npu_runtime.training.twin import check_replay
-    from npu_runtime.training.violations import CaptureReport, Violation
-    from npu_runtime.training.warming import warmup_capture_safe
 
 __version__ = "0.1.0"
 
@@ -82,14 +82,14 @@ _MODULES = {
     **dict.fromkeys(("Profile", "profile"), "profiling"),
     **dict.fromkeys(("to_exported_program", "to_torch"), "torch_program"),
     **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), "training.artifact"),
-    **dict.fromkeys(("CaptureReport", "Violation"), "training.violations"),
-    "check_capture": "training.capture_check",
-    "check_replay": "training.twin",
-    **dict.fromkeys(("BufferPool", "BufferStats"), "training.buffer_pool"),
-    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "training.lowering"),
-    **dict.fromkeys(("Call", "Trace"), "training.trace"),
-    "in_capture": "training.capture_state",
-    "warmup_capture_safe": "training.warming",
+    **dict.fromkeys(("CaptureReport", "Violation"), "training.checks.violations"),
+    "check_capture": "training.checks.capture_check",
+    "check_replay": "training.checks.twin",
+    **dict.fromkeys(("BufferPool", "BufferStats"), "training.capture.buffer_pool"),
+    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "training.stages.lowering"),
+    **dict.fromkeys(("Call", "Trace"), "training.capture.trace"),
+    "in_capture": "training.capture.capture_state",
+    "warmup_capture_safe": "training.capture.warming",
     "TrainStep": "training",
     "compile_ir": "training",
     "IRExecutor": "executor",

@@ -19,7 +19,7 @@ from npu_passes.manager import PassManager
 from npu_runtime.cli.saved_graph import NONE, chosen_passes
 
 if TYPE_CHECKING:
-    from npu_runtime.training.traced_step import TracedStep
+    from npu_runtime.training.tracing.traced_step import TracedStep
 
 _PARTS = ("model", "optimizer", "loss_fn", "example_batch")
 _OPTIONS = ("accumulate", "clip_grad_norm", "clip_grad_value", "autocast", "modules", "optimizers")
@@ -138,7 +138,7 @@ def _weights_of(graph: Graph, step: TracedStep) -> dict[str, Any]:
 
 
 def _dumped(graph: Graph, folder: Path) -> tuple[Path, ...]:
-    from npu_runtime.training.dumps import dump_stages, graph_dump, lowered_dumps
-    from npu_runtime.training.lowering import lower_to_backend_ops
+    from npu_runtime.training.stages.dumps import dump_stages, graph_dump, lowered_dumps
+    from npu_runtime.training.stages.lowering import lower_to_backend_ops
 
     return dump_stages(folder, (graph_dump(graph), *lowered_dumps(lower_to_backend_ops(graph))))

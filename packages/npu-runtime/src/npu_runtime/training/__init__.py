@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from npu_runtime.training.compiling import compile_ir, trace_step
     from npu_runtime.training.step_function import StepFunction
-    from npu_runtime.training.traced_step import TracedStep
+    from npu_runtime.training.tracing.traced_step import TracedStep
     from npu_runtime.training.train_step import TrainStep
 
 __all__ = ["StepFunction", "TracedStep", "TrainStep", "compile_ir", "trace_step"]
 
 _MODULES = {
     "StepFunction": "step_function",
-    "TracedStep": "traced_step",
+    "TracedStep": "tracing.traced_step",
     "TrainStep": "train_step",
     "compile_ir": "compiling",
     "trace_step": "compiling",

@@ -15,16 +15,16 @@ from npu_ir.backend import Backend
 from npu_runtime.backends.registry import backends_of
 from npu_runtime.choosing import Passes, device_of, optimized, passes_on
 from npu_runtime.errors import CaptureError
-from npu_runtime.training import hyperparameters
-from npu_runtime.training.capture_check import check_graph
-from npu_runtime.training.capture_state import require_outside_capture
+from npu_runtime.training.capture.capture_state import require_outside_capture
+from npu_runtime.training.capture.cuda_graphs import GraphDevice
+from npu_runtime.training.capture.running import Capturing
+from npu_runtime.training.capture.warming import warmup_capture_safe
+from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.compile_artifact import CompileArtifact
 from npu_runtime.training.compiling import arguments_of, trace_step
-from npu_runtime.training.cuda_graphs import GraphDevice
-from npu_runtime.training.running import Capturing
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.traced_step import TracedStep
-from npu_runtime.training.warming import warmup_capture_safe
+from npu_runtime.training.tracing import hyperparameters
+from npu_runtime.training.tracing.traced_step import TracedStep
 
 __all__ = ["CAPTURE_MODES", "CompileArtifact", "compile_and_capture", "get_artifact"]
 

@@ -13,9 +13,9 @@ from npu_ir.ops.effects import is_random
 from npu_ir.structure import LEAF, unflatten
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor import IRExecutor
+from npu_runtime.training.capture.runners import named_weight, store
+from npu_runtime.training.capture.snapshots import Snapshot, unchanged
 from npu_runtime.training.compiled_step import CompiledStep
-from npu_runtime.training.runners import named_weight, store
-from npu_runtime.training.snapshots import Snapshot, unchanged
 
 
 @dataclass(eq=False)

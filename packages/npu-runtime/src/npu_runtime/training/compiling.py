@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 from npu_ir import Graph
 from npu_runtime.errors import TracingError
 from npu_runtime.training.step_function import LossFunction, StepFunction
-from npu_runtime.training.subjects import Subjects, find_subjects, subjects_of
-from npu_runtime.training.traced_step import TracedStep
-from npu_runtime.training.tracing import trace_function
+from npu_runtime.training.tracing.function import trace_function
+from npu_runtime.training.tracing.subjects import Subjects, find_subjects, subjects_of
+from npu_runtime.training.tracing.traced_step import TracedStep
 
 
 def compile_ir(

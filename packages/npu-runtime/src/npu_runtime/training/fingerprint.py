@@ -14,8 +14,8 @@ import torch
 from torch.nn import Module
 
 from npu_runtime._torch.tracing import autocast_settings, is_autocast
-from npu_runtime.training import hyperparameters
-from npu_runtime.training.subjects import Subjects
+from npu_runtime.training.tracing import hyperparameters
+from npu_runtime.training.tracing.subjects import Subjects
 
 _PLAIN = (int, float, bool, str, type(None))
 _TRAINS = operator.attrgetter("training")

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from npu_ir.structure import flatten, unflatten
-from npu_runtime.training.snapshots import Snapshot
-from npu_runtime.training.subjects import Subjects
+from npu_runtime.training.capture.snapshots import Snapshot
+from npu_runtime.training.tracing.subjects import Subjects
 
 
 def first_step(

@@ -15,14 +15,14 @@ from npu_ir.structure import LEAF, flatten, unflatten
 from npu_runtime._torch import record_gradients
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
+from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.compiled_step import OFF
-from npu_runtime.training.hyperparameters import Reader
-from npu_runtime.training.optimizers import parameters_of
-from npu_runtime.training.snapshots import Snapshot
-from npu_runtime.training.stand_ins import Originals
-from npu_runtime.training.subjects import Subjects
-from npu_runtime.training.traced_step import TracedStep
-from npu_runtime.training.tracing import trace_function
+from npu_runtime.training.tracing.function import trace_function
+from npu_runtime.training.tracing.hyperparameters import Reader
+from npu_runtime.training.tracing.optimizers import parameters_of
+from npu_runtime.training.tracing.stand_ins import Originals
+from npu_runtime.training.tracing.subjects import Subjects
+from npu_runtime.training.tracing.traced_step import TracedStep
 
 if TYPE_CHECKING:
     from npu_runtime.choosing import Passes

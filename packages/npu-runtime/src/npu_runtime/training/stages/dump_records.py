@@ -10,10 +10,10 @@ from npu_ir.backend import Operand
 from npu_ir.literals import literal_to_json
 from npu_ir.serial.written_types import type_to_json
 from npu_runtime.node_steps import ATEN
-from npu_runtime.training.lowering import Lowered, LoweredOp
-from npu_runtime.training.numbering import Numbers, role_of
-from npu_runtime.training.schema_names import schema_name
-from npu_runtime.training.trace import Trace
+from npu_runtime.training.capture.trace import Trace
+from npu_runtime.training.stages.lowering import Lowered, LoweredOp
+from npu_runtime.training.stages.numbering import Numbers, role_of
+from npu_runtime.training.stages.schema_names import schema_name
 
 
 def graph_record(graph: Graph) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import torch
 from npu_ir import TensorType
 from npu_ir.ops.effects import is_random
 from npu_runtime.tensor_facts import is_same
+from npu_runtime.training.capture.snapshots import unchanged
+from npu_runtime.training.checks.violations import CaptureReport, Violation
 from npu_runtime.training.compile_artifact import CompileArtifact
-from npu_runtime.training.snapshots import unchanged
-from npu_runtime.training.violations import CaptureReport, Violation
 
 _SEEDS = (20_001, 20_002)
 # From where all state is zeros, decays of it would have no influence.

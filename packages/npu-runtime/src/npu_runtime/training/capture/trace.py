@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from npu_runtime.errors import CaptureError
-from npu_runtime.training.lowering import Lowered
+from npu_runtime.training.stages.lowering import Lowered
 
 _LISTED = 6
 

@@ -11,7 +11,7 @@ import torch
 from npu_ir import TensorType
 from npu_runtime.errors import CaptureError
 from npu_runtime.tensor_facts import extent
-from npu_runtime.training.capture_state import in_capture, require_outside_capture
+from npu_runtime.training.capture.capture_state import in_capture, require_outside_capture
 
 _LISTED = 8
 

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 from npu_ir import Graph
 from npu_ir.serial.staging import staged_files
 from npu_runtime.errors import CaptureError
-from npu_runtime.training.dump_records import attrs_records, graph_record, lowered_record, trace_record
-from npu_runtime.training.dump_text import attrs_text, graph_text, lowered_text, trace_text
-from npu_runtime.training.lowering import Lowered
-from npu_runtime.training.trace import Trace
+from npu_runtime.training.capture.trace import Trace
+from npu_runtime.training.stages.dump_records import attrs_records, graph_record, lowered_record, trace_record
+from npu_runtime.training.stages.dump_text import attrs_text, graph_text, lowered_text, trace_text
+from npu_runtime.training.stages.lowering import Lowered
 
 __all__ = ["Dump", "dump_stages", "graph_dump", "lowered_dumps", "lowered_text", "plan_dump", "trace_dump"]
 

@@ -13,11 +13,11 @@ from npu_ir.backend import Backend
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor import IRExecutor
 from npu_runtime.planned import Plan, PlannedProgram, plan
-from npu_runtime.training.capturing import GraphCapture
+from npu_runtime.training.capture.cuda_graphs import GraphDevice, TorchCuda
+from npu_runtime.training.capture.graph_capture import GraphCapture
+from npu_runtime.training.capture.runners import OpByOpRunner, PlannedRunner, RecordedRunner, state_of
+from npu_runtime.training.checks.violations import CaptureReport
 from npu_runtime.training.compiled_step import CUDA_GRAPH, OFF, PLANNED, Running
-from npu_runtime.training.cuda_graphs import GraphDevice, TorchCuda
-from npu_runtime.training.runners import OpByOpRunner, PlannedRunner, RecordedRunner, state_of
-from npu_runtime.training.violations import CaptureReport
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from npu_ir.capture.graph_module import convert_graph_module
 from npu_ir.node import Argument, InputKind
 from npu_ir.structure import Structure, unflatten
 from npu_runtime.errors import TracingError
-from npu_runtime.training import hyperparameters
-from npu_runtime.training.stand_ins import Originals
-from npu_runtime.training.subjects import Subjects
-from npu_runtime.training.traced_step import HYPERPARAMETERS
+from npu_runtime.training.tracing import hyperparameters
+from npu_runtime.training.tracing.stand_ins import Originals
+from npu_runtime.training.tracing.subjects import Subjects
+from npu_runtime.training.tracing.traced_step import HYPERPARAMETERS
 
 
 def take_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> dict[str, str]:

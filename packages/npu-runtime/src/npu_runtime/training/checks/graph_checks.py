@@ -11,7 +11,7 @@ from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
 from npu_ir.types import ScalarType
 from npu_runtime._torch import OpOverload
-from npu_runtime.training.violations import Violation, place_of_node
+from npu_runtime.training.checks.violations import Violation, place_of_node
 
 # Namespaces whose ops draw from PyTorch's own generators, which a capture registers.
 _PYTORCH = ("aten", "prims", "npu")

@@ -69,7 +69,7 @@ class Lowered:
         return len(self.ops)
 
     def __str__(self) -> str:
-        from npu_runtime.training.dumps import lowered_text
+        from npu_runtime.training.stages.dumps import lowered_text
 
         return lowered_text(self)
 

@@ -9,8 +9,8 @@ import torch
 
 from npu_ir import Graph
 from npu_runtime._torch.tracing import Branch
-from npu_runtime.training import hyperparameters
-from npu_runtime.training.subjects import Subjects
+from npu_runtime.training.tracing import hyperparameters
+from npu_runtime.training.tracing.subjects import Subjects
 
 # The argument of a step's graph that holds the numbers of its optimizers, by name.
 HYPERPARAMETERS = "hyperparameters"

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import torch
 
 from npu_runtime.errors import CaptureError
-from npu_runtime.training.capture_state import require_outside_capture
-from npu_runtime.training.snapshots import unchanged
+from npu_runtime.training.capture.capture_state import require_outside_capture
+from npu_runtime.training.capture.snapshots import unchanged
 
 
 class Warmable(Protocol):

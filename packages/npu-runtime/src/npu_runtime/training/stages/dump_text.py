@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from npu_ir import Graph, OpNode, Value
 from npu_ir.literals import format_literal
 from npu_runtime.node_steps import ATEN
-from npu_runtime.training.lowering import Lowered, LoweredOp
-from npu_runtime.training.numbering import Numbers, role_of, type_text
-from npu_runtime.training.schema_names import schema_name
-from npu_runtime.training.trace import Call, Trace
+from npu_runtime.training.capture.trace import Call, Trace
+from npu_runtime.training.stages.lowering import Lowered, LoweredOp
+from npu_runtime.training.stages.numbering import Numbers, role_of, type_text
+from npu_runtime.training.stages.schema_names import schema_name
 
 
 def graph_text(graph: Graph) -> str:

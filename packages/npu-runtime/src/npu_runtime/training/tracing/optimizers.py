@@ -13,7 +13,7 @@ from torch.optim import SGD, Optimizer
 
 from npu_runtime._torch.tracing import compiling, plain_step
 from npu_runtime.errors import TracingError
-from npu_runtime.training import hyperparameters
+from npu_runtime.training.tracing import hyperparameters
 
 # The implementations that keep all numbers in tensors: none asks a tensor for its content.
 _TRACEABLE = {"foreach": True, "capturable": True, "fused": None}

@@ -10,8 +10,8 @@ import torch
 
 from npu_runtime._torch.tracing import swapped_weights
 from npu_runtime.errors import TracingError
-from npu_runtime.training import hyperparameters, optimizers
-from npu_runtime.training.subjects import Subjects
+from npu_runtime.training.tracing import hyperparameters, optimizers
+from npu_runtime.training.tracing.subjects import Subjects
 
 
 class Originals:

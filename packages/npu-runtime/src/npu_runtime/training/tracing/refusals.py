@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 from npu_ir.capture.provenance import place
 from npu_runtime.errors import TracingError
-from npu_runtime.training.subjects import Subjects
+from npu_runtime.training.tracing.subjects import Subjects
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep

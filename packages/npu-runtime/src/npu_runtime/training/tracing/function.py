@@ -16,19 +16,19 @@ from npu_ir.collection import no_collection
 from npu_ir.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingWorld
 from npu_runtime.errors import TracingError
-from npu_runtime.training import optimizers
-from npu_runtime.training.cleaning import clean
-from npu_runtime.training.random_states import RandomStates
-from npu_runtime.training.refusals import (
+from npu_runtime.training.tracing import optimizers
+from npu_runtime.training.tracing.cleaning import clean
+from npu_runtime.training.tracing.random_states import RandomStates
+from npu_runtime.training.tracing.refusals import (
     require_no_hooks,
     require_no_strangers,
     require_no_sync,
     untraceable,
 )
-from npu_runtime.training.stand_ins import Originals
-from npu_runtime.training.step_graph import step_graph, take_gradients
-from npu_runtime.training.subjects import Subjects
-from npu_runtime.training.traced_step import TracedStep
+from npu_runtime.training.tracing.stand_ins import Originals
+from npu_runtime.training.tracing.step_graph import step_graph, take_gradients
+from npu_runtime.training.tracing.subjects import Subjects
+from npu_runtime.training.tracing.traced_step import TracedStep
 
 # Tracing sets what belongs to the whole process: PyTorch's patches of modules, and ours.
 _ONE_AT_A_TIME = threading.RLock()

@@ -9,8 +9,8 @@ import torch
 
 from npu_ir import Graph
 from npu_ir.equality import same_data
-from npu_runtime.training.subjects import Subjects
-from npu_runtime.training.violations import Violation
+from npu_runtime.training.checks.violations import Violation
+from npu_runtime.training.tracing.subjects import Subjects
 
 
 def subject_violations(subjects: Subjects) -> Iterator[Violation]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch.fx import GraphModule, Node
 
-from npu_runtime.training.random_states import is_random, writes_first
+from npu_runtime.training.tracing.random_states import is_random, writes_first
 
 
 def clean(module: GraphModule) -> None:

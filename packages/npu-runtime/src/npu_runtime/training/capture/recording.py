@@ -12,10 +12,10 @@ from npu_runtime.node_steps import ATEN
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.places import Once
 from npu_runtime.steps import Step
-from npu_runtime.training.lowering import Lowered
-from npu_runtime.training.runners import state_of
-from npu_runtime.training.snapshots import unchanged
-from npu_runtime.training.trace import Call, Trace
+from npu_runtime.training.capture.runners import state_of
+from npu_runtime.training.capture.snapshots import unchanged
+from npu_runtime.training.capture.trace import Call, Trace
+from npu_runtime.training.stages.lowering import Lowered
 
 
 def record_trace(

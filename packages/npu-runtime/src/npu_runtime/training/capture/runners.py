@@ -15,8 +15,8 @@ from npu_runtime.executor import IRExecutor
 from npu_runtime.inputs import positional
 from npu_runtime.planned import PlannedProgram
 from npu_runtime.planned.loading import loader
-from npu_runtime.training.capture_state import REPLAYING
-from npu_runtime.training.capturing import GraphCapture
+from npu_runtime.training.capture.capture_state import REPLAYING
+from npu_runtime.training.capture.graph_capture import GraphCapture
 
 
 class Runner(Protocol):

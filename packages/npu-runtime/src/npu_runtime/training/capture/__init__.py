@@ -1,0 +1,1 @@
+"""Running a step over fixed memory: warm-up, recording, replay."""

@@ -1,0 +1,1 @@
+"""What stands against capturing a step, found before and by trying."""

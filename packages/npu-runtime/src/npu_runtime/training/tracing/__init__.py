@@ -1,0 +1,1 @@
+"""From a step function, as one writes it for PyTorch, to a graph."""
