@@ -1,4 +1,4 @@
-"""What every test shares: a fixed seed, one thread, and how hard hypothesis tries."""
+"""What every test shares: a fixed seed, one thread, how hard hypothesis tries, and which tests follow each other."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     return f"torch {torch.__version__}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the tests that are marked ``captured_once`` follow each other, case by case: they share a capture."""
+    first: dict[str, int] = {}
+
+    def place(entry: tuple[int, pytest.Item]) -> int:
+        index, item = entry
+        if item.get_closest_marker("captured_once") is None:
+            return index
+        assert isinstance(item, pytest.Function)
+        return first.setdefault(item.callspec.params["case"].id, index)
+
+    items[:] = [item for _, item in sorted(enumerate(items), key=place)]
 
 
 @pytest.fixture(autouse=True)

@@ -20,11 +20,10 @@ CASES = all_cases()
 cases = pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
 
 
+@pytest.mark.captured_once
 @cases
 def test_a_graph_computes_what_eager_computes(case: Case, tmp_path: Path) -> None:
-    expected = journey.run_eagerly(case)
-
-    graph = journey.capture_with_weights(case, expected)
+    expected, graph = journey.eager_and_graph(case)
     loaded = journey.check_graph(case, graph, tmp_path)
 
     journey.check_execution(case, [graph, graph, loaded], expected)

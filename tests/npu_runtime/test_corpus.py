@@ -43,9 +43,9 @@ def execute(
     return results, mutations
 
 
+@pytest.mark.captured_once
 @cases
 def test_the_executor_computes_what_eager_computes(case: Case) -> None:
-    expected = journey.run_eagerly(case)
-    graph = journey.capture_with_weights(case, expected)
+    expected, graph = journey.eager_and_graph(case)
 
     journey.check_execution(case, [graph], expected, execute)

@@ -28,10 +28,10 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.captured_once
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in SAMPLE])
 def test_a_program_computes_what_eager_computes_and_becomes_the_same_graph(case: Case) -> None:
-    expected = journey.run_eagerly(case)
-    graph = journey.capture_with_weights(case, expected)
+    expected, graph = journey.eager_and_graph(case)
     twin = case.make_model()
     before = copies(tensors_of(twin))
     weights = twin.state_dict()
