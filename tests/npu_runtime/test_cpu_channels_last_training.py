@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.npu_runtime.training.tracing.optimizers import recipe_named
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,6 +21,7 @@ from npu_runtime.training import compile_ir
 from tests.npu_runtime.training.cases import Case
 from tests.npu_runtime.training.eager import State, full_state, trained
 from tests.npu_runtime.training.judging import problems, reference
+from tests.npu_runtime.training.optimizers import recipe_named
 from tests.npu_runtime.training.tiny_backend import TinyBackend
 
 CPU = torch.device("cpu")

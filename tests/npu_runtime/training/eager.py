@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
-from tests.npu_runtime.training.tracing.optimizers import Recipe, entries
 from torch import nn, optim
 from torch.utils._pytree import tree_flatten_with_path, tree_map
 
 from npu_ir.equality import same_data
 from tests.npu_runtime.training.cases import Case
+from tests.npu_runtime.training.optimizers import Recipe, entries
 
 State = dict[str, torch.Tensor]
 

@@ -22,12 +22,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from tests.npu_runtime.training.tracing.optimizers import Recipe
 
 from npu_runtime.comparing import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Error
 from npu_runtime.comparing.metrics import error_of
 from tests.npu_runtime.training.cases import Case
 from tests.npu_runtime.training.eager import EagerStep, State, trained
+from tests.npu_runtime.training.optimizers import Recipe
 
 FORMS: tuple[bool, ...] = (False, True)  # foreach
 TINY_ULP = 8

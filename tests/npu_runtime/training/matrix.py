@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.npu_runtime.training.tracing.optimizers import RECIPES, Recipe, recipe_named
-
 from tests.npu_runtime.training.cases import CASES, Case
+from tests.npu_runtime.training.optimizers import RECIPES, Recipe, recipe_named
 
 Pair = tuple[Case, Recipe]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from tests.npu_runtime.training.tracing.optimizers import RECIPES
 from torch import optim
 
 from npu_ir import NpuError
@@ -20,6 +19,7 @@ from tests.npu_runtime.training.cases import CASES
 from tests.npu_runtime.training.judging import TINY_ULP
 from tests.npu_runtime.training.matrix import Pair, everything, title
 from tests.npu_runtime.training.models import MLP
+from tests.npu_runtime.training.optimizers import RECIPES
 from tests.npu_runtime.training.ours import WAYS
 from tests.npu_runtime.training.outcomes import Outcome, outcome
 

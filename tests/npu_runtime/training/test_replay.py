@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.npu_runtime.training.tracing.optimizers import recipe_named
 from torch import nn
 
 from npu_runtime import TrainStep
@@ -17,6 +16,7 @@ from npu_runtime.errors import CaptureError
 from tests.npu_runtime.training.cases import case_named
 from tests.npu_runtime.training.eager import differences, full_state, trained
 from tests.npu_runtime.training.models import MLP, Transformer
+from tests.npu_runtime.training.optimizers import recipe_named
 from tests.npu_runtime.training.ours import ReplayedStep
 from tests.npu_runtime.training.side_by_side import adam, rows, sgd
 

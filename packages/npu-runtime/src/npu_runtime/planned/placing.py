@@ -68,11 +68,20 @@ class Placer:
         So gradients have fixed places whatever made them, and an optimizer looks at its lists once.
         """
         copies: dict[Value, Value] = {}
-        for value in dict.fromkeys(value for item in self._commit for value in item.step.inputs):
-            if self.done.kinds.get(value) is Kind.MADE and is_placeable(value):
-                copies[value] = self.done.stand_in(value, self._middle, self.done.last[value])
-                self.done.compute.append(copy_call(copies[value], value))
-                self.done.last[value] = self._middle
+        read = dict.fromkeys(value for item in self._commit for value in item.step.inputs)
+        made = {value: index for index, item in enumerate(self._compute) for value in item.step.outputs}
+        for value in read:
+            if self.done.kinds.get(value) is not Kind.MADE or value not in made or not is_placeable(value):
+                continue
+            copies[value] = self.done.stand_in(value, made[value], self.done.last[value])
+            producer = next(
+                place
+                for place, call in enumerate(self.done.compute)
+                if any(item is value for item in call.outputs)
+            )
+            self.done.compute.insert(producer + 1, copy_call(copies[value], value))
+            others = (index for index, item in enumerate(self._compute) if value in item.step.inputs)
+            self.done.last[value] = max(others, default=made[value])
         return [
             NodeStep(
                 replace(item.step, inputs=tuple(copies.get(value, value) for value in item.step.inputs)),
