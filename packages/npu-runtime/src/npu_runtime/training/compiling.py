@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,8 @@ def step_of(
     if isinstance(loss_fn, Module) and _has_tensors(loss_fn):
         named.append(("loss_fn", loss_fn))
     subjects = subjects_of(named, [("", optimizer)])
+    if isinstance(loss_fn, Module) and len(named) == 1:
+        subjects = dataclasses.replace(subjects, watched=(loss_fn,))
     return step, subjects
 
 

@@ -18,6 +18,9 @@ from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.subjects import Subjects
 
 _PLAIN = (int, float, bool, str, type(None))
+# What every module has, besides what its class gives it.
+_STANDARD = frozenset(vars(Module()))
+_HOOKS = operator.attrgetter("_backward_hooks")
 _TRAINS = operator.attrgetter("training")
 _REQUIRES_GRAD = operator.attrgetter("requires_grad")
 
@@ -31,15 +34,27 @@ class Fingerprint:
 
     def __init__(self, subjects: Subjects) -> None:
         self._subjects = subjects
-        self._modules = [part for module in subjects.modules.values() for part in module.modules()]
+        self._modules = [
+            part for module in (*subjects.modules.values(), *subjects.watched) for part in module.modules()
+        ]
         # The dicts in which modules keep what they consist of, and what is in them now.
         self._owners = [owner for module in self._modules for owner in _owners(module)]
-        self._parts = self._parts_now()
+        self._optimizers = list(subjects.optimizers.values())
+        self._hooks = [hooks for item in (*self._modules, *self._optimizers) for hooks in _hooks(item)]
+        self._attributes = list(map(vars, self._modules))
+        # What a trace takes for what it is, and what is no number: a function, a tuple of sizes, a tensor.
+        self._values = [
+            (owner, key)
+            for owner in self._attributes
+            for key, value in owner.items()
+            if key not in _STANDARD and (type(value) not in _PLAIN or key.startswith("_"))
+        ]
         self._parameters = list(subjects.parameters().values())
+        self._parts = self._parts_now()
+        self._counts = list(map(len, self._attributes))
         self._tensors = [*self._parameters, *subjects.buffers().values()]
         self._addresses = self._addresses_now()
         self._types = self._types_now()
-        self._optimizers = list(subjects.optimizers.values())
         self._states = self._states_now()
         self._optimized = self._optimized_now()
         self._settings = [
@@ -65,7 +80,11 @@ class Fingerprint:
 
     def has_same_parts(self) -> bool:
         """Whether the modules consist of the same modules, parameters and buffers, and the same are optimized."""
-        return _are_same(self._parts_now(), self._parts) and _are_same(self._optimized_now(), self._optimized)
+        return (
+            _are_same(self._parts_now(), self._parts)
+            and _are_same(self._optimized_now(), self._optimized)
+            and list(map(len, self._attributes)) == self._counts
+        )
 
     def has_same_types(self) -> bool:
         """Whether parameters and buffers have the shapes, dtypes and devices they had."""
@@ -77,7 +96,12 @@ class Fingerprint:
 
     def has_same_flags(self) -> bool:
         """Whether the same modules train, with the same settings, and the same parameters require gradients."""
-        if self._flags_now() != self._flags or self._numbers_now() != self._numbers:
+        if self._flags_now() != self._flags:
+            return False
+        numbers = self._numbers_now()
+        if not _are_same(numbers, self._numbers) and list(map(repr, numbers)) != list(
+            map(repr, self._numbers)
+        ):
             return False
         for group, key, value in self._settings:  # noqa: SIM110 - all() takes three times as long
             if group[key] != value:
@@ -92,7 +116,13 @@ class Fingerprint:
         return tuple(self._flags_now()), autocast_settings(), described, numbers
 
     def _parts_now(self) -> list[Any]:
-        return list(itertools.chain.from_iterable(map(dict.values, self._owners)))
+        owners = itertools.chain(self._owners, filter(None, self._hooks))
+        return [
+            *itertools.chain.from_iterable(map(dict.values, owners)),
+            *map(type, self._modules),
+            *map(_HOOKS, self._parameters),
+            *[owner.get(key) for owner, key in self._values],
+        ]
 
     def _optimized_now(self) -> list[Any]:
         groups = [group["params"] for optimizer in self._optimizers for group in optimizer.param_groups]
@@ -112,11 +142,28 @@ class Fingerprint:
         return list(map(torch.Tensor.data_ptr, self._tensors))
 
     def _flags_now(self) -> list[Any]:
-        return [*map(_TRAINS, self._modules), *map(_REQUIRES_GRAD, self._parameters), is_autocast()]
+        return [*map(_TRAINS, self._modules), *map(_REQUIRES_GRAD, self._parameters), _context()]
 
 
 def _are_same(left: list[Any], right: list[Any]) -> bool:
     return len(left) == len(right) and all(map(operator.is_, left, right))
+
+
+def _context() -> Hashable:
+    """Return what PyTorch computes differently by: settings of the process, or of a ``with`` around the call."""
+    return torch.get_default_dtype(), autocast_settings() if is_autocast() else None
+
+
+def _hooks(item: Any) -> Iterator[dict[Any, Any]]:
+    if isinstance(item, Module):
+        yield from (
+            item._forward_hooks,
+            item._forward_pre_hooks,
+            item._backward_hooks,
+            item._backward_pre_hooks,
+        )
+    else:
+        yield from (item._optimizer_step_pre_hooks, item._optimizer_step_post_hooks)
 
 
 def _owners(module: Module) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ def first_step(
 ) -> Any:
     """Take a step in eager PyTorch; return its results, without gradients.
 
-    Where it raises, modules, optimizers and random numbers are put back as they were.
+    Where it raises, modules, optimizers and random numbers are put back as they were; gradients are in any case.
     """
     optimizers = list(subjects.optimizers.values())
     before = [{item: dict(entries) for item, entries in optimizer.state.items()} for optimizer in optimizers]
@@ -29,6 +29,9 @@ def first_step(
         if isinstance(tensor, torch.Tensor)
     ]
     snapshot = Snapshot([*subjects.parameters().values(), *subjects.buffers().values(), *kept])
+    gradients = [(parameter, parameter.grad) for parameter in subjects.parameters().values()]
+    for parameter, _ in gradients:
+        parameter.grad = None
     try:
         leaves, structure = flatten(function(*args, **kwargs))
     except BaseException:
@@ -38,8 +41,8 @@ def first_step(
             optimizer.state.update(state)
         raise
     finally:
-        for parameter in subjects.parameters().values():
-            parameter.grad = None
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
     return unflatten(
         structure, [item.detach() if isinstance(item, torch.Tensor) else item for item in leaves]
     )

@@ -245,11 +245,11 @@ class TrainStep:
         """Return what runs this call, traced now where it has to be; None where a first step is to be taken in eager."""
         known = self._fingerprint
         try:
-            if not known.has_same_parts() or not known.has_same_types():
+            fits = known.has_same_parts() and known.has_same_types()
+            if fits and not known.has_same_memory():
+                fits = all(item.rebind() for item in self._variants.values())
+            if not fits:
                 self._forget()
-            elif not known.has_same_memory():
-                for item in self._variants.values():
-                    item.rebind()
             key = batch_key(batch, named), Fingerprint(self._subjects).flags()
             variant = self._variants.get(key)
             if variant is None or not variant.holds():

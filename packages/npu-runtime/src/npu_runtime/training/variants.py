@@ -137,17 +137,22 @@ class Variant:
             results = [item.clone() for item in results]
         return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
 
-    def rebind(self) -> None:
-        """Work on the tensors that modules and optimizers have now; nothing is traced again.
+    def rebind(self) -> bool:
+        """Work on the tensors that modules and optimizers have now; False where the state is of another kind.
 
         Raises:
             UnknownStateError: The state is gone, and only a first step tells what it consists of.
         """
         state = Originals(self.traced.subjects).state
+        for name, old in self.traced.state.items():
+            new = state.get(name)
+            if new is None or (new.shape, new.dtype, new.device) != (old.shape, old.dtype, old.device):
+                return False
         self.traced.state.update({name: state[name] for name in self.traced.state})
         self._has_installed = False
         self.artifact.rebind(self.traced.weights())
         self._bind()
+        return True
 
     def __str__(self) -> str:
         return str(self.artifact)

@@ -221,17 +221,21 @@ def traceable(
         before_step()
         with compiling():
             step()
+        _write_replaced(optimizer, parameters, state)
 
     own = vars(optimizer).get("step")
     with swapped(optimizer, parameters, state, groups):
         given = [dict(group) for group in optimizer.param_groups]
         kept = {item: set(entries) for item, entries in zip(parameters, state, strict=True)}
         optimizer.step = traced_step  # type: ignore[method-assign,assignment]
+        attributes = dict(vars(optimizer))
         try:
             yield
             _require_unchanged(optimizer, given)
             _require_same_state(optimizer, kept)
+            _require_same_attributes(optimizer, attributes)
         finally:
+            vars(optimizer).update(attributes)
             if own is None:
                 del optimizer.step
             else:
@@ -246,6 +250,35 @@ def _require_unchanged(optimizer: Optimizer, given: Sequence[Mapping[str, Any]])
                     f"the step of {type(optimizer).__name__} changes {key!r} of its group {index}: a graph would not",
                     fix="keep what a step changes in optimizer.state, as a tensor; change hyperparameters between steps",
                 )
+
+
+def _require_same_attributes(optimizer: Optimizer, before: Mapping[str, Any]) -> None:
+    for key, value in vars(optimizer).items():
+        if key in before and value is not before[key]:
+            raise TracingError(
+                f"the step of {type(optimizer).__name__} changes its attribute {key!r}: a graph would not",
+                fix="keep what a step changes in optimizer.state, as a tensor",
+            )
+
+
+def _write_replaced(optimizer: Optimizer, parameters: Sequence[torch.Tensor], state: State) -> None:
+    """Make ``state[key] = new`` a write into the tensor that is there."""
+    pairs = []
+    for item, entries in zip(parameters, state, strict=True):
+        now = optimizer.state.get(item, {})
+        for key, old in entries.items():
+            new = now.get(key)
+            if new is old:
+                continue
+            if not isinstance(new, torch.Tensor) or new.shape != old.shape or new.dtype != old.dtype:
+                raise TracingError(
+                    f"the step of {type(optimizer).__name__} replaces {key!r} of its state by what is of another type",
+                    fix="keep it a tensor of the same shape and dtype",
+                )
+            pairs.append((old, new.detach().clone()))  # all of them first: entries may change places
+            now[key] = old
+    for old, new in pairs:
+        old.copy_(new)
 
 
 def _require_same_state(optimizer: Optimizer, kept: Mapping[torch.Tensor, set[str]]) -> None:

@@ -36,6 +36,7 @@ class Originals:
         self.subjects = subjects
         self._owners = subjects.optimized()
         self._entries = {prefix: _state(item) for prefix, item in subjects.optimizers.items()}
+        self._require_single_keepers()
         self.state = {
             f"{owner}.{key}": tensor
             for prefix, entries in self._entries.items()
@@ -50,6 +51,16 @@ class Originals:
             for key, item in subjects.parameters().items()
             if item.requires_grad and key in optimized
         }
+
+    def _require_single_keepers(self) -> None:
+        keepers: dict[str, str] = {}
+        for prefix, entries in self._entries.items():
+            for owner, item in zip(self._owners[prefix], entries, strict=True):
+                if item and keepers.setdefault(owner, prefix) != prefix:
+                    raise TracingError(
+                        f"two optimizers keep state of the parameter {owner!r}",
+                        fix="let one of them have it; or take two steps, each with one optimizer",
+                    )
 
     @contextlib.contextmanager
     def replaced(

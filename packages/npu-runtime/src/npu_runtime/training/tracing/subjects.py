@@ -23,10 +23,12 @@ class Subjects:
     Attributes:
         modules: A single one has no prefix.
         optimizers: Likewise.
+        watched: Further modules of the step, without tensors: a loss.
     """
 
     modules: Mapping[str, Module]
     optimizers: Mapping[str, Optimizer]
+    watched: Sequence[Module] = ()
 
     def parameters(self) -> dict[str, Parameter]:
         """Return every parameter by name; one that is tied, by its first name."""

@@ -1,0 +1,172 @@
+"""What changes after a step was captured is noticed at the next call: it does what eager PyTorch does then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+from npu_runtime import TrainStep
+from npu_runtime.errors import TracingError
+
+mse = nn.functional.mse_loss
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.act = nn.Tanh()
+        self.shape = (2.0, 1.0)
+        self._scale = 1.0
+        self.function = torch.tanh
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.function(
+            self.act(self.linear(x)) * self._scale * self.shape[0] * getattr(self, "more", 1.0)
+        )
+        return y
+
+
+def doubled(module: nn.Module, args: Any, result: Tensor) -> Tensor:
+    return result * 2
+
+
+def relu_forward(net: Net) -> None:
+    net.act.forward = torch.relu  # type: ignore[method-assign,assignment]
+
+
+def relu_class(net: Net) -> None:
+    net.act.__class__ = nn.SiLU
+    net.act.inplace = False  # type: ignore[assignment]
+
+
+CHANGES: dict[str, Callable[[Net], Any]] = {
+    "a forward hook": lambda net: net.linear.register_forward_hook(doubled),
+    "a hook before forward": lambda net: net.linear.register_forward_pre_hook(lambda _, args: (args[0] * 2,)),
+    "a hook of backward": lambda net: net.act.register_full_backward_hook(
+        lambda _, inner, outer: (inner[0] * 2,)
+    ),
+    "the forward of a module": relu_forward,
+    "the class of a module": relu_class,
+    "a tuple": lambda net: setattr(net, "shape", (0.5, 1.0)),
+    "a private number": lambda net: setattr(net, "_scale", 3.0),
+    "a function": lambda net: setattr(net, "function", torch.relu),
+    "a new attribute": lambda net: setattr(net, "more", 4.0),
+    "a number that becomes a tensor": lambda net: setattr(net, "_scale", torch.tensor([1.0, 2.0, 3.0])),
+}
+
+
+def eager(model: nn.Module, optimizer: optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> Tensor:
+    optimizer.zero_grad()
+    result: Tensor = loss(model(x), y)
+    result.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return result.detach()
+
+
+def losses(change: Callable[[Net], Any], is_eager: bool) -> list[Tensor]:
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    step = TrainStep(model, optimizer, mse)
+    found = []
+    for number in range(4):
+        if number == 2:
+            change(model)
+        found.append(eager(model, optimizer, mse, x, y) if is_eager else step(x, y))
+    return found
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_of_a_module_is_noticed(change: Callable[[Net], Any]) -> None:
+    torch.testing.assert_close(losses(change, is_eager=False), losses(change, is_eager=True))
+
+
+@pytest.fixture
+def parts() -> tuple[nn.Module, optim.Optimizer, Tensor, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    return model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9), torch.randn(6, 4), torch.randn(6, 3)
+
+
+def test_a_hook_on_a_parameter_is_refused_after_capture_too(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    step = TrainStep(model, optimizer, mse)
+    step(x, y)
+    model[0].weight.register_hook(lambda gradient: gradient * 2)
+
+    with pytest.raises(TracingError, match=r"the parameter '0\.weight' has hooks"):
+        step(x, y)
+
+
+def test_a_hook_on_the_optimizer_is_refused_after_capture_too(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    step = TrainStep(model, optimizer, mse)
+    step(x, y)
+    optimizer.register_step_post_hook(lambda *_: None)
+
+    with pytest.raises(TracingError, match="SGD has hooks on its step"):
+        step(x, y)
+
+
+def test_a_setting_of_a_loss_without_tensors_is_noticed() -> None:
+    found = []
+    for is_eager in (True, False):
+        torch.manual_seed(0)
+        model, loss = nn.Linear(4, 3), nn.CrossEntropyLoss()
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        step = TrainStep(model, optimizer, loss)
+        x, y = torch.randn(6, 4), torch.randint(3, (6,))
+        run = (lambda x, y, m=model, o=optimizer, f=loss: eager(m, o, f, x, y)) if is_eager else step
+        first = run(x, y)
+        loss.label_smoothing = 0.5
+        found.append([first, run(x, y)])
+
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_another_dtype_of_autocast_is_noticed(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    seen: list[torch.dtype] = []
+    step = TrainStep(
+        model, optimizer, lambda prediction, y: (seen.append(prediction.dtype), mse(prediction, y))[1]
+    )
+    for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+        with torch.autocast("cpu", dtype=dtype):
+            step(x, y)
+
+    assert seen == [torch.bfloat16, torch.float16]
+
+
+def test_state_that_is_set_to_none_begins_anew(parts: Any) -> None:
+    model, optimizer, x, y = parts
+    step = TrainStep(model, optimizer, mse)
+    step(x, y)
+    for entries in optimizer.state.values():
+        entries["momentum_buffer"] = None
+    before = model[0].weight.detach().clone()
+    mse(model(x), y).backward()
+    step(x, y)
+
+    torch.testing.assert_close(model[0].weight.detach(), before - 0.1 * model[0].weight.grad)
+
+
+def test_state_of_another_dtype_is_traced_again() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).double()
+    optimizer = optim.ASGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(6, 4).double(), torch.randn(6, 3).double()
+    step = TrainStep(model, optimizer, mse)
+    step(x, y)
+    optimizer.load_state_dict(optimizer.state_dict())  # which makes eta and mu of the dtype of the weights
+    before = model.weight.detach().clone()
+
+    step(x, y)
+
+    assert not torch.equal(model.weight, before)
+    assert optimizer.state[model.weight]["mu"].dtype is torch.float64
