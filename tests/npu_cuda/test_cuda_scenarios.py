@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.npu_cuda import cuda_driver
+from tests.npu_cuda.emulator.building import SCENARIOS, require_compiler
 
 
 @pytest.fixture(scope="session")
 def driver() -> Path:
-    headers = cuda_driver.cuda_headers()
-    if headers is None:
-        pytest.skip("there are no headers of CUDA here: set CUDA_PATH, or put nvcc on PATH")
-    return cuda_driver.built_driver(headers)
+    require_compiler()
+    return cuda_driver.built_driver()
 
 
 @pytest.mark.parametrize("scenario", cuda_driver.names("device.cpp"))
@@ -57,7 +56,7 @@ def test_faults(driver: Path, scenario: str) -> None:
 
 
 def test_every_scenario_is_a_test(driver: Path) -> None:
-    files = [path.name for path in cuda_driver.SCENARIOS.glob("*.cpp")]
+    files = [path.name for path in SCENARIOS.glob("*.cpp")]
     listed = sorted(name for file in files for name in cuda_driver.names(file))
 
     done = subprocess.run([driver], capture_output=True, text=True, check=True)
