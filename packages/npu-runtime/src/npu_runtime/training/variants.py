@@ -128,6 +128,8 @@ class Variant:
         if not self._has_installed:
             self._adopt()
         results = self._launched()
+        for fixed, index in self._written:
+            _write_back(leaves[index], fixed)
         if not self._has_installed:
             self._install()
         for optimizer in self._optimizers:
@@ -180,11 +182,15 @@ class Variant:
             if value.argument is not None
         }
         batch = sorted((name for name in inputs if name.startswith("batch")), key=lambda name: int(name[5:]))
+        written = {value.argument.target for value in graph.updates if value.argument is not None}
         self._copies: list[tuple[torch.Tensor, int]] = []
+        self._written: list[tuple[torch.Tensor, int]] = []  # what the step changes of the batch
         for number, place in enumerate(self._places):
             fixed = self.artifact.inputs[inputs[f"batch{number}"]] if f"batch{number}" in batch else None
             if fixed is not None:
                 self._copies.append((fixed, place))
+                if f"batch{number}" in written:
+                    self._written.append((fixed, place))
         self._open = [name for name in inputs if name not in batch]
         self._names = list(self._branch_names() | set(self._open))
         self._names.sort(key=lambda name: (name not in inputs, inputs.get(name, 0)))
@@ -226,3 +232,8 @@ class Variant:
         for entries, key, name in self._entries():
             entries[key] = self.traced.state[name]
         self._has_installed = True
+
+
+def _write_back(tensor: torch.Tensor, content: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.copy_(content)

@@ -23,6 +23,7 @@ from npu_runtime.training.tracing.refusals import (
     require_no_hooks,
     require_no_strangers,
     require_no_sync,
+    require_no_writes_outside,
     untraceable,
 )
 from npu_runtime.training.tracing.stand_ins import Originals
@@ -109,6 +110,7 @@ class _Tracing:
                     module = self._world.trace(self._step, fakes)
                 require_no_sync(module)
                 require_no_strangers(module)
+                require_no_writes_outside(module)
                 states.draw_again(module)
                 clean(module)
                 return self._world.functional(module, fakes)

@@ -6,9 +6,10 @@ import os
 import traceback
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from npu_ir.capture.provenance import place
+from npu_runtime._torch import OpOverload
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.subjects import Subjects
 
@@ -58,6 +59,49 @@ def require_no_strangers(module: GraphModule) -> None:
                 where=place(reader),
                 fix="name the module it belongs to: modules=[...]; or use it through the module, not through a copy",
             )
+
+
+def require_no_writes_outside(module: GraphModule) -> None:
+    """Refuse a step that writes into a tensor that is a constant to its graph: the next step would not see it.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    for node in module.graph.nodes:
+        for written in _written(node):
+            root = _memory_of(written)
+            if root.op == "get_attr":
+                shape = tuple(getattr(module, str(root.target)).shape)
+                raise TracingError(
+                    f"the step writes into a tensor of shape {shape} that is no parameter and no buffer of its modules",
+                    where=place(node),
+                    fix="make it a buffer: register_buffer; or return what is to be kept",
+                )
+
+
+def _written(node: Node) -> list[Node]:
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return []
+    names = [
+        item.name for item in node.target._schema.arguments if item.alias_info and item.alias_info.is_write
+    ]
+    positions = [index for index, item in enumerate(node.target._schema.arguments) if item.name in names]
+    given = [
+        *(node.args[index] for index in positions if index < len(node.args)),
+        *map(node.kwargs.get, names),
+    ]
+    leaves = [leaf for item in given for leaf in (item if isinstance(item, (list, tuple)) else (item,))]
+    return [leaf for leaf in leaves if isinstance(leaf, Node)]
+
+
+def _memory_of(node: Node) -> Node:
+    """Return what a node is a view of; ``lift_fresh`` gives a tensor that the step has made itself."""
+    while isinstance(node.target, OpOverload) and node.target is not torch.ops.aten.lift_fresh.default:
+        results, first = node.target._schema.returns, next(iter(node.args), None)
+        if not results or results[0].alias_info is None or not isinstance(first, Node):
+            break
+        node = first
+    return node
 
 
 def untraceable(error: Exception) -> TracingError:

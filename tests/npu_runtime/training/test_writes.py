@@ -1,0 +1,77 @@
+"""What a step writes besides parameters and state: into its batch, as in eager; into a stranger, which is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+from npu_runtime import TrainStep
+from npu_runtime.errors import TracingError
+
+mse = nn.functional.mse_loss
+
+
+def halved(x: Tensor) -> None:
+    x.mul_(0.5)
+
+
+def first_cleared(x: Tensor) -> None:
+    x[:, 0].zero_()
+
+
+@pytest.mark.parametrize("write", [halved, first_cleared])
+def test_a_step_that_writes_into_its_batch_does_so(write: Callable[[Tensor], None]) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    def loss(prediction: Tensor, target: Tensor) -> Tensor:
+        write(target)
+        return mse(prediction, target)
+
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    expected = y.clone()
+    step = TrainStep(model, optim.SGD(model.parameters(), lr=0.0), loss)
+    for _ in range(3):
+        write(expected)
+        torch.testing.assert_close(step(x, y), mse(model(x), expected).detach())
+        assert torch.equal(y, expected)
+
+
+COUNT = torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    "write", [lambda: COUNT.add_(1), lambda: COUNT[0].add_(1), lambda: COUNT.view(2).mul_(2)]
+)
+def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[], Tensor]) -> None:
+    model = nn.Linear(4, 3)
+
+    def loss(prediction: Tensor, target: Tensor) -> Tensor:
+        write()
+        return mse(prediction, target) * COUNT.sum()
+
+    step = TrainStep(model, optim.SGD(model.parameters(), lr=0.1), loss)
+    with pytest.raises(TracingError, match=r"(?s)writes into a tensor of shape \(2,\) .*make it a buffer"):
+        step(torch.randn(6, 4), torch.randn(6, 3))
+    assert torch.equal(COUNT, torch.zeros(2))
+
+
+def test_a_step_may_write_into_tensors_that_it_makes() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    def loss(prediction: Tensor, target: Tensor) -> Tensor:
+        total = torch.tensor(0.0)
+        for index in range(3):
+            total += (index + 1) * mse(prediction[:, index], target[:, index])
+        scale = torch.zeros(3)
+        scale[1] = 2.0
+        return total * scale.sum()
+
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    expected = loss(model(x), y).detach()
+
+    torch.testing.assert_close(TrainStep(model, optim.SGD(model.parameters(), lr=0.1), loss)(x, y), expected)
