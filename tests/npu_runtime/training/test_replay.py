@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from npu_runtime import TrainStep
-from npu_runtime.errors import CaptureError
+from npu_runtime.errors import CaptureError, FallbackWarning
 from tests.npu_runtime.training.cases import case_named
 from tests.npu_runtime.training.eager import differences, full_state, trained
 from tests.npu_runtime.training.models import MLP, Transformer
@@ -151,7 +151,7 @@ def test_a_step_with_sizes_that_depend_on_data_says_why_it_is_not_captured() -> 
     model = MLP()
     step = TrainStep(model, sgd(model), masked, capture="require")
 
-    with pytest.raises(CaptureError, match="(?s)."):
+    with pytest.raises(CaptureError, match="(?s)data-dependent-size: aten.index.Tensor.*torch.where"):
         step(*rows())
 
 
@@ -195,3 +195,13 @@ def test_sparse_gradients_give_what_eager_gives() -> None:
         step(tokens, y)
 
     torch.testing.assert_close(model.state_dict(), eager.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_that_is_not_captured_says_so_at_once() -> None:
+    model = MLP()
+    step = TrainStep(model, sgd(model), masked)
+
+    with pytest.warns(FallbackWarning, match="the step runs op by op: data-dependent-size"):
+        step(*rows())
+
+    assert "data-dependent-size" in step.explain()

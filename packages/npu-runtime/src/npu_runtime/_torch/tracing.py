@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 __all__ = [
     "Branch",
@@ -15,6 +21,7 @@ __all__ = [
     "autocast_settings",
     "compiling",
     "is_autocast",
+    "is_tracing",
     "last_node",
     "plain_step",
     "swapped_weights",
@@ -102,6 +109,7 @@ class TracingWorld:
         with (
             self._mode,
             _without_onednn(),
+            _users_lines(),
             torch.autograd.set_multithreading_enabled(False),
             torch.enable_grad(),
         ):
@@ -154,6 +162,31 @@ def _batch_norms() -> dict[Any, Callable[..., Any]]:
 
 
 @contextlib.contextmanager
+def _users_lines() -> Iterator[None]:
+    """Let nodes remember the lines of the user's code, wherever it stands: PyTorch keeps those of ``forward`` only."""
+    from torch.fx.proxy import TracerBase
+
+    known = TracerBase._filter_traceback_frames
+
+    def filtered(self: Any, frames: traceback.StackSummary) -> traceback.StackSummary:
+        own = [index for index, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
+        inside = frames[own[0] if own else 0 :]
+        users = [frame for frame in inside if _is_users(frame.filename)]
+        return traceback.StackSummary.from_list(users) if users else known(self, frames)
+
+    TracerBase._filter_traceback_frames = filtered  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        TracerBase._filter_traceback_frames = known  # type: ignore[method-assign]
+
+
+def _is_users(path: str) -> bool:
+    is_standard = path.startswith(_STANDARD) and "site-packages" not in path
+    return not is_standard and not path.startswith((_OWN, _TORCH, "<"))
+
+
+@contextlib.contextmanager
 def _without_onednn() -> Iterator[None]:
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
@@ -190,6 +223,13 @@ def plain_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
     function: Any = type(optimizer).step
     function = getattr(function, "__wrapped__", function)
     return lambda: function(optimizer)
+
+
+def is_tracing() -> bool:
+    """Return whether something is being traced in this thread."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return get_proxy_mode() is not None
 
 
 def last_node() -> Any:

@@ -36,7 +36,7 @@ def batch_key(batch: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
 
 def _leaf_key(item: Any) -> Hashable:
     if isinstance(item, torch.Tensor):
-        return item.shape, item.dtype, item.device
+        return type(item), item.shape, item.dtype, item.device
     return type(item), repr(item)
 
 
@@ -60,7 +60,7 @@ def make_variant(
     traced = trace_function(function, subjects, batch, named, name=name)
     artifact = compile_and_capture(traced, backend=backend, passes=passes, capture=capture)
     if capture == "prefer" and artifact.capture_state == OFF:
-        warnings.warn(f"the step runs op by op: {artifact.reason}", FallbackWarning, stacklevel=4)
+        warnings.warn(f"the step runs op by op: {artifact.reason}", FallbackWarning, stacklevel=5)
     return Variant(traced, artifact, batch, named)
 
 

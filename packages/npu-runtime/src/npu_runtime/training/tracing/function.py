@@ -14,7 +14,7 @@ from npu_ir import NpuError
 from npu_ir.capture.model_guard import restored
 from npu_ir.collection import no_collection
 from npu_ir.structure import Structure, flatten, unflatten
-from npu_runtime._torch.tracing import TracingWorld
+from npu_runtime._torch.tracing import TracingWorld, is_tracing
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import optimizers
 from npu_runtime.training.tracing.cleaning import clean
@@ -60,6 +60,10 @@ def trace_function(
         optimizers.require_traceable(optimizer)
     require_no_hooks(subjects)
     with _ONE_AT_A_TIME, no_collection():
+        if is_tracing():
+            raise TracingError(
+                "a step is called by a step that is being traced", fix="let the outer step do what the inner one does"
+            )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
         return _Tracing(function, Originals(subjects), (structure, leaves), name).run()
 
