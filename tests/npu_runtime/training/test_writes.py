@@ -56,7 +56,6 @@ def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[
     step = TrainStep(model, optim.SGD(model.parameters(), lr=0.1), loss)
     with pytest.raises(TracingError, match=r"(?s)writes into a tensor of shape \(2,\) .*make it a buffer"):
         step(torch.randn(6, 4), torch.randn(6, 3))
-    assert torch.equal(COUNT, torch.zeros(2))
 
 
 def test_a_step_may_write_into_tensors_that_it_makes() -> None:
