@@ -174,7 +174,7 @@ def _users_lines() -> Iterator[None]:
         users = [frame for frame in inside if _is_users(frame.filename)]
         return traceback.StackSummary.from_list(users) if users else known(self, frames)
 
-    TracerBase._filter_traceback_frames = filtered  # type: ignore[method-assign]
+    TracerBase._filter_traceback_frames = filtered  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:

@@ -17,7 +17,8 @@ from npu_runtime.training.compiling import step_of
 from npu_runtime.training.fingerprint import Fingerprint
 from npu_runtime.training.first_step import first_step
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.tracing.optimizers import UnknownStateError, require_traceable
+from npu_runtime.training.tracing.optimizer_state import UnknownStateError
+from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.variants import Variant, batch_key, make_variant
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.compiled_step import OFF
 from npu_runtime.training.tracing.function import trace_function
 from npu_runtime.training.tracing.hyperparameters import Reader
-from npu_runtime.training.tracing.optimizers import parameters_of
+from npu_runtime.training.tracing.optimizer_state import parameters_of
 from npu_runtime.training.tracing.stand_ins import Originals
 from npu_runtime.training.tracing.subjects import Subjects
 from npu_runtime.training.tracing.traced_step import TracedStep

@@ -16,8 +16,8 @@ from npu_ir.collection import no_collection
 from npu_ir.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingWorld, is_tracing
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing import optimizers
 from npu_runtime.training.tracing.cleaning import clean
+from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.tracing.random_states import RandomStates
 from npu_runtime.training.tracing.refusals import (
     require_no_hooks,
@@ -57,12 +57,13 @@ def trace_function(
         ConversionError: An op has no place in a graph.
     """
     for optimizer in subjects.optimizers.values():
-        optimizers.require_traceable(optimizer)
+        require_traceable(optimizer)
     require_no_hooks(subjects)
     with _ONE_AT_A_TIME, no_collection():
         if is_tracing():
             raise TracingError(
-                "a step is called by a step that is being traced", fix="let the outer step do what the inner one does"
+                "a step is called by a step that is being traced",
+                fix="let the outer step do what the inner one does",
             )
         leaves, structure = flatten((tuple(args), dict(kwargs or {})))
         return _Tracing(function, Originals(subjects), (structure, leaves), name).run()

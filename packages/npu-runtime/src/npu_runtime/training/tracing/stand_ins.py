@@ -10,7 +10,9 @@ import torch
 
 from npu_runtime._torch.tracing import swapped_weights
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing import hyperparameters, optimizers
+from npu_runtime.training.tracing import hyperparameters
+from npu_runtime.training.tracing.optimizer_state import UnknownStateError, state_of
+from npu_runtime.training.tracing.optimizers import traceable
 from npu_runtime.training.tracing.subjects import Subjects
 
 
@@ -95,15 +97,15 @@ class Originals:
                     for owner, entries in zip(names, self._entries[prefix], strict=True)
                 ]
                 before = _seeing(names, mine, see)
-                stack.enter_context(optimizers.traceable(optimizer, prefix, mine, state, numbers, before))
+                stack.enter_context(traceable(optimizer, prefix, mine, state, numbers, before))
             yield
             _write_replaced({key: weights[key] for key in self.subjects.buffers()}, self.subjects.buffers())
 
 
 def _state(optimizer: torch.optim.Optimizer) -> list[dict[str, torch.Tensor]]:
-    state = optimizers.state_of(optimizer)
+    state = state_of(optimizer)
     if state is None:
-        raise optimizers.UnknownStateError(
+        raise UnknownStateError(
             f"only a first step tells what state {type(optimizer).__name__} keeps",
             fix="take one step without the graph before: loss.backward(); optimizer.step()",
         )
