@@ -9,6 +9,7 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_ir.node import NO_PROVENANCE
 from npu_ir.ops.calls import Binding, Slot
+from npu_runtime._torch import quick_callables
 from npu_runtime.node_steps import ATEN
 from npu_runtime.planned.placement import Placement, is_placeable
 from npu_runtime.planned.places import Kind
@@ -59,10 +60,11 @@ def copies_at_the_end(graph: Graph, done: Placement, end: int) -> list[Step]:
         return calls + [copy_call(target, new) for target, new in pairs]
     targets, contents = [list(items) for items in zip(*pairs, strict=True)]
     slots = [Slot(index) for index in range(2 * len(pairs))]
+    kernel, function = next(quick_callables(torch.ops.aten._foreach_copy_.default))
     several = replace(
         copy_call(targets[0], contents[0]),
-        kernel="torch._C._VariableFunctions._foreach_copy_",
-        function=torch._foreach_copy_,
+        kernel=kernel,
+        function=function,
         binding=Binding((slots[: len(pairs)], slots[len(pairs) :]), {}),
         inputs=(*targets, *contents),
     )
