@@ -41,6 +41,17 @@ class StepFunction:
     clip_grad_value: float | None = None
     autocast: torch.dtype | None = None
 
+    def __post_init__(self) -> None:
+        if type(self.accumulate) is not int or self.accumulate < 1:
+            raise TracingError(
+                f"a batch is cut into at least one part, not accumulate={self.accumulate!r}",
+                fix="accumulate=1 is none",
+            )
+        if self.autocast is not None and not isinstance(self.autocast, torch.dtype):
+            raise TracingError(
+                f"autocast is a dtype, not {self.autocast!r}", fix="autocast=torch.bfloat16; None for none"
+            )
+
     @property
     def __name__(self) -> str:
         """What graphs of it are called."""

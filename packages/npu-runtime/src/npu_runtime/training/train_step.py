@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torch.optim import Optimizer
 
 from npu_ir import Graph
 from npu_ir.backend import Backend
-from npu_runtime.errors import CaptureError, TracingError
+from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.training.compiling import step_of
 from npu_runtime.training.fingerprint import Fingerprint
 from npu_runtime.training.first_step import first_step
@@ -256,6 +257,12 @@ class TrainStep:
             if variant is None or not variant.holds():
                 if len(self._variants) >= MAX_VARIANTS:
                     del self._variants[next(iter(self._variants))]
+                    warnings.warn(
+                        f"a step was traced for more than {MAX_VARIANTS} kinds of batches and modes; the oldest is forgotten: "
+                        "pad batches to fewer shapes, and keep counters out of modules",
+                        FallbackWarning,
+                        stacklevel=4,
+                    )
                 variant = self._variants[key] = make_variant(
                     self._function, self._subjects, batch, named, self.backend, self.passes, self.capture
                 )

@@ -36,7 +36,7 @@ def batch_key(batch: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
 
 def _leaf_key(item: Any) -> Hashable:
     if isinstance(item, torch.Tensor):
-        return type(item), item.shape, item.dtype, item.device
+        return type(item), item.shape, item.stride(), item.dtype, item.device
     return type(item), repr(item)
 
 
@@ -82,7 +82,9 @@ class Variant:
         self._key = batch_key(batch, named)
         leaves, _ = flatten((tuple(batch), dict(named)))
         is_flat = not named and all(isinstance(item, torch.Tensor) for item in batch)
-        self._flat = [(item.shape, item.dtype, item.device) for item in leaves] if is_flat else None
+        self._flat = (
+            [(item.shape, item.stride(), item.dtype, item.device) for item in leaves] if is_flat else None
+        )
         self._places = [index for index, item in enumerate(leaves) if isinstance(item, torch.Tensor)]
         self._structure = self.graph.results[0]
         self._draws = any(map(is_random, self.graph.nodes))
@@ -166,10 +168,10 @@ class Variant:
             return batch_key(batch, named) == self._key
         if len(batch) != len(self._flat):
             return False
-        for item, (shape, dtype, device) in zip(batch, self._flat):  # noqa: B905 - as many as there are
+        for item, (shape, stride, dtype, device) in zip(batch, self._flat):  # noqa: B905 - as many as there are
             if type(item) is not torch.Tensor or item.shape != shape:
                 return batch_key(batch, named) == self._key
-            if item.dtype is not dtype or item.device != device:
+            if item.stride() != stride or item.dtype is not dtype or item.device != device:
                 return False
         return True
 

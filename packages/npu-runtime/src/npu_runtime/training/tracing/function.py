@@ -16,6 +16,7 @@ from npu_ir.collection import no_collection
 from npu_ir.structure import Structure, flatten, unflatten
 from npu_runtime._torch.tracing import TracingWorld, is_tracing
 from npu_runtime.errors import TracingError
+from npu_runtime.training.tracing.attributes import Attributes
 from npu_runtime.training.tracing.cleaning import clean
 from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.tracing.random_states import RandomStates
@@ -84,6 +85,7 @@ class _Tracing:
         self._batch = batch
         self._name = name
         self._world = TracingWorld()
+        self._attributes = Attributes(originals.subjects)
         self._found: dict[str, torch.Tensor] = {}  # the gradients that optimizers find, by parameter
         self._results: Structure | None = None
 
@@ -115,6 +117,7 @@ class _Tracing:
                     module = self._world.trace(self._step, fakes)
                 require_no_sync(module)
                 require_no_strangers(module)
+                self._attributes.require_unread(module)
                 require_no_writes_outside(module)
                 states.draw_again(module)
                 clean(module)
@@ -136,6 +139,7 @@ class _Tracing:
         args, kwargs = unflatten(structure, filled)
         with originals.replaced(weights, numbers, gradients, self._found.update):
             results, self._results = flatten(self._function(*args, **kwargs))
+            self._attributes.require_same_numbers()
         return list(map(_plain, results)), list(self._found.values())
 
 

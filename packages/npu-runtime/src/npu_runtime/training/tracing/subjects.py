@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.nn import Module, Parameter
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from npu_runtime.errors import TracingError
@@ -103,6 +104,12 @@ def subjects_of(
     named_optimizers = _prefixed(optimizers)
     found = Subjects(named_modules, named_optimizers)
     tensors = {**found.parameters(), **found.buffers()}
+    for name, tensor in tensors.items():
+        if is_lazy(tensor):
+            raise TracingError(
+                f"{name!r} has no shape yet: its module is lazy",
+                fix="run the model once, on a batch, before training it",
+            )
     pair = overlapping(tensors, tensors)
     if pair is not None:
         raise TracingError(

@@ -1,0 +1,116 @@
+"""What a step changes in Python, and options that make no step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from npu_runtime import TracingError, TrainStep
+from npu_runtime.errors import FallbackWarning
+from npu_runtime.training import train_step
+
+
+class Counting(nn.Module):
+    """Changes an attribute of its own in each forward, in one of three ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.way = way
+        self.calls = 0
+        self.scale = torch.ones(2)
+        self.last = torch.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        if self.way == "number":
+            self.calls += 1
+            return y * self.calls
+        if self.way == "tensor":
+            self.scale = self.scale + 1
+            return y * self.scale
+        self.last = y
+        return y
+
+
+def step_of(model: nn.Module, **options: object) -> TrainStep:
+    return TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), F.mse_loss, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("way", "text"),
+    [
+        pytest.param("number", r"changes 'calls' from 0 to 1: a graph would not", id="number"),
+        pytest.param(
+            "tensor", r"changes 'scale' to another tensor: a graph would not", id="tensor that is read"
+        ),
+    ],
+)
+def test_a_module_that_changes_its_attributes_is_refused(way: str, text: str) -> None:
+    model = Counting(way)
+
+    with pytest.raises(TracingError, match=f"(?s){text}.*register_buffer"):
+        step_of(model)(torch.randn(4, 3), torch.randn(4, 2))
+
+    assert model.calls == 0
+    assert torch.equal(model.scale, torch.ones(2))
+
+
+def test_a_module_may_leave_a_tensor_in_an_attribute() -> None:
+    model = Counting("stash")
+    before = model.last
+
+    loss = step_of(model)(torch.randn(4, 3), torch.randn(4, 2))
+
+    assert loss.requires_grad is False
+    assert model.last is before
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        pytest.param({"accumulate": 0}, "at least one part, not accumulate=0", id="no part"),
+        pytest.param({"accumulate": 1.5}, "at least one part, not accumulate=1.5", id="half a part"),
+        pytest.param({"autocast": "bf16"}, "autocast is a dtype, not 'bf16'", id="autocast"),
+    ],
+)
+def test_options_that_make_no_step_are_refused(options: dict[str, object], text: str) -> None:
+    with pytest.raises(TracingError, match=text):
+        step_of(nn.Linear(3, 2), **options)
+
+
+def test_a_lazy_module_is_refused_before_it_is_traced() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2))
+
+    with pytest.raises(TracingError, match="'1.weight' has no shape yet: its module is lazy"):
+        TrainStep(model, torch.optim.SGD(model[0].parameters(), lr=0.1), F.mse_loss)
+
+
+def test_a_batch_in_other_strides_is_a_batch_of_another_kind() -> None:
+    step = step_of(nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2)))
+    eager = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2))
+    eager.load_state_dict(step.state_dict()["model"])
+    optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+    y = torch.randn(4, 2)
+    for index, x in enumerate((torch.randn(4, 3), torch.randn(3, 4).t())):
+        torch.manual_seed(index)
+        loss = step(x, y)
+        torch.manual_seed(index)
+        optimizer.zero_grad()
+        wanted = F.mse_loss(eager(x), y)
+        wanted.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+        assert torch.equal(loss, wanted)
+
+
+def test_too_many_kinds_of_batches_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_step, "MAX_VARIANTS", 2)
+    step = step_of(nn.Linear(3, 2))
+    for rows in (2, 3):
+        step(torch.randn(rows, 3), torch.randn(rows, 2))
+
+    with pytest.warns(FallbackWarning, match="traced for more than 2 kinds of batches and modes"):
+        step(torch.randn(4, 3), torch.randn(4, 2))
