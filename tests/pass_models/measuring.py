@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import nn
 
 from npu_ir import Graph, Interpreter, extract_ir
 from npu_passes import Checked, PassManager, PassResult, passes_of
@@ -44,13 +47,11 @@ def measure(case: Case, pipeline: str, *, whole: bool, repeat: int = 1) -> Outco
     Raises:
         PassError: A pass fails, or changes what the model computes by more than it says.
     """
-    model, inputs = case.model(whole), case.inputs(whole)
-    graph = extract_ir(model, (), inputs, name=case.name)
+    model, inputs, graph, exact = _captured(case, whole)
     weights = model.state_dict()
     result = PassManager(passes_of(pipeline), checked=Checked(weights, [((), inputs)])).run(graph)
     with torch.no_grad():
         eager = model(**inputs)
-        exact = case.model(whole).double()(**{name: _wide(value) for name, value in inputs.items()})
     before, after = Interpreter(graph, weights), Interpreter(result.graph, weights)
     return Outcome(
         result,
@@ -60,6 +61,16 @@ def measure(case: Case, pipeline: str, *, whole: bool, repeat: int = 1) -> Outco
         result.seconds,
         _ratio(before, after, inputs, repeat),
     )
+
+
+@functools.lru_cache(maxsize=1)
+def _captured(case: Case, whole: bool) -> tuple[nn.Module, dict[str, torch.Tensor], Graph, Any]:
+    """Return a model, its inputs, its graph and what it computes in float64: the same for each pipeline."""
+    model, inputs = case.model(whole), case.inputs(whole)
+    graph = extract_ir(model, (), inputs, name=case.name)
+    with torch.no_grad():
+        exact = case.model(whole).double()(**{name: _wide(value) for name, value in inputs.items()})
+    return model, inputs, graph, exact
 
 
 def _ratio(before: Interpreter, after: Interpreter, inputs: dict[str, torch.Tensor], repeat: int) -> float:

@@ -20,8 +20,9 @@ def measured(case: Case, pipeline: str) -> Outcome:
 EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 
 
-@EACH
+# The pipelines of one model follow each other: it is captured once.
 @pytest.mark.parametrize("pipeline", PIPELINES)
+@EACH
 def test_a_pipeline_keeps_what_a_model_computes(case: Case, pipeline: str) -> None:
     outcome = measured(case, pipeline)
 
