@@ -29,7 +29,7 @@ TESTS = ROOT / "tests" / "npu_cuda"
 FOLDER = ROOT / "build" / "native"
 MOST_BYTES = 2_000_000  # of a wheel with the architectures of a release
 DEFINES = {
-    "off": {"NPU_CUDA": "OFF"},
+    "off": {"NPU_CUDA": "OFF", "CMAKE_CXX_FLAGS_DEBUG": "-O0"},  # without -g
     "on": {"NPU_CUDA": "ON", "NPU_PTXAS_VERBOSE": "ON"},
     "asan": {"NPU_CUDA": "EMULATE", "NPU_ASAN": "ON"},
     "emulate": {"NPU_CUDA": "EMULATE"},
