@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.optim import Optimizer
 
 from npu_ir import Graph
 from npu_ir.backend import Backend
@@ -112,7 +113,11 @@ class Variant:
         values = self._read()
         if values != self._values:
             given = dict(zip(self._names, values, strict=True))
-            if not all(branch.holds(given) for branch in self.traced.branches):
+            changed = {
+                name for name, old in zip(self._names, self._values, strict=True) if given[name] != old
+            }
+            asked = (branch for branch in self.traced.branches if not changed.isdisjoint(branch.names))
+            if not all(branch.holds(given) for branch in asked):
                 return False
             self._values = values
         return True
@@ -214,25 +219,25 @@ class Variant:
             before.restore()
             raise
 
-    def _entries(self) -> Iterator[tuple[dict[str, Any], str, str]]:
-        """Yield where an optimizer keeps each tensor of its state: its entries of a parameter, the key, our name."""
+    def _entries(self) -> Iterator[tuple[Optimizer, torch.Tensor, str, str]]:
+        """Yield for each tensor of state its optimizer, its parameter, and its name there and in the graph."""
         for prefix, optimizer in self.traced.subjects.optimizers.items():
             for owner, item in zip(self._owners[prefix], parameters_of(optimizer), strict=True):
                 for key in self._keys.get(owner, ()):
-                    yield optimizer.state[item], key, f"{owner}.{key}"
+                    yield optimizer, item, key, f"{owner}.{key}"
 
     def _adopt(self) -> None:
         """Before the first run: what an optimizer has in the meantime takes the place of what it would begin with."""
-        if any(
-            entries.get(key, self.traced.state[name]) is not self.traced.state[name]
-            for entries, key, name in self._entries()
-        ):
-            self.rebind()
+        for optimizer, item, key, name in self._entries():
+            own = self.traced.state[name]
+            if optimizer.state.get(item, {}).get(key, own) is not own:
+                self.rebind()
+                return
 
     def _install(self) -> None:
         """Let the optimizers have the state that the step works on: they can save it, and go on with it."""
-        for entries, key, name in self._entries():
-            entries[key] = self.traced.state[name]
+        for optimizer, item, key, name in self._entries():
+            optimizer.state[item][key] = self.traced.state[name]
         self._has_installed = True
 
 
