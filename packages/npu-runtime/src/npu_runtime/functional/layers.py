@@ -13,12 +13,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``input @ weight.T + bias``, differentiable as `torch.nn.functional.linear` is.
 
     Args:
-        input: [*, in], floating point.
+        input: ``[*, in]``, floating point.
         weight: [out, in], of the same dtype; autocast casts as for ``torch.nn.functional.linear``.
         bias: [out].
 
     Returns:
-        [*, out].
+        ``[*, out]``.
     """
     result: Tensor = torch.ops.npu.linear(input, weight, bias)
     return result
@@ -28,7 +28,7 @@ def linear_activation(input: Tensor, weight: Tensor, bias: Tensor | None, activa
     """Return ``activation(linear(input, weight, bias))``.
 
     Args:
-        input: [*, in], floating point.
+        input: ``[*, in]``, floating point.
         weight: [out, in].
         bias: [out].
         activation: ``"relu"``, ``"gelu"``, ... (`npu_passes.fused_ops.ACTIVATIONS`).

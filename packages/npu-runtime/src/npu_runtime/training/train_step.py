@@ -6,13 +6,14 @@ import copy
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph
 from npu_ir.backend import Backend
+from npu_runtime.choosing import Passes
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 from npu_runtime.training.compiling import step_of
 from npu_runtime.training.fingerprint import Fingerprint
@@ -22,9 +23,6 @@ from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.variants import Variant, batch_key, make_variant
 
-if TYPE_CHECKING:
-    from npu_runtime.choosing import Passes
-
 CAPTURE_MODES = ("require", "prefer", "off")
 # One per shape of the batch, mostly: more of them are a sign that shapes should be padded.
 MAX_VARIANTS = 16
@@ -32,6 +30,8 @@ MAX_VARIANTS = 16
 
 class TrainStep:
     """A whole training step, called in a loop in place of forward, loss, backward and ``optimizer.step()``.
+
+    .. code-block:: python
 
         step = TrainStep(model, optimizer, loss_fn)
         for input, target in batches:

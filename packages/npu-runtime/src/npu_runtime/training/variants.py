@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -14,6 +14,7 @@ from npu_ir.backend import Backend
 from npu_ir.ops.effects import is_random
 from npu_ir.structure import LEAF, flatten, unflatten
 from npu_runtime._torch import record_gradients
+from npu_runtime.choosing import Passes
 from npu_runtime.errors import FallbackWarning
 from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
 from npu_runtime.training.capture.snapshots import Snapshot
@@ -24,9 +25,6 @@ from npu_runtime.training.tracing.optimizer_state import parameters_of
 from npu_runtime.training.tracing.stand_ins import Originals
 from npu_runtime.training.tracing.subjects import Subjects
 from npu_runtime.training.tracing.traced_step import TracedStep
-
-if TYPE_CHECKING:
-    from npu_runtime.choosing import Passes
 
 
 def batch_key(batch: Sequence[Any], named: Mapping[str, Any]) -> Hashable:

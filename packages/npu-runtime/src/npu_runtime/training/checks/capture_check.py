@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn import Module
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from npu_ir import Graph, NpuError
 from npu_runtime.errors import CaptureError
+from npu_runtime.planned import Plan
 from npu_runtime.training.checks.graph_checks import graph_violations
 from npu_runtime.training.checks.subject_checks import baked_parameters, device_violations, subject_violations
 from npu_runtime.training.checks.violations import CaptureReport, Violation, place_of_node
@@ -18,9 +19,6 @@ from npu_runtime.training.compiling import step_of, trace_step
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.tracing.subjects import Subjects
 from npu_runtime.training.tracing.traced_step import TracedStep
-
-if TYPE_CHECKING:
-    from npu_runtime.planned import Plan
 
 
 def check_capture(
