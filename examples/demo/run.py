@@ -52,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warm_up()
     options.output.mkdir(parents=True, exist_ok=True)
     chosen = [name for name in MODELS if name in (options.only or MODELS)]
-    digits = trained.run_chapter(screen, options.output, options.epochs) if "digits" in chosen else None
+    digits = None
+    if "digits" in chosen:
+        digits = trained.run_chapter(screen, options.output, options.epochs, small=options.small)
     others = [
         untrained.run_chapter(screen, options.output, name, small=options.small)
         for name in chosen

@@ -155,7 +155,8 @@ def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: d
     eager = digits.Training((digits.Epoch(1.0, 0.98),), 1.0, 0.1)
     graph = digits.Training((digits.Epoch(1.02, 0.96),), 1.0, 0.1)
 
-    claims = demo["training"].training_claims("digits", results.TrainingRuns(eager, graph, 0.001, 0.002))
+    runs = results.TrainingRuns(eager, graph, 0.001, 0.002)
+    claims = [*demo["training"].training_claims("digits", runs), demo["training"].speed_claim("digits", runs)]
 
     assert [claim.holds for claim in claims] == [False, False, False]
     assert [claim.measured for claim in claims] == [
