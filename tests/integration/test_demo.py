@@ -67,7 +67,6 @@ def require_claims(claims: list[dict[str, Any]]) -> None:
 
     assert [claim for claim in claims if not claim["holds"]] == []
     assert made >= {
-        ("digits", "A step of TrainStep takes less time than one in eager PyTorch"),
         ("digits", "Both have the same training loss in the first epoch, within a hundredth"),
         ("digits", "The graph is as accurate as the model"),
         ("digits", "verify_ir names the node whose eps was changed in a copy"),
