@@ -41,17 +41,7 @@ class Running:
 class CompiledStep:
     """A step that has been compiled, and all that is known of it; `CompileArtifact` also runs it.
 
-    Attributes:
-        name: What `get_artifact` finds it by.
-        graph: After the passes.
-        weights: What a step works on, by name: parameters, buffers, optimizer state, in their own memory.
-        backends: Who was asked to run nodes, in order of preference.
-        capture_state: ``"cuda-graph"``: recorded by the device; ``"planned"``: the planned program over fixed memory;
-            ``"off"``: the executor, op by op.
-        reason: Why it is not captured, or not recorded by the device; empty otherwise.
-        report: Of the capture check; None where it was not asked for.
-        program: Over fixed memory; None where the step is not captured.
-        generators: Those that the step draws from, besides PyTorch's default ones.
+    Its fields are those of `CompileArtifact`, which says what they are.
     """
 
     name: str
