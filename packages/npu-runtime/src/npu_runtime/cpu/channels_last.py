@@ -28,18 +28,11 @@ class ChannelsLast(Pass):
     In training steps pools and gradients take part; weights that are trained are copied in each.
     What is changed saves more than these cost, by what was measured of kernels and copies (`npu_runtime.cpu.costs`).
     Results of the graph keep their strides. Only float32 and fixed sizes.
-
-    Attributes:
-        batch_norms: Take in norms over a batch of training steps, too. They are up to four times as fast, but PyTorch adds
-            up in float32 there what it adds up in float64 in contiguous memory: gradients of a norm's weight and bias
-            had errors 2 to 20 times as large.
     """
 
     name = "channels-last"
     numerics = within(1e-5)
     after = ("conv-bn-folding", "conv-add-folding", "constant-folding")
-
-    batch_norms: bool = False
 
     def run(self, graph: Graph) -> bool:
         weights = Weights(graph)
@@ -58,7 +51,7 @@ class ChannelsLast(Pass):
             images = [value for value in node.inputs if has_layout(value)]
             if all(map(is_channels_last, images)):
                 continue
-            seconds = seconds_saved_in_training(graph, node, batch_norms=self.batch_norms)
+            seconds = seconds_saved_in_training(graph, node)
             if seconds is not None:
                 found[node] = seconds
                 continue

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from npu_passes import Pass, Pipeline
 from npu_passes.pipeline import DEFAULT, TRAIN
+from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
+from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.cpu.pack_convolution import PackConvolution
 from npu_runtime.cpu.pack_linear import PackLinear
 from npu_runtime.cpu.winograd import Winograd
 
-PASSES: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
+_INFERENCE: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
+_TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, ChannelsLast)
+PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING)))
 PIPELINE = Pipeline(
     "cpu",
-    ",".join([DEFAULT, *(item.name for item in PASSES)]),
+    ",".join([DEFAULT, *(item.name for item in _INFERENCE)]),
     "The default, then what is faster on a CPU: oneDNN's fused ops with packed weights, channels-last, Winograd.",
 )
 TRAINING = Pipeline(
     "train-cpu",
-    f"{TRAIN},{ChannelsLast.name}",
-    "The train pipeline, then images in channels-last where that saves more than the copies cost.",
+    ",".join([TRAIN, *(item.name for item in _TRAINING)]),
+    "The train pipeline, then what is faster on a CPU: norms over a batch by sums, GELU by a sigmoid, channels-last.",
 )

@@ -18,14 +18,12 @@ from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, shape_pro
 
 # Taking the largest of a window, an element of it: 1.7 ms for 32 x 16 x 28 x 28 and 2 x 2, and 0.15 ms in channels-last.
 _WINDOW = 4.0e-9
-# Statistics over a channel, and what is normalized: 410 us for 32 x 32 x 14 x 14, and 110 us in channels-last.
-_NORM = 1.4e-9
 # Both products of a convolution's gradients, a multiplication and addition: 2.1 ms for 32 x 16 x 14 x 14 to 32
 # channels, and 1.6 ms in channels-last, where nothing is copied to the layout that oneDNN works in.
 _GRADIENTS = 2.5e-12
 
 
-def seconds_saved_in_training(graph: Graph, node: OpNode, *, batch_norms: bool) -> float | None:
+def seconds_saved_in_training(graph: Graph, node: OpNode) -> float | None:
     """Return what a node that only training steps have saves in channels-last; None for any other.
 
     That is a convolution whose weights are trained, a pool that returns indices, and what computes the gradients of
@@ -34,14 +32,13 @@ def seconds_saved_in_training(graph: Graph, node: OpNode, *, batch_norms: bool) 
     Args:
         graph: The graph of the step.
         node: A node of it.
-        batch_norms: Whether norms over a batch and their gradients are among them.
     """
     if node.op_type in CONVOLUTIONS:
         weight = arguments_of(node)["weight"]
         if weight not in graph.updates or shape_problem(node) is not None:
             return None
         return seconds_saved_by_layout(convolution_of(node))
-    saved = _SAVED.get(node.op_type) or (_NORMS.get(node.op_type) if batch_norms else None)
+    saved = _SAVED.get(node.op_type)
     return None if saved is None or not all(map(_is_measured, _images(node))) else saved(node)
 
 
@@ -57,10 +54,6 @@ def _is_measured(value: Value) -> bool:
 
 def _nothing(_: OpNode) -> float:
     return 0.0
-
-
-def _norm(node: OpNode) -> float:
-    return _NORM * math.prod(node.outputs[0].tensor_type.sizes)
 
 
 def _pool(node: OpNode) -> float:
@@ -85,8 +78,4 @@ _SAVED: Mapping[str, Callable[[OpNode], float]] = {
     "aten.avg_pool2d_backward.default": _nothing,
     "aten._adaptive_avg_pool2d_backward.default": _nothing,
     "aten.convolution_backward.default": _gradients,
-}
-_NORMS: Mapping[str, Callable[[OpNode], float]] = {
-    "aten._native_batch_norm_legit_functional.default": _norm,
-    "aten.native_batch_norm_backward.default": _nothing,
 }
