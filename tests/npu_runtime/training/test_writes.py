@@ -44,7 +44,15 @@ COUNT = torch.zeros(2)
 
 
 @pytest.mark.parametrize(
-    "write", [lambda: COUNT.add_(1), lambda: COUNT[0].add_(1), lambda: COUNT.view(2).mul_(2)]
+    "write",
+    [
+        lambda: COUNT.add_(1),
+        lambda: COUNT[0].add_(1),
+        lambda: COUNT.view(2).fill_(2),
+        lambda: torch.add(COUNT, 1, out=COUNT),
+        lambda: torch._foreach_add_([COUNT], 1),
+    ],
+    ids=["whole", "element", "view", "out", "foreach"],
 )
 def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[], Tensor]) -> None:
     model = nn.Linear(4, 3)
@@ -54,8 +62,11 @@ def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[
         return mse(prediction, target) * COUNT.sum()
 
     step = TrainStep(model, optim.SGD(model.parameters(), lr=0.1), loss)
-    with pytest.raises(TracingError, match=r"(?s)writes into a tensor of shape \(2,\) .*make it a buffer"):
+    message = r"(?s)writes into a tensor of shape \(2,\) .*test_writes.py:\d+.*make it a buffer"
+    with pytest.raises(TracingError, match=message):
         step(torch.randn(6, 4), torch.randn(6, 3))
+
+    assert torch.equal(COUNT, torch.zeros(2))  # also the trace has not written
 
 
 def test_a_step_may_write_into_tensors_that_it_makes() -> None:

@@ -6,9 +6,10 @@ import contextlib
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Interpreter
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -25,6 +26,7 @@ __all__ = [
     "last_node",
     "plain_step",
     "swapped_weights",
+    "written",
 ]
 
 
@@ -94,12 +96,24 @@ class TracingWorld:
         replaced = ((self._names.get(symbol), value) for symbol, value in self._env.replacements.items())
         return {name: float(value) for name, value in replaced if name is not None}
 
-    def trace(self, function: Callable[..., Any], args: Sequence[Any]) -> GraphModule:
-        """Return the ATen ops that ``function`` runs, below autograd."""
+    def trace(
+        self, function: Callable[..., Any], args: Sequence[Any], refuse: Callable[[torch.Tensor], NoReturn]
+    ) -> GraphModule:
+        """Return the ATen ops that ``function`` runs, below autograd.
+
+        Args:
+            function: What is run.
+            args: FakeTensors and open numbers.
+            refuse: Raises; called before an op writes into a tensor with content, which would be changed by the trace.
+        """
         from torch.fx.experimental.proxy_tensor import make_fx
 
+        def watched(*items: Any) -> Any:
+            with _watching_writes(refuse):
+                return function(*items)
+
         tracer = make_fx(
-            function,
+            watched,
             decomposition_table=_batch_norms(),
             tracing_mode="real",
             record_module_stack=True,
@@ -136,6 +150,32 @@ class TracingWorld:
                 with self._mode:
                     first, mean, deviation, *rest = node.meta["val"]
                     node.meta["val"] = (first, mean.to(dtype), deviation.to(dtype), *rest)
+
+
+def _watching_writes(refuse: Callable[[torch.Tensor], NoReturn]) -> contextlib.AbstractContextManager[Any]:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(self, op: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            for item in written(op, args, kwargs):
+                if type(item) in (torch.Tensor, torch.nn.Parameter):
+                    refuse(item)
+            return op(*args, **kwargs)
+
+    return Watching()  # type: ignore[no-untyped-call]
+
+
+def written(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield what a call of an op writes into: tensors, or what stands for them."""
+    if not isinstance(op, OpOverload) or not op._schema.is_mutable:
+        return
+    for index, argument in enumerate(op._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = args[index] if index < len(args) else kwargs.get(argument.name)
+            yield from given if isinstance(given, (list, tuple)) else (given,)
 
 
 def _batch_norms() -> dict[Any, Callable[..., Any]]:

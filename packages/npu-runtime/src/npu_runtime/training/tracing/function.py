@@ -21,6 +21,7 @@ from npu_runtime.training.tracing.cleaning import clean
 from npu_runtime.training.tracing.optimizers import require_traceable
 from npu_runtime.training.tracing.random_states import RandomStates
 from npu_runtime.training.tracing.refusals import (
+    refuse_write,
     require_no_hooks,
     require_no_strangers,
     require_no_sync,
@@ -114,7 +115,7 @@ class _Tracing:
             states = RandomStates()
             try:
                 with states.noted():
-                    module = self._world.trace(self._step, fakes)
+                    module = self._world.trace(self._step, fakes, refuse_write)
                 require_no_sync(module)
                 require_no_strangers(module)
                 self._attributes.require_unread(module)

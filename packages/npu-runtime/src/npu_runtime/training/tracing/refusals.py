@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
 
 import torch
 from torch.fx import GraphModule, Node
 
 from npu_ir.capture.provenance import place
 from npu_runtime._torch import OpOverload
+from npu_runtime._torch.tracing import written
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.subjects import Subjects
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_OWN = str(Path(__file__).parents[2]) + os.sep
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
 
@@ -61,37 +65,26 @@ def require_no_strangers(module: GraphModule) -> None:
             )
 
 
+def refuse_write(tensor: torch.Tensor) -> NoReturn:
+    """Refuse an op before it writes into a tensor that is a constant to the graph: the trace would change it.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    raise _outside(tensor, _users_line(traceback.extract_stack()))
+
+
 def require_no_writes_outside(module: GraphModule) -> None:
-    """Refuse a step that writes into a tensor that is a constant to its graph: the next step would not see it.
+    """Refuse a step that writes into a view of a tensor that is a constant to its graph: the next step would not see it.
 
     Raises:
         TracingError: Names the user's line.
     """
     for node in module.graph.nodes:
-        for written in _written(node):
-            root = _memory_of(written)
-            if root.op == "get_attr":
-                shape = tuple(getattr(module, str(root.target)).shape)
-                raise TracingError(
-                    f"the step writes into a tensor of shape {shape} that is no parameter and no buffer of its modules",
-                    where=place(node),
-                    fix="make it a buffer: register_buffer; or return what is to be kept",
-                )
-
-
-def _written(node: Node) -> list[Node]:
-    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
-        return []
-    names = [
-        item.name for item in node.target._schema.arguments if item.alias_info and item.alias_info.is_write
-    ]
-    positions = [index for index, item in enumerate(node.target._schema.arguments) if item.name in names]
-    given = [
-        *(node.args[index] for index in positions if index < len(node.args)),
-        *map(node.kwargs.get, names),
-    ]
-    leaves = [leaf for item in given for leaf in (item if isinstance(item, (list, tuple)) else (item,))]
-    return [leaf for leaf in leaves if isinstance(leaf, Node)]
+        for item in written(node.target, node.args, node.kwargs):
+            root = _memory_of(item) if isinstance(item, Node) else None
+            if root is not None and root.op == "get_attr":
+                raise _outside(getattr(module, str(root.target)), place(node))
 
 
 def _memory_of(node: Node) -> Node:
@@ -104,11 +97,19 @@ def _memory_of(node: Node) -> Node:
     return node
 
 
+def _outside(tensor: torch.Tensor, where: str) -> TracingError:
+    return TracingError(
+        f"the step writes into a tensor of shape {tuple(tensor.shape)} that is no parameter and no buffer of its modules",
+        where=where,
+        fix="make it a buffer: register_buffer; or return what is to be kept",
+    )
+
+
 def untraceable(error: Exception) -> TracingError:
     """Return what to tell the user of an error that tracing raised."""
     text = str(error).strip().splitlines()
     kind = type(error).__name__
-    where = _users_line(error)
+    where = _users_line(traceback.extract_tb(error.__traceback__))
     if "DataDependent" in kind or "data-dependent" in str(error):
         return TracingError(
             f"the step decides by the content of a tensor: {text[0] if text else kind}",
@@ -122,8 +123,7 @@ def untraceable(error: Exception) -> TracingError:
     )
 
 
-def _users_line(error: BaseException) -> str:
-    """Return the innermost line of the user's code that an error passed."""
-    frames = traceback.extract_tb(error.__traceback__)
+def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
+    """Return the innermost line of the user's code."""
     outside = [item for item in frames if not item.filename.startswith((_TORCH, _OWN, "<"))]
     return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""
