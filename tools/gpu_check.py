@@ -1,7 +1,8 @@
-"""Check npu-cuda on a machine with a GPU, with one command: ``python tools/gpu_check.py``.
+"""Check what runs on a GPU, on a machine that has one, with one command: ``python tools/gpu_check.py``.
 
-It builds the package in a folder of its own, for the GPU that is there, and needs no network: Python with torch, nanobind,
-scikit-build-core and pytest, and nvcc. Then it runs the tests marked ``gpu``, the probes, the sanitizer where it works, and
+It builds npu-cuda in a folder of its own, for the GPU that is there, and needs no network: Python 3.11 or newer with torch,
+nanobind, scikit-build-core and pytest, and nvcc. Then it runs the tests marked ``gpu`` of npu-cuda and of captured training
+steps, the probes, the sanitizer where it works, and
 the benchmarks, prints one table, and writes what it saw as JSON and text. Each step has a time limit; together they stay
 under eight minutes. Exit code: 0 if all is well, 1 if a step failed, 3 if there is no GPU.
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "packages" / "npu-cuda"
 GPU_TESTS = ROOT / "tests" / "npu_cuda" / "gpu"
+TRAINING_TESTS = ROOT / "tests" / "npu_runtime" / "training" / "gpu"
 OTHERS = ("npu-ir", "npu-passes", "npu-runtime")
 NVCC = Path("/usr/local/cuda/bin/nvcc")  # where it is installed, if PATH does not say
 NO_GPU = 3
@@ -88,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{step.name}: {' '.join(step.command)}" for step in steps))
         return 0
     options.out.mkdir(parents=True, exist_ok=True)
+    register(options.build)
     outcomes = run_all(steps, bool(gpu), environment(options.build))
     report = written(outcomes, gpu, options.out)
     print(report)
@@ -129,13 +132,14 @@ def planned(site: Path, out: Path, gpu: str) -> list[Step]:
     check = (sanitizer or "compute-sanitizer", "--error-exitcode", "9", "--tool")
     probe = (PYTHON, "-m", "npu_cuda.probe")
     # What the other tests share (tests/conftest.py) needs packages that are not needed here.
-    pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "--confcutdir", str(GPU_TESTS))
+    pytest = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-m", "gpu", "-s", "--confcutdir")
     absence = "" if sanitizer else "there is no compute-sanitizer"
     return [
         Step("build", build, 240, needs_gpu=False),
         Step("status", (PYTHON, "-c", "import npu_cuda; print(npu_cuda.status())"), 30, needs_gpu=False),
         Step("probes", (*probe, "all", "--device", "cuda"), 90),
-        Step("tests", (*pytest, "-q", "-m", "gpu", "-s", str(GPU_TESTS)), 180),
+        Step("tests", (*pytest, str(GPU_TESTS), str(GPU_TESTS)), 180),
+        Step("training", (*pytest, str(TRAINING_TESTS), str(TRAINING_TESTS)), 90),
         Step("memcheck", (*check, "memcheck", *probe, "all", "--device", "cuda"), 90, absence=absence),
         Step("racecheck", (*check, "racecheck", *probe, "gemm", "--device", "cuda"), 60, absence=absence),
         Step("benchmarks", (PYTHON, "benchmarks/cuda.py", "--quick", "--json", str(out / "bench.json")), 90),
@@ -147,6 +151,22 @@ def split_settings() -> list[str]:
     if importlib.util.find_spec("nanobind_backend"):
         return []
     return ["cmake.define.NPU_SPLIT=OFF", "wheel.py-api="]
+
+
+def register(site: Path) -> None:
+    """Let the other packages, which run from their sources, be found as the plugins that they are: by their entry points."""
+    import tomllib  # from Python 3.11 on
+
+    for name in OTHERS:
+        project = tomllib.loads((ROOT / "packages" / name / "pyproject.toml").read_text())["project"]
+        folder = site / f"{name.replace('-', '_')}-0.dist-info"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+        groups = [
+            "\n".join([f"[{group}]", *(f"{key} = {place}" for key, place in entries.items())])
+            for group, entries in project["entry-points"].items()
+        ]
+        (folder / "entry_points.txt").write_text("\n\n".join(groups) + "\n")
 
 
 def environment(site: Path) -> dict[str, str]:

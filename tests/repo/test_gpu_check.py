@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -72,6 +73,19 @@ def test_the_results_are_written_as_text_and_json(tool: ModuleType, tmp_path: Pa
     assert (tmp_path / "report.md").read_text() == table + "\n"
     assert json.loads((tmp_path / "report.json").read_text())["steps"][0]["name"] == "tests"
     assert (tmp_path / "tests.log").read_text() == "3 passed\n"
+
+
+def test_packages_that_run_from_their_sources_are_found_as_plugins(tool: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("tomllib", reason="the tool is for Python 3.11 and newer")
+
+    tool.register(tmp_path)
+
+    for name in tool.OTHERS:
+        (found,) = metadata.distributions(name=name, path=[str(tmp_path)])
+        plugins = {
+            item for item in metadata.distribution(name).entry_points if item.group != "console_scripts"
+        }
+        assert set(found.entry_points) == plugins
 
 
 def test_the_steps_name_files_that_exist(tool: ModuleType, tmp_path: Path) -> None:
