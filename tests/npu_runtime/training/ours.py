@@ -46,9 +46,9 @@ class InterpretedStep:
         return Interpreter(graph, weights, constants).run_flat(batch, named)
 
     def state(self) -> State:
-        if not self._held:
-            return full_state(self._model, self._optimizer)
-        return {name: item.detach().clone() for name, item in self._held.items()}
+        held = {name: item.detach().clone() for name, item in self._held.items()}
+        # The graph has no part in the state of what has no gradient: the optimizer keeps that.
+        return {**full_state(self._model, self._optimizer), **held}
 
 
 class ExecutedStep(InterpretedStep):

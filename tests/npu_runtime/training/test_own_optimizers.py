@@ -94,3 +94,72 @@ def test_state_of_one_parameter_in_two_optimizers_is_refused() -> None:
         TracingError, match="(?s)two optimizers keep state of the parameter 'weight'.*let one of them"
     ):
         TrainStep(step)(torch.randn(6, 4), torch.randn(6, 3))
+
+
+class Optional(Replacing):
+    """Has momentum if it is asked for, and else no state."""
+
+    momentum = 0.0
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                change = parameter.grad
+                if self.momentum:
+                    state = self.state[parameter]
+                    change = state["m"] = self.momentum * state.get("m", 0.0) + change
+                parameter.sub_(group["lr"] * change)
+
+
+def test_an_optimizer_that_could_keep_state_and_does_not_is_captured() -> None:
+    _, optimizer, function, batch = step_of(Optional)
+    expected = [function(*batch) for _ in range(3)]
+    _, _, function, _ = step_of(Optional)
+    traced = TrainStep(function, capture="require")
+
+    torch.testing.assert_close([traced(*batch) for _ in range(3)], expected)
+
+    assert not optimizer.state
+    assert traced.artifact.capture_state == "planned"
+
+
+class Branches(nn.Module):
+    """Two layers, of which a step takes the first, or both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
+        self.takes_both = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(x) + self.second(x) if self.takes_both else self.first(x)  # type: ignore[no-any-return]
+
+
+def dampened() -> tuple[Branches, optim.SGD]:
+    torch.manual_seed(0)
+    model = Branches()
+    return model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
+
+
+def test_a_parameter_that_has_no_gradient_yet_gets_its_state_from_the_first_step_with_one() -> None:
+    """SGD with dampening begins with the first gradient itself."""
+    model, optimizer = dampened()
+    eager, other = dampened()
+    step = TrainStep(model, optimizer, mse, capture="require")
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+
+    for index in range(7):
+        model.takes_both = eager.takes_both = index >= 3
+        other.zero_grad()
+        loss = mse(eager(x), y)
+        loss.backward()
+        other.step()
+        torch.testing.assert_close(step(x, y), loss.detach())
+        if index == 2:
+            assert step.artifact.capture_state == "planned"
+            assert set(optimizer.state) == set(model.first.parameters())
+
+    assert step.artifact.capture_state == "planned"
+    torch.testing.assert_close(model.state_dict(), eager.state_dict())
+    torch.testing.assert_close(optimizer.state_dict(), other.state_dict())

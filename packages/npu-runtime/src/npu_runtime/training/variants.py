@@ -145,11 +145,7 @@ class Variant:
         return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
 
     def rebind(self) -> bool:
-        """Work on the tensors that modules and optimizers have now; False where the state is of another kind.
-
-        Raises:
-            UnknownStateError: The state is gone, and only a first step tells what it consists of.
-        """
+        """Work on the tensors that modules and optimizers have now; False where the state is of another kind."""
         state = Originals(self.traced.subjects).state
         for name, old in self.traced.state.items():
             new = state.get(name)

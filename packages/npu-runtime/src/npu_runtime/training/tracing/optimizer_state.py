@@ -29,10 +29,10 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     return [tensor for group in optimizer.param_groups for tensor in group["params"]]
 
 
-def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]] | None:
-    """Return the state before the next step; None where only a first step tells what it consists of.
+def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]]:
+    """Return the state before the next step: what the optimizer has, or what its first step would begin with.
 
-    It is what the optimizer has, or what its first step would begin with.
+    Where that is not known, there is none: a trace tells whether the step makes some.
 
     Raises:
         TracingError: It counts in numbers of Python, which would stay what they are.
@@ -40,10 +40,7 @@ def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]] | None:
     parameters = parameters_of(optimizer)
     found: list[dict[str, Any]] = [dict(optimizer.state.get(item, {})) for item in parameters]
     if any(item.requires_grad and not entries for item, entries in zip(parameters, found, strict=True)):
-        initial = _initial(optimizer)
-        if initial is None:
-            return None
-        found = [entries or first for entries, first in zip(found, initial, strict=True)]
+        found = [entries or first for entries, first in zip(found, _initial(optimizer), strict=True)]
     for entries in found:
         for key, value in list(entries.items()):
             if value is None:
@@ -56,9 +53,9 @@ def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]] | None:
     return found
 
 
-def _initial(optimizer: Optimizer) -> list[dict[str, Any]] | None:
+def _initial(optimizer: Optimizer) -> list[dict[str, Any]]:
     if not hasattr(optimizer, "_init_group"):
-        return [{} for _ in parameters_of(optimizer)] if _is_stateless(optimizer) else None
+        return [{} for _ in parameters_of(optimizer)]
     if isinstance(optimizer, SGD):
         return _momentum_buffers(optimizer)
     stand_ins: list[torch.Tensor] = []
@@ -95,26 +92,15 @@ def _with_counters_side_by_side(found: list[dict[str, Any]]) -> list[dict[str, A
     return found
 
 
-def _is_stateless(optimizer: Optimizer) -> bool:
-    """Whether the code of a step never refers to ``self.state``."""
-    try:
-        return ".state" not in inspect.getsource(type(optimizer))
-    except (OSError, TypeError):
-        return False
-
-
-def _momentum_buffers(optimizer: SGD) -> list[dict[str, Any]] | None:
+def _momentum_buffers(optimizer: SGD) -> list[dict[str, Any]]:
     """Return zeros, with which the first step is the same as all others; not so with dampening."""
-    entries: list[dict[str, Any]] = []
-    for group in optimizer.param_groups:
-        if group["momentum"] and group["dampening"]:
-            return None
-        for item in group["params"]:
-            has_one = group["momentum"] and item.requires_grad
-            entries.append(
-                {"momentum_buffer": torch.zeros_like(item, requires_grad=False)} if has_one else {}
-            )
-    return entries
+    return [
+        {"momentum_buffer": torch.zeros_like(item, requires_grad=False)}
+        if group["momentum"] and not group["dampening"] and item.requires_grad
+        else {}
+        for group in optimizer.param_groups
+        for item in group["params"]
+    ]
 
 
 @contextlib.contextmanager

@@ -62,6 +62,7 @@ def traceable(
 
     Raises:
         TracingError: A step counts in Python.
+        UnknownStateError: A step adds to the state.
     """
     groups = [
         {
@@ -150,6 +151,6 @@ def _require_same_state(optimizer: Optimizer, kept: Mapping[torch.Tensor, set[st
         new = {key for key, value in entries.items() if value is not None} - kept.get(item, set())
         if new:
             raise UnknownStateError(
-                f"the step of {type(optimizer).__name__} adds {', '.join(sorted(new))} to its state: the next would be another",
+                f"only a first step tells what state {type(optimizer).__name__} keeps: this one adds {', '.join(sorted(new))}",
                 fix="take one step without the graph before: loss.backward(); optimizer.step()",
             )

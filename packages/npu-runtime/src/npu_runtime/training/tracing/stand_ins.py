@@ -11,7 +11,7 @@ import torch
 from npu_runtime._torch.tracing import swapped_weights
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.optimizer_state import UnknownStateError, state_of
+from npu_runtime.training.tracing.optimizer_state import state_of
 from npu_runtime.training.tracing.optimizers import traceable
 from npu_runtime.training.tracing.subjects import Subjects
 
@@ -31,13 +31,12 @@ class Originals:
 
     Raises:
         TracingError: The state is of a kind that a graph would not change; or an optimizer updates what is no parameter.
-        UnknownStateError: Only a first step tells what state an optimizer keeps.
     """
 
     def __init__(self, subjects: Subjects) -> None:
         self.subjects = subjects
         self._owners = subjects.optimized()
-        self._entries = {prefix: _state(item) for prefix, item in subjects.optimizers.items()}
+        self._entries = {prefix: state_of(item) for prefix, item in subjects.optimizers.items()}
         self._require_single_keepers()
         self.state = {
             f"{owner}.{key}": tensor
@@ -100,16 +99,6 @@ class Originals:
                 stack.enter_context(traceable(optimizer, prefix, mine, state, numbers, before))
             yield
             _write_replaced({key: weights[key] for key in self.subjects.buffers()}, self.subjects.buffers())
-
-
-def _state(optimizer: torch.optim.Optimizer) -> list[dict[str, torch.Tensor]]:
-    state = state_of(optimizer)
-    if state is None:
-        raise UnknownStateError(
-            f"only a first step tells what state {type(optimizer).__name__} keeps",
-            fix="take one step without the graph before: loss.backward(); optimizer.step()",
-        )
-    return state
 
 
 def _seeing(
