@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from npu_ir import Graph, execute_ir, extract_ir
 from npu_passes import PassManager
 from npu_passes.checking import Checked
-from npu_passes.pipeline import TRAIN
+from npu_passes.pipeline import MINIMAL, TRAIN
 from npu_passes.testing import check_pass
+from npu_runtime import TrainStep
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.training import compile_ir
 from tests.npu_runtime.cpu_training import RATE, with_passes
@@ -97,6 +98,17 @@ def test_where_it_is_small_it_keeps_its_digits() -> None:
     assert (found - wanted).abs().max() < 2 * (F.gelu(x, approximate="tanh") - wanted).abs().max()
 
 
+class Scaled(nn.Module):
+    """GELU of the input times a weight per element."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x * self.weight, approximate="tanh")
+
+
 def test_infinities_and_nan_stay_what_they_are() -> None:
     """At minus infinity PyTorch has NaN, which is 0 times infinity, and so has this."""
     x = torch.tensor([torch.inf, torch.nan, -torch.inf, 1e30, -1e30])
@@ -105,6 +117,58 @@ def test_infinities_and_nan_stay_what_they_are() -> None:
     found = execute_ir(graph, (x,))
 
     torch.testing.assert_close(found, F.gelu(x, approximate="tanh"), rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_gradient_of_large_numbers_is_that_of_the_function() -> None:
+    x = torch.tensor([3e13, -3e13, 1e18, -1e18, 40.0, -40.0]).requires_grad_()
+    model = Scaled(6)
+    step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=1.0), lambda y, _: y.sum(), passes=[EVERY])
+
+    step(x.detach(), torch.zeros(()))
+
+    assert not count_of(step.graph, GELU, GRADIENT)
+    F.gelu(x, approximate="tanh").sum().backward()
+    torch.testing.assert_close(1 - model.weight.detach(), x.grad * x.detach(), rtol=1e-6, atol=0)
+
+
+def test_a_gelu_of_a_gelu_is_computed() -> None:
+    model = nn.Sequential(nn.Linear(7, 12), nn.GELU("tanh"), nn.GELU("tanh"), nn.Linear(12, 3))
+    graph, data = step_of(model)
+
+    assert check_pass(EVERY, graph, data=data) == 1
+
+    assert count_of(PassManager([EVERY]).run(graph).graph, GELU, GRADIENT) == 0
+
+
+class TanhGradient(torch.autograd.Function):
+    """The erf form, with the gradient of the tanh form."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return F.gelu(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return torch.ops.aten.gelu_backward(grad, *ctx.saved_tensors, approximate="tanh")
+
+
+def test_a_gradient_without_a_function_in_front_of_it_is_left() -> None:
+    model = nn.Linear(7, 3)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        prediction = model(x)
+        F.mse_loss(TanhGradient.apply(prediction), y).backward()
+        optimizer.step()
+        return F.gelu(prediction.detach(), approximate="tanh")
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    graph = compile_ir(step, example_batch=rows(torch.Generator()))
+    made = PassManager(f"{MINIMAL},{EVERY}").run(graph).graph
+
+    assert count_of(made, GRADIENT) == 1
+    assert count_of(made, GELU) == 1  # the erf form
 
 
 @pytest.mark.parametrize(

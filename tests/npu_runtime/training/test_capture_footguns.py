@@ -581,3 +581,11 @@ def test_threads_that_share_a_step_take_turns() -> None:
 
     assert len({float(loss) for loss in losses}) == 60
     assert optimizer.state[model.fc1.weight]["step"] == 60
+
+
+@pytest.mark.parametrize("shared", [nn.Linear(6, 6), nn.BatchNorm1d(6)], ids=["linear", "batch-norm"])
+def test_a_module_with_two_names_is_trained_as_one(shared: nn.Module) -> None:
+    def story(told: Told) -> list[torch.Tensor]:
+        return [told.step(*rows(5, 6, 6)).detach() for _ in range(3)]
+
+    assert_as_eager(story, nn.Sequential(shared, nn.Tanh(), shared))

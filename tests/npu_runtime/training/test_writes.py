@@ -49,10 +49,11 @@ COUNT = torch.zeros(2)
         lambda: COUNT.add_(1),
         lambda: COUNT[0].add_(1),
         lambda: COUNT.view(2).fill_(2),
+        lambda: COUNT.view(2, 1).unbind(1)[0].add_(1),
         lambda: torch.add(COUNT, 1, out=COUNT),
         lambda: torch._foreach_add_([COUNT], 1),
     ],
-    ids=["whole", "element", "view", "out", "foreach"],
+    ids=["whole", "element", "view", "one-of-views", "out", "foreach"],
 )
 def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[], Tensor]) -> None:
     model = nn.Linear(4, 3)
@@ -67,6 +68,39 @@ def test_a_step_that_writes_into_a_tensor_of_nobody_is_refused(write: Callable[[
         step(torch.randn(6, 4), torch.randn(6, 3))
 
     assert torch.equal(COUNT, torch.zeros(2))  # also the trace has not written
+
+
+@pytest.mark.parametrize("make", [lambda: COUNT.clone(), lambda: COUNT + 0], ids=["clone", "sum"])
+def test_a_step_may_write_into_what_it_makes_of_a_tensor_of_nobody(make: Callable[[], Tensor]) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+
+    def loss(prediction: Tensor, target: Tensor) -> Tensor:
+        scale = make()
+        scale[0] = 3.0
+        return mse(prediction * scale.add_(1), target)
+
+    x, y = torch.randn(6, 4), torch.randn(6, 2)
+    expected = loss(model(x), y).detach()
+
+    torch.testing.assert_close(TrainStep(model, optim.SGD(model.parameters(), lr=0.1), loss)(x, y), expected)
+    assert torch.equal(COUNT, torch.zeros(2))
+
+
+def test_a_step_may_branch_by_cond_and_eager_code_may_behind_it() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    def loss(prediction: Tensor, target: Tensor) -> Tensor:
+        error = mse(prediction, target)
+        return torch.cond(error > 1, lambda x: x.sqrt(), lambda x: x * 2, (error,))  # type: ignore[no-any-return]
+
+    x, y = torch.randn(6, 4), torch.randn(6, 3)
+    for scale in (0.1, 10.0):
+        expected = loss(model(x), scale * y).detach()
+        step = TrainStep(model, optim.SGD(model.parameters(), lr=0.0), loss)
+        torch.testing.assert_close(step(x, scale * y), expected)
+        torch.testing.assert_close(loss(model(x), scale * y).detach(), expected)
 
 
 def test_a_step_may_write_into_tensors_that_it_makes() -> None:

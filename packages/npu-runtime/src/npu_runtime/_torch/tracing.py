@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import GraphModule, Interpreter
+from torch.fx import GraphModule, Interpreter, Node
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _STANDARD = os.path.dirname(os.__file__) + os.sep
@@ -50,6 +50,17 @@ class Branch:
     def holds(self, values: Mapping[str, float]) -> bool:
         """Return whether the same branch is taken for other values of the numbers, by name."""
         return bool(self._condition.subs({symbol: values[name] for symbol, name in self._names.items()}))
+
+
+class _Lifting(Interpreter):
+    """Runs a traced module such that writes into what is computed from its constants alone are seen.
+
+    To functionalization, tensors that are no arguments are strangers, and so is what they make.
+    """
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        found = super().get_attr(target, args, kwargs)
+        return torch.ops.aten.lift_fresh(found) if isinstance(found, torch.Tensor) else found
 
 
 class TracingWorld:
@@ -104,16 +115,13 @@ class TracingWorld:
         Args:
             function: What is run.
             args: FakeTensors and open numbers.
-            refuse: Raises; called before an op writes into a tensor with content, which would be changed by the trace.
+            refuse: Raises; called before an op writes into a tensor with content, which the trace would change. Views of such
+                tensors are FakeTensors: writes into these are in the graph.
         """
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        def watched(*items: Any) -> Any:
-            with _watching_writes(refuse):
-                return function(*items)
-
         tracer = make_fx(
-            watched,
+            function,
             decomposition_table=_batch_norms(),
             tracing_mode="real",
             record_module_stack=True,
@@ -122,6 +130,7 @@ class TracingWorld:
         # oneDNN's layer for RNNs keeps what its backward needs only where gradients are recorded: not in a graph.
         with (
             self._mode,
+            _watching_writes(self._mode, refuse),
             _without_onednn(),
             _users_lines(),
             torch.autograd.set_multithreading_enabled(False),
@@ -134,12 +143,13 @@ class TracingWorld:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         def run(*items: Any) -> Any:
-            return Interpreter(module).run(*items)
+            return _Lifting(module).run(*items)
 
         functional = torch.func.functionalize(run, remove="mutations")
         with self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
             made = make_fx(functional, tracing_mode="real")(*args)
         self._correct_statistics(made)
+        _use_constants_themselves(made)
         return made
 
     def _correct_statistics(self, module: GraphModule) -> None:
@@ -152,20 +162,31 @@ class TracingWorld:
                     node.meta["val"] = (first, mean.to(dtype), deviation.to(dtype), *rest)
 
 
-def _watching_writes(refuse: Callable[[torch.Tensor], NoReturn]) -> contextlib.AbstractContextManager[Any]:
-    from torch.utils._python_dispatch import TorchDispatchMode
+@contextlib.contextmanager
+def _watching_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> Iterator[None]:
+    """Ask before an op writes into a plain tensor: a FakeTensorMode runs it where it knows all of its arguments."""
+    dispatch = mode.dispatch
 
-    class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        supports_higher_order_operators = True
+    def watched(op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for item in written(op, args, kwargs or {}):
+            if type(item) in (torch.Tensor, torch.nn.Parameter):
+                refuse(item)
+        return dispatch(op, types, args, kwargs)
 
-        def __torch_dispatch__(self, op: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            for item in written(op, args, kwargs):
-                if type(item) in (torch.Tensor, torch.nn.Parameter):
-                    refuse(item)
-            return op(*args, **kwargs)
+    mode.dispatch = watched
+    try:
+        yield
+    finally:
+        del mode.dispatch
 
-    return Watching()  # type: ignore[no-untyped-call]
+
+def _use_constants_themselves(module: GraphModule) -> None:
+    """Take away the copies of constants that were made to be written into: nothing writes any more."""
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.lift_fresh_copy.default):
+        constant, is_returned = node.args[0], any(user.op == "output" for user in node.users)
+        if isinstance(constant, Node) and constant.op == "get_attr" and not is_returned:
+            node.replace_all_uses_with(constant)
+            module.graph.erase_node(node)
 
 
 def written(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
@@ -251,11 +272,21 @@ def compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def swapped_weights(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Let a module have other parameters and buffers, by name; tied ones stay tied."""
-    from torch.nn.utils import stateless
+    """Let a module have other parameters and buffers, by name; tied ones stay tied, and so do modules with two names.
 
-    with stateless._reparametrize_module(module, dict(tensors), tie_weights=True):
+    `torch.func.functional_call` leaves the other tensors in a module that has two names (torch 2.13).
+    """
+    named = (*module.named_parameters(), *module.named_buffers())
+    others = {id(own): tensors[name] for name, own in named if name in tensors}
+    owners: Any = [owner for part in module.modules() for owner in (part._parameters, part._buffers)]
+    kept = [(owner, key, own) for owner in owners for key, own in owner.items() if id(own) in others]
+    try:
+        for owner, key, own in kept:
+            owner[key] = others[id(own)]
         yield
+    finally:
+        for owner, key, own in kept:
+            owner[key] = own
 
 
 def plain_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:

@@ -41,14 +41,16 @@ class GeluToSigmoid(Pass):
 
     def run(self, graph: Graph) -> bool:
         before = graph.edits
-        gradients = _of_tanh_form(graph, _BACKWARD)
-        for x, nodes in _of_tanh_form(graph, _GELU).items():
-            for node in nodes:
-                problem = self._problem(node)
-                if problem is None:
-                    self._replace(graph, node, x, gradients.pop(x, ()))
-                else:
-                    self.refuse(node, problem, "gelu")
+        places = {node: index for index, node in enumerate(graph.nodes_of(_GELU, _BACKWARD))}
+        for node, place in places.items():
+            if node.op_type != _GELU or not _is_tanh_form(node):
+                continue
+            problem = self._problem(node)
+            if problem is None:
+                gradients = [other for other in _gradients(node) if places.get(other, -1) > place]
+                self._replace(graph, node, gradients)
+            else:
+                self.refuse(node, problem, "gelu")
         return graph.edits != before
 
     def _problem(self, node: OpNode) -> str | None:
@@ -61,16 +63,13 @@ class GeluToSigmoid(Pass):
             return f"{elements} elements are too few to pay for more calls"
         return None
 
-    def _replace(self, graph: Graph, node: OpNode, x: Value, gradients: Sequence[OpNode]) -> None:
-        derivative: Value | None = None
+    def _replace(self, graph: Graph, node: OpNode, gradients: Sequence[OpNode]) -> None:
+        x = node.inputs[0]
         with self.rewrite(graph, "gelu", node) as edit:
-            # 2 u = x * slope, and 2 u' = 3 * slope - 2 * _LINEAR
+            # 2 u = x * slope
             slope = edit.call("aten.add.Tensor", _mul(edit, _mul(edit, x, _CUBIC), x), _LINEAR)
             sigmoid = edit.call("aten.sigmoid.default", _mul(edit, slope, x))
-            if gradients:
-                inner = edit.call("aten.sub.Tensor", _mul(edit, slope, 3.0), 2 * _LINEAR)
-                outer = edit.call("aten.sigmoid_backward.default", _mul(edit, inner, x), sigmoid)
-                derivative = edit.call("aten.add.Tensor", outer, sigmoid)
+            derivative = _derivative(edit, x, slope, sigmoid) if gradients else x
             edit.replace(node.outputs[0], in_strides_of(edit, _mul(edit, sigmoid, x), node.outputs[0]))
         for gradient in gradients:
             with self.rewrite(graph, "gradient", gradient) as edit:
@@ -78,15 +77,24 @@ class GeluToSigmoid(Pass):
                 edit.replace(gradient.outputs[0], in_strides_of(edit, made, gradient.outputs[0]))
 
 
-def _of_tanh_form(graph: Graph, op_type: str) -> dict[Value, list[OpNode]]:
-    """Return the nodes of an op that take the tanh form, by where they take it."""
-    found: dict[Value, list[OpNode]] = {}
-    for node in graph.nodes_of(op_type):
-        given = arguments_of(node, defaults=True)
-        if given["approximate"] == "tanh" and not node.in_prologue:
-            found.setdefault(given["self"], []).append(node)
-    return found
+def _is_tanh_form(node: OpNode) -> bool:
+    return bool(arguments_of(node, defaults=True)["approximate"] == "tanh")
 
 
-def _mul(edit: Edit, value: Value, other: Value | float | None) -> Value:
+def _gradients(node: OpNode) -> list[OpNode]:
+    """Return what computes a gradient of the tanh form where ``node`` takes it."""
+    x = node.inputs[0]
+    users = dict.fromkeys(user for user, _ in x.uses if user is not None and user.op_type == _BACKWARD)
+    return [user for user in users if arguments_of(user)["self"] is x and _is_tanh_form(user)]
+
+
+def _derivative(edit: Edit, x: Value, slope: Value, sigmoid: Value) -> Value:
+    """Return ``s + x * s * (1 - s) * 2 u'``, where ``2 u' = 3 * slope - 2 * _LINEAR``."""
+    # In this order: where the last factor is large, the first ones are zero.
+    outer = edit.call("aten.sigmoid_backward.default", x, sigmoid)
+    inner = edit.call("aten.sub.Tensor", _mul(edit, slope, 3.0), 2 * _LINEAR)
+    return edit.call("aten.add.Tensor", _mul(edit, outer, inner), sigmoid)
+
+
+def _mul(edit: Edit, value: Value, other: Value | float) -> Value:
     return edit.call("aten.mul.Tensor", value, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import traceback
 from collections.abc import Sequence
@@ -89,12 +90,18 @@ def require_no_writes_outside(module: GraphModule) -> None:
 
 def _memory_of(node: Node) -> Node:
     """Return what a node is a view of; ``lift_fresh`` gives a tensor that the step has made itself."""
-    while isinstance(node.target, OpOverload) and node.target is not torch.ops.aten.lift_fresh.default:
-        results, first = node.target._schema.returns, next(iter(node.args), None)
-        if not results or results[0].alias_info is None or not isinstance(first, Node):
-            break
+    while _is_view(node) and isinstance(first := next(iter(node.args), None), Node):
         node = first
     return node
+
+
+def _is_view(node: Node) -> bool:
+    if node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, OpOverload) or node.target is torch.ops.aten.lift_fresh.default:
+        return False
+    results = node.target._schema.returns
+    return bool(results) and results[0].alias_info is not None
 
 
 def _outside(tensor: torch.Tensor, where: str) -> TracingError:
