@@ -41,8 +41,8 @@ def test_norms_pools_and_gradients_of_a_step_are_in_channels_last() -> None:
 
     found = layouts(graph)
 
-    # What is normalized, the squares for its variance, and what weights make of it; then the gradients.
-    assert found["mul"] == ["channels_last"] * 2 * (3 + 3)
+    # Of each norm the squares for its variance, and what is normalized; then three products of its gradients.
+    assert found["mul"] == ["channels_last"] * 2 * (2 + 3)
     assert found["threshold_backward"] == ["channels_last"] * 2
     assert found["max_pool2d_with_indices"] == found["max_pool2d_with_indices_backward"] == ["channels_last"]
     assert found["convolution"] == ["channels_last"] * 2
