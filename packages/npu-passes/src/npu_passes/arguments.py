@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from npu_ir import OpNode
@@ -32,6 +32,21 @@ def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
     given.update(binding.keyword)
     found = {name: _filled(item, node) for name, item in given.items()}
     return {**defaults_of(op), **found} if defaults else found
+
+
+def call_again(node: OpNode, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional and the named arguments that call the op of a node again, each argument changed.
+
+    Raises:
+        PassError: Nothing is known of the op.
+    """
+    given = {name: change(item) for name, item in arguments_of(node).items()}
+    positional = []
+    for argument in schema_of(find_op(node.op_type)).args:
+        if argument.name not in given or argument.kwarg_only:
+            break
+        positional.append(given.pop(argument.name))
+    return positional, given
 
 
 @functools.cache

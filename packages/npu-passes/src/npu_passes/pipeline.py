@@ -31,7 +31,7 @@ class Pipeline:
 
 MINIMAL = "canonicalize,elim-identity,cse,dead-code"
 DEFAULT = f"{MINIMAL},conv-bn-folding,conv-add-folding,constant-folding"
-_GRADIENTS = f"{MINIMAL},dead-gradients,gather-gradients"
+_GRADIENTS = f"{MINIMAL},dead-gradients,gather-gradients,narrow-expand"
 _CONSTANTS = "hoist-fill,constant-folding"
 TRAIN = f"{_GRADIENTS},{_CONSTANTS},fuse-optimizer"
 PIPELINES = (

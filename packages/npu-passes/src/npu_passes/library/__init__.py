@@ -21,6 +21,7 @@ from npu_passes.library.fuse_optimizer import FuseOptimizer
 from npu_passes.library.gather_gradients import GatherGradients
 from npu_passes.library.hoist_fill import HoistFill
 from npu_passes.library.lower_foreach import LowerForeach
+from npu_passes.library.narrow_expand import NarrowExpand
 from npu_passes.library.scalars_to_tensors import ScalarsToTensors
 
 PASSES: tuple[type[Pass], ...] = (
@@ -40,6 +41,7 @@ PASSES: tuple[type[Pass], ...] = (
     Decompose,
     LowerForeach,
     HoistFill,
+    NarrowExpand,
     DeadGradients,
     FuseOptimizer,
     ScalarsToTensors,

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Value
-from npu_ir.ops.schema import find_op, schema_of
 from npu_passes import Pass, within
-from npu_passes.arguments import arguments_of
+from npu_passes.arguments import call_again
 from npu_passes.patterns.placing import in_strides_of
 from npu_passes.rewriting import Edit
 from npu_passes.weights import Weights
@@ -82,7 +81,8 @@ class _Relayout:
         """Put a node in channels-last in the place of ``node``, and behind it a copy for those who are not."""
         self.has_edited = True
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
-            outputs = self._called_again(edit, node)
+            args, kwargs = call_again(node, lambda item: self._moved(edit, item))
+            outputs = edit.calls(node.op_type, *args, name=node.name, **kwargs)
             for old, new in zip(node.outputs, outputs, strict=True):
                 back = in_strides_of(edit, new, old)
                 edit.replace(old, back)
@@ -96,18 +96,6 @@ class _Relayout:
             if not value.use_count and value.producer is not None:
                 self._graph.erase(value.producer)
 
-    def _called_again(self, edit: Edit, node: OpNode) -> tuple[Value, ...]:
-        op = find_op(node.op_type)
-        given = arguments_of(node)
-        args, kwargs = [], {}
-        for argument in schema_of(op).args:
-            if argument.name not in given:
-                break
-            if not argument.kwarg_only:
-                args.append(self._moved(edit, given.pop(argument.name)))
-        kwargs = {name: self._moved(edit, item) for name, item in given.items()}
-        return edit.calls(node.op_type, *args, name=node.name, **kwargs)
-
     def _moved(self, edit: Edit, item: Any) -> Any:
         """Return an argument with images in channels-last."""
         if isinstance(item, list):
@@ -115,9 +103,15 @@ class _Relayout:
         if not isinstance(item, Value) or not has_layout(item) or is_channels_last(item):
             return item
         if item not in self._images:
-            copy = edit.call("aten.clone.default", item, memory_format=torch.channels_last)
+            copy = edit.call("aten.clone.default", _original(item), memory_format=torch.channels_last)
             assert copy.producer is not None
             if item in self._weights:
                 self._graph.move_to_prologue(copy.producer)
             self._images[item] = copy
         return self._images[item]
+
+
+def _original(value: Value) -> Value:
+    """Return what a value is a copy of, or itself."""
+    node = value.producer
+    return node.inputs[0] if node is not None and node.op_type == "aten.clone.default" else value
