@@ -69,7 +69,8 @@ class GeluToSigmoid(Pass):
             # 2 u = x * slope
             slope = edit.call("aten.add.Tensor", _mul(edit, _mul(edit, x, _CUBIC), x), _LINEAR)
             sigmoid = edit.call("aten.sigmoid.default", _mul(edit, slope, x))
-            derivative = _derivative(edit, x, slope, sigmoid) if gradients else x
+            if gradients:
+                derivative = _derivative(edit, x, slope, sigmoid)
             edit.replace(node.outputs[0], in_strides_of(edit, _mul(edit, sigmoid, x), node.outputs[0]))
         for gradient in gradients:
             with self.rewrite(graph, "gradient", gradient) as edit:
