@@ -1,6 +1,6 @@
 """Training with our steps goes as in eager mode: every optimizer, every model, on everything that runs a step.
 
-Here every optimizer has the first model, and every model one optimizer or two; `run_all` has all of them with all.
+Here every optimizer has the first model, and every model one optimizer; `run_all` has all of them with all.
 """
 
 from __future__ import annotations
