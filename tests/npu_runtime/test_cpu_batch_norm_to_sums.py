@@ -40,6 +40,18 @@ class Norm(nn.Module):
         return self.norm(x * self.weight.view(1, -1, *[1] * (x.ndim - 2)))  # type: ignore[no-any-return]
 
 
+class Shifted(nn.Module):
+    """A norm of the input and a shift of each of its elements, whose gradient is that of the norm's input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(64, 3, 8, 8))
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.shift)  # type: ignore[no-any-return]
+
+
 def step_of(model: nn.Module, *shape: int, dtype: torch.dtype = torch.float32) -> tuple[Graph, Checked]:
     """Return a step, cleaned, and what it is checked on."""
     batch = (3 + 2 * torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype))
@@ -100,6 +112,27 @@ def test_a_channel_far_from_zero_keeps_its_digits(spread: float) -> None:
     torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-6)
     eager = F.batch_norm(x, None, None, training=True)
     assert (found - wanted).norm() <= (eager - wanted).norm()
+
+
+def test_the_gradients_of_a_channel_far_from_zero_keep_their_digits() -> None:
+    """The mean of thousands is rounded by a part of the deviation of hundredths: gradients are not, nor that of the input."""
+    spread = torch.randn(64, 3, 8, 8)
+    x, grad = 1000.1 + 0.01 * spread, 1 + spread + torch.randn(64, 3, 8, 8)
+    wanted = Shifted().double()
+    (wanted(x.double()) * grad).sum().backward()
+    model = Shifted()
+    step = TrainStep(
+        model, torch.optim.SGD(model.parameters(), lr=1.0), lambda y, g: (y * g).sum(), passes=[EVERY]
+    )
+
+    step(x, grad)
+
+    assert not count_of(step.graph, NORM, GRADIENT)
+    for before, now, true in zip(
+        Shifted().parameters(), model.parameters(), wanted.parameters(), strict=True
+    ):
+        scale = true.grad.abs().max()
+        torch.testing.assert_close((before - now).double() / scale, true.grad / scale, rtol=0, atol=1e-4)
 
 
 def test_the_input_is_not_kept_for_the_gradient() -> None:

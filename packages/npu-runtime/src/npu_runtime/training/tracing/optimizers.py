@@ -64,17 +64,7 @@ def traceable(
         TracingError: A step counts in Python.
         UnknownStateError: A step adds to the state.
     """
-    groups = [
-        {
-            **TRACEABLE,
-            **hyperparameters.replaced(
-                {key: value for key, value in group.items() if key not in TRACEABLE},
-                hyperparameters.group_prefix(prefix, index),
-                lambda name, _: numbers[name],
-            ),
-        }
-        for index, group in enumerate(optimizer.param_groups)
-    ]
+    groups = _open_groups(optimizer, prefix, numbers)
     step = plain_step(optimizer)
 
     def traced_step(closure: Any = None) -> None:
@@ -105,6 +95,21 @@ def traceable(
                 del optimizer.step
             else:
                 optimizer.step = own  # type: ignore[method-assign]
+
+
+def _open_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what the groups have while they are traced: open numbers, and the implementation that can be traced."""
+    return [
+        {
+            **TRACEABLE,
+            **hyperparameters.replaced(
+                {key: value for key, value in group.items() if key not in TRACEABLE},
+                hyperparameters.group_prefix(prefix, index),
+                lambda name, _: numbers[name],
+            ),
+        }
+        for index, group in enumerate(optimizer.param_groups)
+    ]
 
 
 def _require_unchanged(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> None:
