@@ -1,7 +1,8 @@
 """Every code block of the README and of docs/ runs, and prints what the page says it prints.
 
 The ``python`` blocks of a page run in order, in one namespace and an empty working directory; a ``>>>`` prompt
-is checked like a doctest. A ``text`` block below ``<!-- output -->`` is what the ``python`` block above it prints.
+is checked like a doctest. A ``text`` block below ``<!-- output -->`` is what the ``python`` block above it prints. The block
+below ``<!-- file: NAME -->`` is written to a file, and the one below ``<!-- run -->`` is run by the shell.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +31,10 @@ FLAGS = doctest.ELLIPSIS
 OUTPUT = re.compile(r"^<!-- output -->$", re.MULTILINE)
 TEXT_BLOCK = re.compile(r"\n+```text\n(?P<wanted>.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = "__printed__"
+FILE = re.compile(
+    r"^<!-- file: (?P<name>[\w.]+) -->\n```\w+\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+COMMANDS = re.compile(r"^<!-- run -->\n```console\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def parse_outputs(document: Document) -> Iterator[Region]:
@@ -45,8 +53,36 @@ def compare_output(example: Example) -> str | None:
     return checker.output_difference(wanted, printed, FLAGS | doctest.REPORT_NDIFF)
 
 
+def parse_files(document: Document) -> Iterator[Region]:
+    for block in FILE.finditer(document.text):
+        yield Region(block.start(), block.end(), (block["name"], block["content"]), write_file)
+
+
+def write_file(example: Example) -> None:
+    name, content = example.parsed
+    Path(name).write_text(content, encoding="utf-8")
+
+
+def parse_commands(document: Document) -> Iterator[Region]:
+    for block in COMMANDS.finditer(document.text):
+        yield Region(block.start(), block.end(), block["commands"], run_commands)
+
+
+def run_commands(example: Example) -> str | None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    done = subprocess.run(
+        ["bash", "-ec", example.parsed],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return None if done.returncode == 0 else f"exit code {done.returncode}:\n{done.stdout}{done.stderr}"
+
+
 def run_page(path: Path) -> None:
-    sybil = Sybil(parsers=[PythonCodeBlockParser(doctest_optionflags=FLAGS), SkipParser(), parse_outputs])
+    python = PythonCodeBlockParser(doctest_optionflags=FLAGS)
+    sybil = Sybil(parsers=[python, SkipParser(), parse_outputs, parse_files, parse_commands])
     document = sybil.parse(path)
     document.namespace[PRINTED] = ""
     for example in document.examples():
@@ -84,6 +120,11 @@ def test_every_code_block_of_the_page_runs(
             "name 'y' is not defined",
             id="a name nobody made",
         ),
+        pytest.param(
+            "<!-- run -->\n```console\necho so it is >&2; exit 3\n```\n",
+            "exit code 3:\nso it is",
+            id="a command that fails",
+        ),
     ],
 )
 def test_a_page_that_is_not_true_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -94,12 +135,15 @@ def test_a_page_that_is_not_true_is_refused(text: str, message: str, tmp_path: P
         run_page(page)
 
 
-def test_a_true_page_is_accepted(tmp_path: Path) -> None:
+def test_a_true_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\nprint('x is', x)\n```\n\n<!-- output -->\n```text\nx is ...\n```\n\n"
         "```python\n>>> x\n1\n```\n\n```console\nnot run\n```\n\n"
-        "<!--- skip: next -->\n\n```python\nnot python\n```\n"
+        "<!--- skip: next -->\n\n```python\nnot python\n```\n\n"
+        "<!-- file: a.c -->\n```c\nint a;\n```\n\n<!-- run -->\n```console\nmv a.c b.c\npython -c 'open(\"b.c\")'\n```\n\n"
+        "```python\n>>> open('b.c').read()\n'int a;\\n'\n```\n"
     )
 
     run_page(page)

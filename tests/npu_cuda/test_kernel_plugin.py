@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from npu_cuda.errors import DeviceError, InternalError, InvalidArgumentError, No
 from npu_cuda.kernel_plugins import KernelPluginWarning
 from tests.npu_cuda.c_structs import Offer, compile_library
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "npu-kernel-example"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "npu-kernel-example"
 SOURCE = Path(__file__).with_name("kernel_library.c")
 KLSC = int.from_bytes(b"KLSC", "little")
 XWIN = int.from_bytes(b"XWIN", "little")
@@ -98,6 +100,23 @@ def test_the_op_of_the_example_computes_what_it_says(example: dict[str, int], sh
     if 0 not in shape:
         torch.testing.assert_close(y, window_of(x, 2.5), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(in_place, window_of(x, 1.0), rtol=1e-5, atol=1e-5)
+
+
+def test_the_page_about_kernels_has_the_functions_of_the_example() -> None:
+    function = re.compile(r"^static [^;={]*?(\w+)\([^;={]*?\) \{\n.*?^\}$", re.MULTILINE | re.DOTALL)
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in (
+            EXAMPLE / "src" / "npu_kernel_example" / "kernels.c",
+            ROOT / "docs" / "how-to" / "add-a-kernel.md",
+        )
+    ]
+
+    example, page = ({found[1]: found[0] for found in function.finditer(text)} for text in texts)
+
+    shared = example.keys() & page.keys()
+    assert shared == {"fail", "is_float32", "is_same_shape", "is_supported", "relu_launch"}
+    assert {name: page[name] for name in shared} == {name: example[name] for name in shared}
 
 
 def test_the_op_of_the_example_checks_its_attributes(example: dict[str, int]) -> None:

@@ -299,7 +299,7 @@ def test_an_id_is_taken_once() -> None:
 @pytest.mark.parametrize(
     ("op", "options", "match"),
     [
-        pytest.param("Frobnicate", {}, "there is no op 'Frobnicate'; there are .*EltwiseRelu.*npu_cuda.op adds one", id="op"),
+        pytest.param("Frobnicate", {}, "there is no op 'Frobnicate'; there are .*EltwiseRelu.*npu_cuda.op adds an op", id="op"),
         pytest.param(999, {}, "the kernel test.x of the Python function .* is of an op that is not there: kind 999", id="kind"),
         pytest.param("EltwiseRelu", {"device": "tpu"}, "register_kernel: device is 'tpu'; 'host' and 'cuda'", id="device"),
         pytest.param("EltwiseRelu", {"kernel_id": ""}, "register_kernel: kernel_id is empty", id="empty-id"),
@@ -456,6 +456,30 @@ def test_an_op_of_python_packs_its_attributes_as_ours_do() -> None:
 
     assert seen == [{"alpha": 0.5, "shift": 1 << 40, "mask": 3}, {"alpha": 1.5, "shift": -3, "mask": 7}]
     assert x.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("EltwiseRelu", id="an op without attributes"),
+        pytest.param("Gemm", id="an op of npu-cuda"),
+        pytest.param(SCALE.name, id="an op of Python"),
+    ],
+)
+def test_an_op_is_found_by_its_name(name: str) -> None:
+    known = next(op for op in _C.ops() if op["name"] == name)
+
+    found = npu_cuda.find_op(name)
+
+    assert found == npu_cuda.Op(name, npu_cuda.kinds()[name], known["schema"])
+    assert found.attrs() == (npu_cuda.attrs(known["schema"]) if known["schema"] else (0, b""))
+
+
+def test_an_op_that_is_not_there_is_not_found() -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"there is no op 'Relu'; there are .*EltwiseRelu.*load_plugins\(\) loads"
+    ):
+        npu_cuda.find_op("Relu")
 
 
 def test_an_op_packs_its_own_attributes() -> None:

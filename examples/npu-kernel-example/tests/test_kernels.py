@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-
 import npu_cuda
 import numpy as np
 import pytest
@@ -28,10 +26,10 @@ def test_relu_keeps_nan(plugin: npu_cuda.KernelPlugin) -> None:
 
 
 def test_window_removes_what_signals_have_in_common(plugin: npu_cuda.KernelPlugin) -> None:
-    kind = npu_cuda.kinds()["npu_kernel_example.window"]
+    window = npu_cuda.find_op("npu_kernel_example.window")
     x = np.random.default_rng(0).standard_normal((5, 9)).astype(np.float32)
     y = np.empty_like(x)
 
-    npu_cuda.op_call(kind, [x], [y], int.from_bytes(b"XWIN", "little"), struct.pack("<f", 2.0))
+    npu_cuda.op_call(window.kind, [x], [y], *window.attrs(gain=2.0))
 
     np.testing.assert_allclose(y, 2.0 * np.hanning(9) * (x - x.mean(axis=0)), rtol=1e-5, atol=1e-6)

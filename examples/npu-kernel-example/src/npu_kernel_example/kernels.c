@@ -22,7 +22,7 @@ static int is_same_shape(const npu_tensor* a, const npu_tensor* b) {
   return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof a->shape[0]) == 0;
 }
 
-/* What both kernels take: float32, x and y of one shape, contiguous. */
+/* What both kernels take: float32, contiguous, x and y of one shape. */
 static int32_t is_supported(const npu_call* call, npu_error* error) {
   const npu_tensor *x = call->inputs, *y = call->outputs;
   if (!is_float32(x) || !is_float32(y)) return fail(error, NPU_NOT_IMPLEMENTED, "only float32 is supported");
@@ -45,7 +45,7 @@ static int32_t relu_launch(const npu_call* call, npu_error* error) {
 
 /* npu_kernel_example.window: a batch of signals x [signals, samples] loses the signal that is common to all (the mean
  * over the batch), and is multiplied by `gain` and a Hann window: w[i] = 0.5 - 0.5 * cos(2 pi i / (samples - 1)).
- * y may be x. The window depends on the shape only, and is computed in prepare; the mean lies in the workspace.
+ * y may be x. The window depends on the shape only, and is computed in prepare; the mean is kept in the workspace.
  */
 
 typedef struct window_attrs {
@@ -95,37 +95,55 @@ static int32_t window_launch(const npu_call* call, npu_error* error) {
   return NPU_OK;
 }
 
-/* What npu-cuda asks for. */
+/* What npu-cuda asks for. What a table leaves out is 0 or NULL. */
 
 static const npu_op ops[] = {{
-    sizeof(npu_op),                /* struct_size */
-    "npu_kernel_example.window",   /* name */
-    1, 1, 1,                       /* min_inputs, max_inputs, num_outputs */
-    {1},                           /* in_place: output 0 may be input 0 */
-    NPU_FOURCC('X', 'W', 'I', 'N'), /* schema_id */
-    sizeof(window_attrs),          /* attr_bytes */
-    0,                             /* attrs_required: there are defaults */
-    1, window_fields,              /* num_attr_fields, attr_fields */
+    .struct_size = sizeof(npu_op),
+    .name = "npu_kernel_example.window",
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .num_outputs = 1,
+    .in_place = {1}, /* output 0 may be input 0 */
+    .schema_id = NPU_FOURCC('X', 'W', 'I', 'N'),
+    .attr_bytes = sizeof(window_attrs),
+    .num_attr_fields = 1,
+    .attr_fields = window_fields,
 }};
 
 static const npu_kernel kernels[] = {
     {
-        sizeof(npu_kernel), "EltwiseRelu", "npu_kernel_example.relu.f32.host",
-        60, /* priority: above that of npu-cuda's own */
-        NPU_KERNEL_CAPTURE_SAFE | NPU_KERNEL_DETERMINISTIC, NPU_CPU, 0, 0,
-        is_supported, relu_launch, NULL, NULL, NULL, NULL,
+        .struct_size = sizeof(npu_kernel),
+        .op = "EltwiseRelu",
+        .kernel_id = "npu_kernel_example.relu.f32.host",
+        .priority = 60, /* above that of npu-cuda's own */
+        .flags = NPU_KERNEL_CAPTURE_SAFE | NPU_KERNEL_DETERMINISTIC,
+        .device_type = NPU_CPU,
+        .supported = is_supported,
+        .launch = relu_launch,
     },
     {
-        sizeof(npu_kernel), "npu_kernel_example.window", "npu_kernel_example.window.f32.host",
-        0,
-        NPU_KERNEL_CAPTURE_SAFE | NPU_KERNEL_DETERMINISTIC, NPU_CPU, 0, 0,
-        window_supported, window_launch, window_workspace, window_prepare, free, NULL,
+        .struct_size = sizeof(npu_kernel),
+        .op = "npu_kernel_example.window",
+        .kernel_id = "npu_kernel_example.window.f32.host",
+        .flags = NPU_KERNEL_CAPTURE_SAFE | NPU_KERNEL_DETERMINISTIC,
+        .device_type = NPU_CPU,
+        .supported = window_supported,
+        .launch = window_launch,
+        .workspace_bytes = window_workspace,
+        .prepare = window_prepare,
+        .release = free,
     },
 };
 
 static const npu_kernel_library library = {
-    sizeof(npu_kernel_library), NPU_ABI_MAJOR, NPU_ABI_MINOR, "npu-kernel-example",
-    ops, sizeof ops / sizeof ops[0], kernels, sizeof kernels / sizeof kernels[0],
+    .struct_size = sizeof(npu_kernel_library),
+    .abi_major = NPU_ABI_MAJOR,
+    .abi_minor = NPU_ABI_MINOR,
+    .name = "npu-kernel-example",
+    .ops = ops,
+    .num_ops = sizeof ops / sizeof ops[0],
+    .kernels = kernels,
+    .num_kernels = sizeof kernels / sizeof kernels[0],
 };
 
 NPU_EXPORT const npu_kernel_library* npu_kernel_library_v1(void) { return &library; }

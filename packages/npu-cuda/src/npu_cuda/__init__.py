@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from npu_cuda.python_kernels import KernelCall as KernelCall
     from npu_cuda.python_kernels import kernel as kernel
     from npu_cuda.python_ops import Op as Op
+    from npu_cuda.python_ops import find_op as find_op
     from npu_cuda.python_ops import op as op
     from npu_cuda.tracing import format_trace as format_trace
     from npu_cuda.tracing import trace as trace
@@ -92,6 +93,7 @@ LAZY = {
     "destroy_stream": "_C",
     "devices": "_C",
     "empty": "_C",
+    "find_op": "python_ops",
     "format_trace": "tracing",
     "get_include": "installation",
     "graph_abort": "_C",

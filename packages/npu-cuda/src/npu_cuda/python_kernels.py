@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_cuda import _C
-from npu_cuda.errors import InvalidArgumentError
-from npu_cuda.python_ops import Op
+from npu_cuda.python_ops import Op, find_op
 
 _LEGACY_STREAM = 1  # the handle of the default stream; PyTorch takes an odd one for a number of its own
 
@@ -164,14 +163,7 @@ def kernel(
 def _kind_of(op: str | int | _C.OpKind | Op) -> int | _C.OpKind:
     if isinstance(op, Op):
         return op.kind
-    if not isinstance(op, str):
-        return op
-    kinds = _C.kinds()
-    if op not in kinds:
-        raise InvalidArgumentError(
-            f"there is no op {op!r}; there are {', '.join(kinds)}, and npu_cuda.op adds one"
-        )
-    return kinds[op]
+    return find_op(op).kind if isinstance(op, str) else op
 
 
 def _on_spec(function: Callable[[CallSpec], Any] | None) -> Callable[..., Any] | None:

@@ -1,4 +1,4 @@
-"""Ops that Python adds: what is known of them, without a kernel."""
+"""Ops as Python has them: finding one by its name, and adding one."""
 
 from __future__ import annotations
 
@@ -39,6 +39,23 @@ class Op:
         from npu_cuda.attributes import attrs
 
         return attrs(self.schema, **values)
+
+
+def find_op(name: str) -> Op:
+    """Return the op of this name, whether npu-cuda, a library or Python brought it.
+
+    It is looked up once and called often: ``op_call(found.kind, inputs, outputs, *found.attrs(...))``.
+
+    Raises:
+        InvalidArgumentError: There is no such op.
+    """
+    ops = {each["name"]: each for each in _C.ops()}
+    if name not in ops:
+        raise InvalidArgumentError(
+            f"there is no op {name!r}; there are {', '.join(ops)}. npu_cuda.load_plugins() loads the libraries of "
+            "installed packages, npu_cuda.load_library a file, and npu_cuda.op adds an op"
+        )
+    return Op(name, int(ops[name]["kind"]), ops[name]["schema"])
 
 
 def op(
