@@ -280,3 +280,57 @@ def test_an_installed_package_is_found_by_its_entry_point(tmp_path: Path) -> Non
     assert run(NPU_DISABLE_PLUGINS="other, npu-kernel-example")[0].startswith(
         "npu-kernel-example npu-kernel-example 0.1.0 disabled by NPU_DISABLE_PLUGINS [] [] "
     )
+
+
+KERNELS = """
+import numpy as np
+import npu_cuda
+
+
+def kernels():
+    @npu_cuda.kernel("EltwiseRelu", kernel_id="installed.relu", device="host", priority=90)
+    def relu(call):
+        np.maximum(np.from_dlpack(call.inputs[0]), 0, out=np.from_dlpack(call.outputs[0]))
+
+
+def broken():
+    raise RuntimeError("built for another machine")
+"""
+
+USED = """
+import sys, torch
+from npu_ir import extract_ir
+from npu_ir.cli import main
+from npu_runtime import IRExecutor, explain
+
+x = torch.tensor([-1.0, 2.0])
+executor = IRExecutor(extract_ir(torch.nn.ReLU(), (x,)), {}, backend="host")
+print(executor(x).tolist(), "installed.relu" in str(explain(executor)))
+main(["plugins"])
+sys.exit(main(["doctor"]))
+"""
+
+
+def test_installed_kernels_are_used_by_backends_and_listed_by_the_commands(tmp_path: Path) -> None:
+    (tmp_path / "some_kernels.py").write_text(KERNELS)
+    for name in ("kernels", "broken"):
+        folder = tmp_path / f"some_{name}-1.5.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: some-{name}\nVersion: 1.5\n")
+        (folder / "entry_points.txt").write_text(
+            f"[{kernel_plugins.GROUP}]\nsome-{name} = some_kernels:{name}\n"
+        )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+    done = subprocess.run(
+        [sys.executable, "-c", USED], env=environment, capture_output=True, text=True, check=False
+    )
+
+    lines = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    refusal = "RuntimeError: built for another machine"
+    assert lines[0] == ["[0.0, 2.0] True"], done.stderr
+    assert ["some-kernels", "some-kernels 1.5", "kernels: installed.relu"] in lines
+    assert ["some-broken", "some-broken 1.5", f"refused: {refusal}"] in lines
+    assert ["", "some-kernels", "ok", "some-kernels 1.5; kernels: 1"] in lines
+    assert [f"broken: plugins, some-broken: {refusal}"] in lines
+    assert done.returncode == 1

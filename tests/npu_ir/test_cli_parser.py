@@ -262,6 +262,58 @@ def test_plugins_prints_json(install: Install, capsys: Capture) -> None:
     assert (broken["name"], broken["refused"]) == ("broken", "ValueError: no luck")
 
 
+REPORTING = """
+from npu_ir.plugins import PluginReport
+
+@hookimpl
+def npu_plugin_reports():
+    import warnings
+    warnings.warn("bad.so is refused")
+    return [
+        PluginReport("good", "acme-good 1.2", offers={"ops": ["acme.norm"], "kernels": ["acme.norm.host"]}, group="acme"),
+        PluginReport("bad", "acme-bad 0.1", "OSError: bad.so is cut off", group="acme"),
+    ]
+"""
+
+
+def test_plugins_of_a_plugin_are_listed_behind_the_others(
+    install: Install, capsys: Capture, recwarn: pytest.WarningsRecorder
+) -> None:
+    install(acme=REPORTING, zebra="")
+
+    main(["plugins"])
+    lines = capsys.readouterr().out.splitlines()
+    main(["plugins", "--json"])
+    groups = {each["name"]: each["group"] for each in json.loads(capsys.readouterr().out)}
+
+    assert [re.split(r"  +", line) for line in lines[1:]] == [
+        ["acme", "unknown distribution", "offers nothing"],
+        ["zebra", "unknown distribution", "offers nothing"],
+        ["good", "acme-good 1.2", "ops: acme.norm; kernels: acme.norm.host"],
+        ["bad", "acme-bad 0.1", "refused: OSError: bad.so is cut off"],
+    ]
+    assert groups == {"acme": "npu", "zebra": "npu", "good": "acme", "bad": "acme"}
+    assert not [warning for warning in recwarn if "bad.so" in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        pytest.param("raise ValueError('no luck')", "ValueError: no luck", id="raises"),
+        pytest.param("return ['good']", "PluginError: npu_plugin_reports returns 'good'", id="other"),
+    ],
+)
+def test_a_plugin_that_cannot_report_is_listed_as_refused(
+    install: Install, capsys: Capture, body: str, reason: str
+) -> None:
+    install(acme=f"@hookimpl\ndef npu_plugin_reports():\n    {body}\n")
+
+    code = main(["plugins"])
+
+    assert code == 0
+    assert f"refused: its hook npu_plugin_reports failed: {reason}" in capsys.readouterr().out
+
+
 def test_no_plugins_is_said(install: Install, capsys: Capture) -> None:
     install()
 

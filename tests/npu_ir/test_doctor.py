@@ -145,6 +145,22 @@ def test_a_plugin_that_was_left_out_is_absent(install: Install) -> None:
     assert found("plugins", "acme").text == "disabled by NPU_DISABLE_PLUGINS"
 
 
+def test_a_plugin_of_a_plugin_is_checked_as_any_other(install: Install) -> None:
+    reports = [
+        plugins.PluginReport("good", "acme-good 1.2", offers={"ops": ["a"], "kernels": ["b", "c"]}),
+        plugins.PluginReport("bad", "acme-bad 0.1", "OSError: bad.so is cut off"),
+        plugins.PluginReport("off", "acme-off 0.1", "disabled by NPU_DISABLE_PLUGINS"),
+    ]
+    install(acme={"npu_plugin_reports": lambda: reports})
+
+    good, bad, off = (found("plugins", name) for name in ("good", "bad", "off"))
+
+    assert (good.state, good.text) == (State.OK, "acme-good 1.2; ops: 1, kernels: 2")
+    assert (bad.state, bad.text) == (State.BROKEN, "OSError: bad.so is cut off")
+    assert bad.fix == "install acme-bad 0.1 again, or leave it out: NPU_DISABLE_PLUGINS=bad"
+    assert off.state is State.ABSENT
+
+
 def test_commands_that_were_refused_are_broken(install: Install) -> None:
     install(acme={"npu_add_commands": lambda commands: commands.add_parser("info")})
 

@@ -167,7 +167,7 @@ def test_the_order_of_installation_does_not_matter() -> None:
         pytest.param(SystemExit(3), "SystemExit: 3", id="exit"),
         pytest.param(plugin(npu_register_ops=lambda registry: 1 / 0), "ZeroDivisionError: division by zero", id="hook_raises"),
         pytest.param(plugin(npu_register_ops=lambda registry: sys.exit("no device")), "SystemExit: no device", id="hook_exits"),
-        pytest.param(plugin(npu_pases=lambda: None), "PluginError: broken (broken-dist 1.0) implements an unknown hook 'npu_pases'\n  fix: known hooks: npu_register_ops, npu_passes, npu_pipelines, npu_backends, npu_runners, npu_doctor, npu_add_commands", id="unknown_hook"),
+        pytest.param(plugin(npu_pases=lambda: None), "PluginError: broken (broken-dist 1.0) implements an unknown hook 'npu_pases'\n  fix: known hooks: npu_register_ops, npu_passes, npu_pipelines, npu_backends, npu_runners, npu_doctor, npu_plugin_reports, npu_add_commands", id="unknown_hook"),
         pytest.param(plugin(npu_passes=lambda device: []), "PluginValidationError: ", id="hook_argument"),
         pytest.param(plugin(npu_passes=lambda: 5), "TypeError: 'int' object is not iterable", id="no_list"),
         pytest.param(with_pass(None), "PluginError: broken (broken-dist 1.0) offers passes without a name: Named(name=None)", id="no_name"),

@@ -1,4 +1,4 @@
-"""What npu-cuda brings to npu-ir: the backends ``host`` and ``cuda``, and what `npu doctor` says of them."""
+"""What npu-cuda brings to npu-ir: the backends ``host`` and ``cuda``, and what `npu` says of them and of libraries of kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,25 @@ def npu_backends() -> list[Any]:
     from npu_cuda.backend import CudaBackend, HostBackend
 
     return [HostBackend(), CudaBackend()]
+
+
+@hookimpl
+def npu_plugin_reports() -> list[Any]:
+    from npu_cuda.kernel_plugins import GROUP, load_plugins
+    from npu_ir.plugins import PluginReport
+
+    return [
+        PluginReport(
+            plugin.name,
+            plugin.distribution,
+            plugin.refused,
+            offers={
+                kind: names for kind, names in (("ops", plugin.ops), ("kernels", plugin.kernels)) if names
+            },
+            group=GROUP,
+        )
+        for plugin in load_plugins()
+    ]
 
 
 @hookimpl

@@ -118,7 +118,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _plugins() -> Iterator[Check]:
-    for report in plugins.loaded().reports:
+    for report in plugins.all_reports():
         name = report.name
         if report.refused is not None:
             is_disabled = plugins.DISABLE_VARIABLE in report.refused

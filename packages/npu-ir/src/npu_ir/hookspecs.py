@@ -51,5 +51,10 @@ def npu_doctor() -> list[Any]:  # type: ignore[empty-body]
 
 
 @hookspec
+def npu_plugin_reports() -> list[Any]:  # type: ignore[empty-body]
+    """Return what became of the plugins that this plugin finds in an entry-point group of its own: `npu_ir.plugins.PluginReport`."""
+
+
+@hookspec
 def npu_add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``npu`` subcommands: ``commands.add_parser(name).set_defaults(run=function)``."""

@@ -44,6 +44,7 @@ class PluginReport:
         refused: Why it is not used; None when it is.
         commands_refused: Why its commands are not used, though the rest is; None where they are.
         offers: What it brings: ``{"execution": [...], "passes": [...], ...}``.
+        group: The entry-point group that it was found in.
     """
 
     name: str
@@ -51,6 +52,7 @@ class PluginReport:
     refused: str | None = None
     commands_refused: str | None = None
     offers: dict[str, list[str]] = field(default_factory=dict)
+    group: str = GROUP
 
 
 @dataclass(slots=True)
@@ -93,6 +95,33 @@ def _load_installed() -> Plugins:
         return load(entry_points(group=GROUP), disabled)
     finally:
         _loading.clear()
+
+
+def all_reports() -> list[PluginReport]:
+    """Return what became of every plugin, those included that plugins load from entry-point groups of their own."""
+    found = loaded()
+    reports = list(found.reports)
+    for report in (report for report in found.reports if report.refused is None):
+        try:
+            reports += _reports_of(found.manager, report.name)
+        except Exception as error:
+            # As above: what a plugin raises is its report.
+            reason = f"its hook npu_plugin_reports failed: {type(error).__name__}: {error}"
+            reports.append(PluginReport(report.name, report.distribution, reason))
+    return reports
+
+
+def _reports_of(manager: pluggy.PluginManager, name: str) -> list[PluginReport]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the reports say what was refused
+        answers = ask(manager, manager.get_plugin(name), "npu_plugin_reports")
+    reports = [report for answer in answers for report in answer]
+    for report in reports:
+        if not isinstance(report, PluginReport):
+            raise PluginError(
+                f"npu_plugin_reports returns {report!r}", fix="return a list of npu_ir.plugins.PluginReport"
+            )
+    return reports
 
 
 def registry() -> OpRegistry:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from npu_cuda import _C, attrs, errors
 from npu_cuda.backend.readings import Reading, readings_of
 from npu_cuda.backend.rules import lowered
+from npu_cuda.kernel_plugins import load_plugins
 from npu_ir import OpNode
 from npu_ir.backend import BackendOp
 
@@ -55,6 +56,7 @@ def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
 
 def ops_of(node: OpNode, device: str) -> list[BackendOp] | str:
     """Return the ops that compute ``node``, each with the kernel for aligned memory; or why there are none."""
+    load_plugins()
     try:
         ops = lowered(node, attrs)
     except errors.InvalidArgumentError as error:  # a number that an attribute cannot hold
