@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import npu_ir
 
 project = "npu-ir"
@@ -36,3 +38,21 @@ copybutton_prompt_is_regexp = True
 
 html_theme = "furo"
 html_title = f"npu-ir {release}"
+
+
+def keep_colon(*event: Any) -> None:
+    """Keep napoleon from taking what stands before a colon in the docstring of a property for its type.
+
+    A colon in front says that no type is given: all of ours are annotated.
+
+    Args:
+        event: What autodoc-process-docstring comes with: app, what, name, obj, options, lines.
+    """
+    _, what, *_, lines = event
+    if what in ("property", "attribute", "data") and lines:
+        lines[0] = f": {lines[0]}"
+
+
+def setup(app: Any) -> None:
+    """Run `keep_colon` before napoleon, which has the priority 500."""
+    app.connect("autodoc-process-docstring", keep_colon, priority=400)

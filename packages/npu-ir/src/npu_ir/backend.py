@@ -150,7 +150,7 @@ class Backend(abc.ABC):
                 switched off the recording of gradients.
 
         Returns:
-            In the order of ``graph.outputs``. They are the caller's: no later call writes into them. They share
+            In the order of ``graph.outputs``. They belong to the caller, and no later call writes into them. They share
             memory with inputs, or with each other, at most where all ops between are views, as their schemas say
             (`npu_ir.ops.effects.is_view`).
 

@@ -113,7 +113,7 @@ class TrainStep:
             named: Further inputs of the model, by name.
 
         Returns:
-            What ``loss_fn`` returns, without gradients: the loss.
+            What ``loss_fn`` returns, which is the loss, without gradients.
 
         Raises:
             TracingError: The step cannot become a graph; says why, where, and what to do.
