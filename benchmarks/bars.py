@@ -1,7 +1,8 @@
-"""What is to be reached, and whether it is."""
+"""What is to be reached, and whether it is: for the terminal, and not for the pages, which show what was measured."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import geometric_mean
 
@@ -41,5 +42,27 @@ class Bar:
         """The cases that stand in the way, and by how much."""
         if not self.values:
             return []
-        over = [f"{case} {value:.3g}" for case, value in self.values.items() if value > self.limit]
+        over = [
+            f"{case} {value_text(value, self.limit)}"
+            for case, value in self.values.items()
+            if value > self.limit
+        ]
         return ([] if self.is_mean else over) + [f"{case} not measured" for case in self.lacking]
+
+
+def value_text(value: float, limit: float) -> str:
+    """Return a value with three digits, or with as many as tell it from the limit."""
+    for digits in range(3, 17):
+        text = f"{value:.{digits}g}"
+        if float(text) != limit or value == limit:
+            return text
+    return repr(value)
+
+
+def print_bars(bars: Iterable[Bar]) -> None:
+    """Print what is met and what is missed, and by which cases."""
+    for bar in bars:
+        value = "" if bar.value is None else f"{value_text(bar.value, bar.limit)}, "
+        print(f"  {bar.verdict:<12}  {bar.text}: {value}at most {bar.limit:g}")
+        for case in bar.missed:
+            print(f"                  {case}")

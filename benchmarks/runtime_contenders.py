@@ -137,8 +137,8 @@ OURS = ("executor", "executor-cpu")
 CONTENDERS = {
     "eager-no-grad": Contender("eager, no_grad", eager, torch.no_grad),
     "eager": Contender("eager, inference_mode", eager),
-    "exported": Contender("ExportedProgram.module()", exported),
-    "fx": Contender("torch.fx.Interpreter", fx_interpreter),
+    "exported": Contender("exported module", exported),
+    "fx": Contender("FX interpreter", fx_interpreter),
     "compile": Contender("torch.compile", partial(compiled, freezing=False), is_compiled=True),
     # It folds parameters only where nothing needs a gradient, and its constants are no inference tensors.
     "compile-freezing": Contender(
@@ -146,7 +146,7 @@ CONTENDERS = {
     ),
     "onnxruntime": Contender("ONNX Runtime", onnx_runtime, is_compiled=True, needs="onnxruntime"),
     "pytorch-ir": Contender("pytorch-ir", pytorch_ir, is_compiled=True, needs="torch_ir"),
-    "interpreter": Contender("npu_ir.Interpreter", interpreter, is_compiled=True),
+    "interpreter": Contender("reference interpreter", interpreter, is_compiled=True),
     "executor-plain": Contender("IRExecutor, no passes", partial(executor, passes=None), is_compiled=True),
     "executor": Contender("IRExecutor", partial(executor, passes="default"), is_compiled=True),
     "executor-cpu": Contender("IRExecutor, passes cpu", partial(executor, passes="cpu"), is_compiled=True),

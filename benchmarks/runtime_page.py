@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from runtime_contenders import CONTENDERS, OURS
+from runtime_contenders import CONTENDERS
 from runtime_models import MODELS
-from runtime_report import COLUMNS, bars, overview, rows, title
+from runtime_report import COLUMNS, overview, rows, title
 
 # Contenders of the plot, and their colours.
 PLOTTED = {
@@ -19,6 +19,18 @@ PLOTTED = {
     "onnxruntime": "#c98a1b",
     "executor": "#7fbf7b",
     "executor-cpu": "#1b7837",
+}
+# Two tables, each as wide as a page.
+TABLES = {
+    "What is compiled or planned": ("executor-cpu", "executor", "onnxruntime", "compile-freezing", "compile"),
+    "What runs a model or a graph as it is": (
+        "executor-plain",
+        "eager-no-grad",
+        "exported",
+        "fx",
+        "interpreter",
+        "pytorch-ir",
+    ),
 }
 LEFT, WIDTH, ROW, TOP = 200, 460, 24, 56
 LOWEST, HIGHEST = 0.125, 2.0
@@ -31,11 +43,12 @@ HEAD = """\
 
 Each contender runs in a process of its own, and all take turns: the times are medians of one run. Compile time is what it takes
 from the exported program (for ours: from the graph) until the first call has returned, with everything imported and nothing
-cached. Peak memory is what PyTorch's allocator hands out during one call, results included, weights excluded. The last column is the
-largest difference from eager, relative to the largest value.
+cached. Peak memory is what PyTorch's allocator hands out during one call, results included, weights excluded. The difference
+is the largest one from eager, relative to the largest value.
 
 ![Time of a call relative to eager in inference mode]({plot})
 
+The tables have the time of a call relative to eager PyTorch in inference mode: below 1 is faster.
 """
 
 
@@ -48,24 +61,19 @@ def write_page(results: dict[str, Any], path: Path) -> None:
 
 def page(results: dict[str, Any], plot: str) -> Iterator[str]:
     yield HEAD.format(plot=plot, **{key: value for key, value in results.items() if key != "cases"})
-    columns, *lines = overview(results)
+    for heading, contenders in TABLES.items():
+        columns, *lines = overview(results, contenders)
+        yield f"## {heading}\n"
+        yield from _table(columns, lines)
+    for case in results["cases"]:
+        yield f"## {title(case)}\n"
+        yield from _table(COLUMNS, rows(case))
+
+
+def _table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}"
     yield from (f"| {' | '.join(line)} |" for line in lines)
     yield ""
-    for ours in OURS:
-        yield f"## {CONTENDERS[ours].title}\n"
-        yield "| | measured | at most | |\n|---|---:|---:|---|"
-        for bar in bars(results, ours):
-            value = "" if bar.value is None else f"{bar.value:.3g}"
-            cases = f": {'; '.join(bar.missed)}" if bar.missed else ""
-            yield f"| {bar.text} | {value} | {bar.limit:g} | {bar.verdict}{cases} |"
-        yield ""
-    yield "Where a bar is not a geometric mean, the largest ratio counts.\n"
-    for case in results["cases"]:
-        yield f"## {title(case)}\n"
-        yield f"| {' | '.join(COLUMNS)} |\n|---|{'---:|' * (len(COLUMNS) - 1)}"
-        yield from (f"| {' | '.join(row)} |" for row in rows(case))
-        yield ""
 
 
 def drawing(results: dict[str, Any]) -> Iterator[str]:

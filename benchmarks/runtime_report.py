@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
-from bars import Bar
+from bars import Bar, print_bars
 from runtime_contenders import BEST_OF, CONTENDERS, OURS
 from runtime_models import MODELS, OVERHEAD_BOUND
 
@@ -94,9 +94,9 @@ def ratios(cases: Iterable[dict[str, Any]], ours: str, field: str, others: Itera
     return found
 
 
-def overview(results: dict[str, Any]) -> Iterator[list[str]]:
+def overview(results: dict[str, Any], contenders: Iterable[str]) -> Iterator[list[str]]:
     """Yield the rows of a table: time to eager by case and contender, and the geometric means; its columns first."""
-    names = [name for name in CONTENDERS if any(name in case["contenders"] for case in results["cases"])]
+    names = [name for name in contenders if any(name in case["contenders"] for case in results["cases"])]
     found = {name: ratios(results["cases"], name, "seconds", ("eager",)) for name in names}
     yield ["time to eager", *(CONTENDERS[name].title for name in names)]
     for case in map(title, results["cases"]):
@@ -111,8 +111,4 @@ def print_summary(results: dict[str, Any]) -> None:
     print(f"\n{results['cpu']}; PyTorch {results['torch']}, Python {results['python']}, {results['date']}")
     for ours in OURS:
         print(f"\n{CONTENDERS[ours].title}")
-        for bar in bars(results, ours):
-            value = "" if bar.value is None else f"{bar.value:.3g}, "
-            print(f"  {bar.verdict:<12}  {bar.text}: {value}at most {bar.limit:g}")
-            for case in bar.missed:
-                print(f"                  {case}")
+        print_bars(bars(results, ours))

@@ -6,19 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bars import Bar
-from train_contenders import CONTENDERS
-from train_report import (
-    COLUMNS,
-    DEPTH_COLUMNS,
-    bars,
-    depth_bar,
-    depth_rows,
-    measured_ours,
-    overview,
-    rows,
-    title,
-)
+from train_report import COLUMNS, DEPTH_COLUMNS, depth_rows, overview, rows, title
 
 HEAD = """\
 # How fast training steps are
@@ -28,8 +16,10 @@ HEAD = """\
 A step is forward, loss, backward and optimizer. Each contender runs in a process of its own, and all take turns: the times are
 medians of one run. Compile time is that of the first step, beyond that of a later one, with everything imported and nothing cached; ours is
 tracing, passes and planning. Memory is what PyTorch's allocator hands out during one step that begins without gradients, results
-included, parameters and optimizer state excluded; for ours, with the arena that was planned before. The last column is the largest difference
-from eager training over five steps: of a loss, or of what the steps changed in a tensor of the model, relative to its norm.
+included, parameters and optimizer state excluded; for ours, with the arena that was planned before. The difference is the largest one from
+eager training over five steps: of a loss, or of what the steps changed in a tensor of the model, relative to its norm.
+
+The first table has the time of a step relative to eager training: below 1 is faster.
 """
 
 
@@ -41,14 +31,9 @@ def page(results: dict[str, Any]) -> Iterator[str]:
     yield HEAD.format(**{key: results[key] for key in ("cpu", "torch", "python", "date", "load")})
     columns, *lines = overview(results)
     yield from table(columns, lines)
-    for ours in measured_ours(results):
-        yield f"## {CONTENDERS[ours].title}\n"
-        yield from bar_table(bars(results, ours))
-    yield "The largest ratio counts.\n"
     yield "## Tracing by depth\n"
-    yield "The step of a transformer of 32 channels, with Adam. The bar compares the two deepest with the two shallowest.\n"
+    yield "The step of a transformer of 32 channels, with Adam.\n"
     yield from table(DEPTH_COLUMNS, depth_rows(results["depths"]))
-    yield from bar_table([depth_bar(results)])
     for case in results["cases"]:
         yield f"## {title(case)}\n"
         yield from table(COLUMNS, rows(case))
@@ -58,13 +43,4 @@ def table(columns: Iterable[str], lines: Iterable[Iterable[str]]) -> Iterator[st
     columns = list(columns)
     yield f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}"
     yield from (f"| {' | '.join(line)} |" for line in lines)
-    yield ""
-
-
-def bar_table(found: list[Bar]) -> Iterator[str]:
-    yield "| | measured | at most | |\n|---|---:|---:|---|"
-    for bar in found:
-        value = "" if bar.value is None else f"{bar.value:.3g}"
-        cases = f": {'; '.join(bar.missed)}" if bar.missed else ""
-        yield f"| {bar.text} | {value} | {bar.limit:g} | {bar.verdict}{cases} |"
     yield ""

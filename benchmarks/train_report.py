@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bars import Bar
+from bars import Bar, print_bars
 from train_contenders import CONTENDERS, FORWARD, FULLY, OURS
 from train_depth import growth
 from train_models import MODELS, OPTIMIZERS
@@ -131,8 +131,9 @@ def _field(case: Case, name: str, field: str) -> float | None:
 
 
 def overview(results: dict[str, Any]) -> Iterator[list[str]]:
-    """Yield the rows of a table: time to eager by case and contender; its columns first."""
-    names = [name for name in CONTENDERS if any(name in case["contenders"] for case in results["cases"])]
+    """Yield the rows of a table: time to eager by case and contender, ours in front; its columns first."""
+    contenders = [*OURS, *(name for name in CONTENDERS if name not in (*OURS, "eager"))]
+    names = [name for name in contenders if any(name in case["contenders"] for case in results["cases"])]
     yield ["time to eager", *(CONTENDERS[name].title for name in names)]
     for case in results["cases"]:
         found = (ratio(case, name, "seconds", ("eager",)) for name in names)
@@ -161,14 +162,6 @@ def print_summary(results: dict[str, Any]) -> None:
     print(f"load when it began: {results['load']:.1f}")
     for ours in measured_ours(results):
         print(f"\n{CONTENDERS[ours].title}")
-        for bar in bars(results, ours):
-            print_bar(bar)
+        print_bars(bars(results, ours))
     print()
-    print_bar(depth_bar(results))
-
-
-def print_bar(bar: Bar) -> None:
-    value = "" if bar.value is None else f"{bar.value:.3g}, "
-    print(f"  {bar.verdict:<12}  {bar.text}: {value}at most {bar.limit:g}")
-    for case in bar.missed:
-        print(f"                  {case}")
+    print_bars([depth_bar(results)])

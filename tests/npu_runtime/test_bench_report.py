@@ -112,17 +112,62 @@ def test_a_bar_is_not_met_where_ours_cannot_run_a_case(report: ModuleType) -> No
 
 
 def test_the_overview_has_a_row_per_case_and_the_means(report: ModuleType) -> None:
-    columns, first, second, mean = report.overview(RESULTS)
+    contenders = ("executor-cpu", "executor", "compile-freezing", "compile", "eager")
+    columns, first, second, mean = report.overview(RESULTS, contenders)
 
     assert columns[1:] == [
-        "eager, inference_mode",
-        "torch.compile",
-        "torch.compile, freezing",
         "IRExecutor",
+        "torch.compile, freezing",
+        "torch.compile",
+        "eager, inference_mode",
     ]
-    assert first == ["MLP 64x16, batch 1, 1 thread", "1.00", "0.80", "-", "0.40"]
-    assert second[1:] == ["1.00", "2.00", "0.50", "0.60"]
-    assert mean[1:] == ["1.00", "1.26", "0.50", "0.49"]
+    assert first == ["MLP 64x16, batch 1, 1 thread", "0.40", "-", "0.80", "1.00"]
+    assert second[1:] == ["0.60", "0.50", "2.00", "1.00"]
+    assert mean[1:] == ["0.49", "0.50", "1.26", "1.00"]
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "text"),
+    [
+        pytest.param(0.12345, 1.0, "0.123", id="below"),
+        pytest.param(2.0, 1.0, "2", id="above"),
+        pytest.param(1.0, 1.0, "1", id="equal"),
+        pytest.param(1.0000123, 1.0, "1.00001", id="just above"),
+        pytest.param(1.0 + 2**-52, 1.0, "1.0000000000000002", id="the next number"),
+        pytest.param(0.29996, 0.3, "0.29996", id="just below"),
+    ],
+)
+def test_a_value_has_the_digits_that_tell_it_from_its_limit(value: float, limit: float, text: str) -> None:
+    assert imported("bars").value_text(value, limit) == text
+
+
+def test_bars_are_printed_with_the_cases_in_their_way(capsys: pytest.CaptureFixture[str]) -> None:
+    bars = imported("bars")
+
+    bars.print_bars([bars.Bar("memory", 1.0, {"a": 0.5, "b": 1.0000123}), bars.Bar("time", 0.4, {})])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "  missed        memory: 1.00001, at most 1",
+        "                  b 1.00001",
+        "  not measured  time: at most 0.4",
+    ]
+
+
+def test_every_contender_but_the_measure_is_in_one_table_of_the_page() -> None:
+    page, contenders = imported("runtime_page"), imported("runtime_contenders")
+
+    shown = [name for names in page.TABLES.values() for name in names]
+
+    assert sorted(shown) == sorted(contenders.CONTENDERS.keys() - {"eager"})
+
+
+def test_the_page_shows_results_and_no_bars(tmp_path: Path) -> None:
+    imported("runtime_page").write_page(RESULTS, tmp_path / "page.md")
+
+    page = (tmp_path / "page.md").read_text()
+    assert "| time to eager | IRExecutor | torch.compile, freezing | torch.compile |" in page
+    assert "at most" not in page
+    assert "missed" not in page
 
 
 def test_the_page_tells_what_cannot_run_and_why(tmp_path: Path) -> None:
