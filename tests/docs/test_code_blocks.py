@@ -1,8 +1,8 @@
 """Every code block of the README and of docs/ runs, and prints what the page says it prints.
 
 The ``python`` blocks of a page run in order, in one namespace and an empty working directory; a ``>>>`` prompt
-is checked like a doctest. A ``text`` block below ``<!-- output -->`` is what the ``python`` block above it prints. The block
-below ``<!-- file: NAME -->`` is written to a file, and the one below ``<!-- run -->`` is run by the shell.
+is checked like a doctest. A ``text`` block below ``<!-- output -->`` is what the ``python`` block above it prints; below
+``<!-- output, numbers vary -->``, up to numbers and the order of lines. The block below ``<!-- file: NAME -->`` is written to a file, and the one below ``<!-- run -->`` is run by the shell.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ PAGES = [
     *sorted((ROOT / "docs").glob("**/*.md")),
 ]
 FLAGS = doctest.ELLIPSIS
-OUTPUT = re.compile(r"^<!-- output -->$", re.MULTILINE)
+OUTPUT = re.compile(r"^<!-- output(?P<varies>, numbers vary)? -->$", re.MULTILINE)
+NUMBER = re.compile(r"\d[\d.,]*(?:e[-+]\d+)?(?: (?:ns|us|ms|s)\b)?")
 TEXT_BLOCK = re.compile(r"\n+```text\n(?P<wanted>.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = "__printed__"
 VARYING = re.compile(r"cudnn_enabled=(?:True|False)")  # as PyTorch was built
@@ -42,12 +43,26 @@ def parse_outputs(document: Document) -> Iterator[Region]:
     for comment in OUTPUT.finditer(document.text):
         block = TEXT_BLOCK.match(document.text, comment.end())
         assert block is not None, f"{document.path}: no ```text block below <!-- output -->"
-        yield Region(comment.start(), block.end(), block["wanted"], compare_output)
+        evaluate = compare_output if comment["varies"] is None else compare_varying_output
+        yield Region(comment.start(), block.end(), block["wanted"], evaluate)
 
 
 def compare_output(example: Example) -> str | None:
-    printed = VARYING.sub("", example.namespace[PRINTED])
-    wanted = doctest.Example("", VARYING.sub("", example.parsed))
+    return difference(VARYING.sub("", example.parsed), VARYING.sub("", example.namespace[PRINTED]))
+
+
+def compare_varying_output(example: Example) -> str | None:
+    return difference(without_numbers(example.parsed), without_numbers(example.namespace[PRINTED]))
+
+
+def without_numbers(text: str) -> str:
+    """Return the lines of a text with # in place of numbers; in another order, as lines may be sorted by their numbers."""
+    lines = (" ".join(NUMBER.sub("#", line).split()) for line in text.splitlines())
+    return "\n".join(sorted(filter(None, lines))) + "\n"
+
+
+def difference(expected: str, printed: str) -> str | None:
+    wanted = doctest.Example("", expected)
     checker = doctest.OutputChecker()
     if checker.check_output(wanted.want, printed, FLAGS):
         return None
@@ -114,6 +129,11 @@ def test_every_code_block_of_the_page_runs(
             id="a wrong output",
         ),
         pytest.param(
+            "```python\nprint('2.5 us of 3')\n```\n\n<!-- output, numbers vary -->\n```text\n1 ms in 3\n```\n",
+            r"- # in #\n +\+ # of #",
+            id="a wrong output with other numbers",
+        ),
+        pytest.param(
             "<!-- output -->\n```\n3\n```\n", "no ```text block below", id="an output without a block"
         ),
         pytest.param(
@@ -141,6 +161,7 @@ def test_a_true_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\nprint('x is', x)\n```\n\n<!-- output -->\n```text\nx is ...\n```\n\n"
+        "```python\nprint('b   10 us\\na  2.5 ms')\n```\n\n<!-- output, numbers vary -->\n```text\na  7 ms\nb  3 s\n```\n\n"
         "```python\n>>> x\n1\n```\n\n```console\nnot run\n```\n\n"
         "<!--- skip: next -->\n\n```python\nnot python\n```\n\n"
         "<!-- file: a.c -->\n```c\nint a;\n```\n\n<!-- run -->\n```console\nmv a.c b.c\npython -c 'open(\"b.c\")'\n```\n\n"

@@ -16,7 +16,7 @@ from tests.pass_models.measuring import PIPELINES, Outcome, measure
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pass-results.md"
 
 HEAD = """<!-- written by nox -s passes -->
-# What the pipelines make of models
+# Results of the pipelines on whole models
 
 Weights and the statistics of norms are random, inputs are 1 × 3 × 224 × 224 images or 2 × 64 tokens. Every pass ran in
 checked mode: after each, the graph ran on the same data as before, and results were equal, or within what the pass
