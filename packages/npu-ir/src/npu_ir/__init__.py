@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir.capture import Converter, convert_exported_program, extract_ir
 from npu_ir.constraints import Constraint, Range
+from npu_ir.diff import GraphDiff, diff_ir
 from npu_ir.errors import (
     BackendError,
     ConversionError,
@@ -32,7 +33,7 @@ from npu_ir.verify import VerificationReport, verify_ir
 from npu_ir.weights import load_weights
 
 if TYPE_CHECKING:
-    from npu_ir.viz import draw, to_dot, to_mermaid, to_svg
+    from npu_ir.viz import draw, draw_diff, to_dot, to_mermaid, to_svg
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ __all__ = [
     "ExportError",
     "Expr",
     "Graph",
+    "GraphDiff",
     "GraphError",
     "InputKind",
     "Interpreter",
@@ -67,7 +69,9 @@ __all__ = [
     "WeightError",
     "__version__",
     "convert_exported_program",
+    "diff_ir",
     "draw",
+    "draw_diff",
     "execute_ir",
     "extract_ir",
     "format_ir",
@@ -87,7 +91,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load the drawings when one is first asked for: they are a quarter of the import time."""
-    if name not in ("draw", "to_dot", "to_mermaid", "to_svg"):
+    if name not in ("draw", "draw_diff", "to_dot", "to_mermaid", "to_svg"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from npu_ir import viz
 

@@ -38,6 +38,19 @@ def print_facts(facts: Mapping[str, str]) -> None:
     console.print(grid)
 
 
+def print_diff(text: str) -> None:
+    """Print the lines of a diff, those that are gone red, new ones green and changed ones yellow."""
+    console = terminal()
+    if console is None:
+        print(text)
+        return
+    from rich.text import Text
+
+    styles = {"-": "red", "+": "green", "~": "yellow", "@": "cyan"}
+    for line in text.split("\n"):
+        console.print(Text(line, style=styles.get(line.lstrip(" ")[:1], "")), soft_wrap=True)
+
+
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows below the names of their columns, as plain text."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]

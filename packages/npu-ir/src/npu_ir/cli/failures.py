@@ -20,8 +20,8 @@ PIPE_CLOSED = 141
 
 EXIT_CODES = """\
 exit codes:
-  0    done; of verify and compare: the two agree
-  1    the command failed, or found what it looks for: verify and compare a difference, opt --bisect a pass at fault,
+  0    done; of verify, compare and diff: the two agree
+  1    the command failed, or found what it looks for: verify, compare and diff a difference, opt --bisect a pass at fault,
        explain less than --fail-under, bench results that cannot be compared, doctor something broken
   2    the command line is wrong
   130  interrupted (Ctrl-C)

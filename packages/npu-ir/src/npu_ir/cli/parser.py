@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 else:
     _SubParsersAction = argparse._SubParsersAction
 
-COMMANDS = ("extract", "info", "show", "specialize", "run", "verify", "plugins", "doctor", "completions")
+COMMANDS = (
+    "extract",
+    "info",
+    "show",
+    "diff",
+    "specialize",
+    "run",
+    "verify",
+    "plugins",
+    "doctor",
+    "completions",
+)
 
 
 class Parser(argparse.ArgumentParser):

@@ -56,27 +56,25 @@ def _lines(graph: Graph, provenance: bool, *, is_inner: bool = False) -> Iterato
     if not is_inner:
         yield from (f"  symbol {name} in {range}" for name, range in graph.symbols.items())
     yield from (f"  require {constraint}" for constraint in graph.constraints)
-    yield from (f"  {_argument(value)}" for value in graph.arguments)
+    yield from (f"  {format_argument(value)}" for value in graph.arguments)
     if graph._call is not None:
-        structure, leaves = graph.call
-        yield f"  call {_call(structure, list(leaves))}"
+        yield f"  {format_call(graph)}"
     yield ""
     if graph.prologue:
         yield "  prologue {"
-        yield from _indented(_node_lines(graph.prologue, provenance), 2)
+        yield from _indented(format_nodes(graph.prologue, provenance), 2)
         yield "  }"
-    yield from _indented(_node_lines(graph.body, provenance), 1)
+    yield from _indented(format_nodes(graph.body, provenance), 1)
     yield ""
-    yield from (f"  update {_ref(target)} = {_ref(value)}" for target, value in graph.updates.items())
-    structure, leaves = graph.results
-    yield f"  return {_tree(structure, iter(leaves))}"
+    yield from (f"  {format_update(target, value)}" for target, value in graph.updates.items())
+    yield f"  {format_results(graph)}"
     yield "}"
 
 
-def _node_lines(nodes: Iterable[OpNode], provenance: bool) -> Iterator[str]:
-    """Yield each node, and behind it the regions it owns."""
+def format_nodes(nodes: Iterable[OpNode], provenance: bool = False) -> Iterator[str]:
+    """Yield the line of each node, and behind it those of the regions it owns."""
     for node in nodes:
-        yield f"{_node(node)}{_comment(node) if provenance else ''}"
+        yield f"{format_node(node)}{_comment(node) if provenance else ''}"
         for argument, region in node.regions.items():
             first, *rest = _lines(region, provenance, is_inner=True)
             yield f"region {quote_operand(argument)} = {first}"
@@ -95,7 +93,8 @@ def _typed(value: Value) -> str:
     return f"{_ref(value)}: {value.type}"
 
 
-def _argument(value: Value) -> str:
+def format_argument(value: Value) -> str:
+    """Return the line of what comes from outside."""
     argument = value.argument
     assert argument is not None
     line = f"{argument.kind.value} {_typed(value)}"
@@ -114,7 +113,8 @@ def _comment(node: OpNode) -> str:
     return f"  # {text if text.isprintable() else repr(text)}" if text else ""
 
 
-def _node(node: OpNode) -> str:
+def format_node(node: OpNode) -> str:
+    """Return the line of a node, without its regions."""
     outputs = ", ".join(map(_typed, node.outputs))
     operands, hidden = _operands(node)
     attrs = ", ".join(
@@ -163,24 +163,40 @@ def _nested(item: Any) -> str:
     """Return an item of a list with inputs in it: ``(%n, -1, (%x, None))``."""
     if isinstance(item, Nested):
         return f"({', '.join(map(_nested, item.items))})"
-    return _ref(item) if isinstance(item, Value) else format_literal(item)
+    return format_leaf(item)
 
 
-def _call(structure: Structure, leaves: list[Any]) -> str:
-    """Return a call's arguments: ``(%x, [%a, None], scale=2.0)``."""
+def format_update(target: Value, value: Value) -> str:
+    """Return the line that gives ``target`` the content of ``value``."""
+    return f"update {_ref(target)} = {_ref(value)}"
+
+
+def format_results(graph: Graph) -> str:
+    """Return the line that says what the graph returns."""
+    structure, leaves = graph.results
+    return f"return {_tree(structure, iter(leaves))}"
+
+
+def format_leaf(leaf: Any) -> str:
+    """Return a value or literal as an argument or result shows it."""
+    return _ref(leaf) if isinstance(leaf, Value) else format_literal(leaf)
+
+
+def format_call(graph: Graph) -> str:
+    """Return the line that says how the graph is called: ``call (%x, [%a, None], scale=2.0)``."""
+    structure, leaves = graph.call
     args, kwargs = structure.children
     pending = iter(leaves)
     shown = [_tree(child, pending) for child in args.children]
     for name, child in zip(kwargs.context, kwargs.children, strict=True):
         shown.append(f"{quote_word(name)}={_tree(child, pending)}")
-    return f"({', '.join(shown)})"
+    return f"call ({', '.join(shown)})"
 
 
 def _tree(structure: Structure, leaves: Iterator[Any]) -> str:
     """Return nested containers with values and literals in place; other types as ``@"name"(...)``."""
     if structure.kind == LEAF:
-        leaf = next(leaves)
-        return _ref(leaf) if isinstance(leaf, Value) else format_literal(leaf)
+        return format_leaf(next(leaves))
     children = [_tree(child, leaves) for child in structure.children]
     if structure.kind == "tuple":
         return f"({', '.join(children)}{',' if len(children) == 1 else ''})"

@@ -1,5 +1,5 @@
 """Drawings of graphs: mermaid, graphviz, and SVG without any other program."""
 
-from npu_ir.viz.draw import draw, to_dot, to_mermaid, to_svg
+from npu_ir.viz.draw import draw, draw_diff, to_dot, to_mermaid, to_svg
 
-__all__ = ["draw", "to_dot", "to_mermaid", "to_svg"]
+__all__ = ["draw", "draw_diff", "to_dot", "to_mermaid", "to_svg"]

@@ -21,9 +21,22 @@ class BoxKind(str, enum.Enum):
     OUTPUT = "output"
     UPDATE = "update"
     MORE = "not shown"
+    UNCHANGED = "unchanged"
+    REMOVED = "removed"
+    ADDED = "added"
+    CHANGED = "changed"
 
 
-NODE_KINDS = frozenset({BoxKind.OP, BoxKind.WEIGHTED, BoxKind.MODULE, BoxKind.MORE})
+class EdgeKind(str, enum.Enum):
+    """What became of an edge."""
+
+    PLAIN = "plain"
+    REMOVED = "removed"
+    ADDED = "added"
+
+
+DIFF_KINDS = frozenset({BoxKind.UNCHANGED, BoxKind.REMOVED, BoxKind.ADDED, BoxKind.CHANGED})
+NODE_KINDS = frozenset({BoxKind.OP, BoxKind.WEIGHTED, BoxKind.MODULE, BoxKind.MORE}) | DIFF_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +81,13 @@ class Edge:
         source: Id of a box.
         target: Id of another box.
         label: The type of the value, or how many values; "" where the boxes tell.
+        kind: Whether only one of two graphs has it.
     """
 
     source: str
     target: str
     label: str = ""
+    kind: EdgeKind = EdgeKind.PLAIN
 
 
 @dataclass(frozen=True, slots=True)

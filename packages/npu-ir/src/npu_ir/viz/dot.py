@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 
-from npu_ir.viz.diagram import Box, Diagram, Frame
-from npu_ir.viz.style import FRAME, FRAME_FILL, LINE, MUTED, STYLES, TEXT
+from npu_ir.viz.diagram import Box, Diagram, Edge, EdgeKind, Frame
+from npu_ir.viz.style import EDGE_STYLES, FRAME, FRAME_FILL, LINE, MUTED, STYLES, TEXT
 
 _DEFAULTS = f"""\
   rankdir=TB; ranksep=0.4; nodesep=0.3; labelloc=t; fontname="Helvetica"; fontsize=16; fontcolor="{TEXT}";
@@ -23,10 +23,16 @@ def format_dot(diagram: Diagram) -> str:
         f"  label=<{_heading(diagram)}>;",
         *_items(diagram.items, 1),
     ]
-    for edge in diagram.edges:
-        label = f" [label={_quoted(f' {edge.label} ')}]" if edge.label else ""
-        lines.append(f"  {edge.source} -> {edge.target}{label};")
+    lines += [f"  {edge.source} -> {edge.target}{_edge_looks(edge)};" for edge in diagram.edges]
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _edge_looks(edge: Edge) -> str:
+    looks = [f"label={_quoted(f' {edge.label} ')}"] if edge.label else []
+    if edge.kind is not EdgeKind.PLAIN:
+        style = EDGE_STYLES[edge.kind]
+        looks.append(f'color="{style.colour}"{", style=dashed" if style.dashed else ""}')
+    return f" [{', '.join(looks)}]" if looks else ""
 
 
 def _items(items: tuple[Box | Frame, ...], level: int) -> Iterator[str]:

@@ -12,11 +12,13 @@ from npu_ir.errors import VisualizationError
 from npu_ir.serial.staging import staged_files
 from npu_ir.viz.build import DEFAULT_MAX_NODES, build_diagram
 from npu_ir.viz.diagram import Diagram
+from npu_ir.viz.difference import build_diff_diagram
 from npu_ir.viz.dot import format_dot
 from npu_ir.viz.mermaid import format_mermaid
 from npu_ir.viz.svg import format_svg
 
 if TYPE_CHECKING:
+    from npu_ir.diff import GraphDiff
     from npu_ir.graph import Graph
 
 _TIMEOUT_S = 120
@@ -79,7 +81,29 @@ def draw(
         VisualizationError: The name ends in none of these, graphviz is needed and is missing or
             fails, the file cannot be written, or the other arguments are not as they should be.
     """
-    path = Path(path)
+    format = _format_of(Path(path))
+    return _write(build_diagram(graph, max_nodes, depth, weights), Path(path), format)
+
+
+def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int = DEFAULT_MAX_NODES) -> Path:
+    """Write a drawing of what changed between two graphs and return its path.
+
+    One picture holds both: what was removed is red and dashed, what was added green, what changed amber, and the
+    rest grey. Nodes that did not change and are not next to a change are gathered.
+
+    Args:
+        diff: What `npu_ir.diff_ir` returns.
+        path: The forms are those of `draw`.
+        max_nodes: The most boxes for nodes.
+
+    Raises:
+        VisualizationError: As for `draw`.
+    """
+    format = _format_of(Path(path))
+    return _write(build_diff_diagram(diff, max_nodes), Path(path), format)
+
+
+def _format_of(path: Path) -> str:
     format = path.suffix.removeprefix(".").lower()
     if format not in (*_GRAPHVIZ_FORMATS, *_TEXT_FORMATS):
         raise VisualizationError(
@@ -87,7 +111,11 @@ def draw(
             where=str(path),
             fix="use .svg, .png, .pdf, .dot, .gv or .mmd",
         )
-    content = _content(build_diagram(graph, max_nodes, depth, weights), format)
+    return format
+
+
+def _write(diagram: Diagram, path: Path, format: str) -> Path:
+    content = _content(diagram, format)
     try:
         with staged_files(path.parent) as files:
             files.write(lambda file: (file.write(content), path.name)[1])

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from npu_ir.viz.diagram import Box, BoxKind, Diagram, Frame
-from npu_ir.viz.style import FRAME, FRAME_FILL, LINE, STYLES, TEXT
+from npu_ir.viz.diagram import Box, BoxKind, Diagram, EdgeKind, Frame
+from npu_ir.viz.style import EDGE_STYLES, FRAME, FRAME_FILL, LINE, STYLES, TEXT
 
 # What means something to mermaid, to Markdown (an underscore or a colon inside a word or before a space
 # does not) or to HTML.
@@ -59,6 +59,10 @@ def _styles(diagram: Diagram) -> Iterator[str]:
         yield f"  class {','.join(frame.id for frame in diagram.frames)} frame"
     if diagram.edges:
         yield f"  linkStyle default stroke:{LINE}"
+    for index, edge in enumerate(diagram.edges):
+        if edge.kind is not EdgeKind.PLAIN:
+            looks = EDGE_STYLES[edge.kind]
+            yield f"  linkStyle {index} stroke:{looks.colour}{',stroke-dasharray:4' if looks.dashed else ''}"
 
 
 def _class(kind: BoxKind) -> str:

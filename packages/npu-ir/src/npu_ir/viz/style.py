@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_ir.viz.diagram import BoxKind
+from npu_ir.viz.diagram import BoxKind, EdgeKind
 
 TEXT = "#1f2328"
 MUTED = "#374151"
@@ -51,4 +51,23 @@ STYLES = {
     BoxKind.OUTPUT: Style("#cffafe", "#155e75", "pill", ("oval",), ("([", "])")),
     BoxKind.UPDATE: Style("#fce7f3", "#9d174d", "hexagon", ("box", "diagonals"), ("{{", "}}")),
     BoxKind.MORE: Style("#ffffff", "#57606a", "rounded", ("box", "rounded"), ("(", ")"), dashed=True),
+    BoxKind.UNCHANGED: Style("#f3f4f6", "#9ca3af", "rounded", ("box", "rounded"), ("(", ")")),
+    BoxKind.REMOVED: Style("#fee2e2", "#b91c1c", "rounded", ("box", "rounded"), ("(", ")"), dashed=True),
+    BoxKind.ADDED: Style("#dcfce7", "#15803d", "rounded", ("box", "rounded"), ("(", ")")),
+    BoxKind.CHANGED: Style("#fde68a", "#b45309", "double", ("box", "rounded"), ("[[", "]]")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeStyle:
+    """The looks of a kind of edge: its colour, and whether it is dashed."""
+
+    colour: str
+    dashed: bool = False
+
+
+EDGE_STYLES = {
+    EdgeKind.PLAIN: EdgeStyle(LINE),
+    EdgeKind.REMOVED: EdgeStyle("#b91c1c", dashed=True),
+    EdgeKind.ADDED: EdgeStyle("#15803d"),
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping, Sequence
 
-from npu_ir.viz.diagram import NODE_KINDS, Box, BoxKind, Diagram, Edge, Frame
+from npu_ir.viz.diagram import NODE_KINDS, Box, BoxKind, Diagram, Edge, EdgeKind, Frame
 from npu_ir.viz.frames import Row, frame_rows
 from npu_ir.viz.glyphs import DETAIL_SIZE, LINE_HEIGHT, TITLE_SIZE, box_size, outline, text_width
 from npu_ir.viz.layout import Layout, Shape, lay_out
 from npu_ir.viz.spots import Spot
-from npu_ir.viz.style import FONTS, FRAME, FRAME_FILL, LINE, MUTED, STYLES, TEXT
+from npu_ir.viz.style import EDGE_STYLES, FONTS, FRAME, FRAME_FILL, MUTED, STYLES, TEXT
 
 _MARGIN = 24.0
 _HEADER = 92.0
@@ -112,8 +112,10 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
     for edge, route in zip(edges, layout.routes, strict=True):
         port = ports[route[-2], route[-1]]
         upward = route[0] is not layout.spots[edge.source]
-        yield _curve(_undrawn(route, drawn), port)
-        yield _arrow(route[0].x, route[0].y + route[0].height, -1) if upward else _arrow(port, route[-1].y, 1)
+        colour = EDGE_STYLES[edge.kind].colour
+        yield _curve(_undrawn(route, drawn) if edge.kind is EdgeKind.PLAIN else route, port, edge.kind)
+        tip = (route[0].x, route[0].y + route[0].height, -1) if upward else (port, route[-1].y, 1)
+        yield _arrow(*tip, colour)
         # Once per box is enough where the same value, or the same type, goes many ways.
         ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
         if edge.label and told.isdisjoint(ends):
@@ -140,7 +142,7 @@ def _ports(layout: Layout) -> dict[tuple[Spot, Spot], float]:
     return ports
 
 
-def _curve(route: Sequence[Spot], port: float) -> str:
+def _curve(route: Sequence[Spot], port: float, kind: EdgeKind) -> str:
     x, y = route[0].x, route[0].row_bottom
     path = [f"M{x:.1f} {route[0].y + route[0].height:.1f}V{y:.1f}"]
     for spot in route[1:]:
@@ -149,12 +151,14 @@ def _curve(route: Sequence[Spot], port: float) -> str:
         path.append(f"C{x:.1f} {middle:.1f} {end:.1f} {middle:.1f} {end:.1f} {spot.row_top:.1f}")
         x, y = end, spot.row_bottom if spot is not route[-1] else spot.y
         path.append(f"V{y:.1f}")
-    return f'<path d="{"".join(path)}" fill="none" stroke="{LINE}" stroke-width="1.4"/>'
+    style = EDGE_STYLES[kind]
+    dashes = ' stroke-dasharray="5 4"' if style.dashed else ""
+    return f'<path d="{"".join(path)}" fill="none" stroke="{style.colour}" stroke-width="1.4"{dashes}/>'
 
 
-def _arrow(x: float, y: float, direction: int) -> str:
+def _arrow(x: float, y: float, direction: int, colour: str) -> str:
     back = y - direction * _ARROW
-    return f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{LINE}"/>'
+    return f'<path d="M{x:.1f} {y:.1f}L{x - 4:.1f} {back:.1f}H{x + 4:.1f}Z" fill="{colour}"/>'
 
 
 def _label(label: str, route: Sequence[Spot], port: float) -> str:

@@ -1,0 +1,100 @@
+"""``npu diff``: what changed between two saved graphs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from npu_ir.cli.console import print_diff
+from npu_ir.cli.failures import FAILED, OK
+from npu_ir.cli.options import add_file
+from npu_ir.diff import diff_ir
+from npu_ir.diff.report import summary_text
+from npu_ir.errors import ParseError, SerializationError, UsageError
+from npu_ir.graph import Graph
+from npu_ir.serial import load_ir
+from npu_ir.text import parse_ir
+from npu_ir.viz import draw_diff
+from npu_ir.viz.build import DEFAULT_MAX_NODES
+
+_EPILOG = """\
+Nodes are matched by what they compute and what they are connected to, not by name alone: names that were given
+anew are no change. Lines with - are gone, lines with + are new, and behind # stands what changed in a node, and
+which nodes were merged into it. The exit code is 1 where the graphs differ in more than names.
+
+A and B are graphs saved as .json, or in the text form: the files of npu opt --dump-dir, the output of npu show.
+
+example:
+  npu opt net.json -o fast.json; npu diff net.json fast.json
+  npu diff net.json fast.json -o diff.svg
+  npu diff dumps/01-canonicalize.ir dumps/02-cse.ir --summary
+"""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "diff",
+        help="say what changed between two saved graphs",
+        description="Say what changed between two saved graphs: nodes, arguments, results, updates.",
+        epilog=_EPILOG,
+    )
+    add_file(parser, "a", help="the graph before")
+    add_file(parser, "b", help="the graph after")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--summary", action="store_true", help="print only how much changed")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    add_file(
+        parser,
+        "-o",
+        "--output",
+        help="draw both as one picture: .svg, .mmd, .dot; .png and .pdf need graphviz",
+    )
+    parser.add_argument(
+        "--max-nodes",
+        type=int,
+        metavar="N",
+        help=f"drawing: the most boxes for nodes (default: {DEFAULT_MAX_NODES})",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print and draw what changed, and return whether anything did."""
+    if options.max_nodes is not None and options.output is None:
+        raise UsageError("--max-nodes is for drawings", fix="add -o FILE")
+    diff = diff_ir(_read(options.a), _read(options.b))
+    if options.json:
+        print(json.dumps(diff.to_dict(), indent=2))
+    else:
+        print_diff(summary_text(diff) if options.summary else str(diff))
+    if options.output is not None:
+        draw_diff(diff, options.output, max_nodes=options.max_nodes or DEFAULT_MAX_NODES)
+        if not options.json:
+            print(f"wrote {options.output}")
+    return OK if diff.is_same else FAILED
+
+
+def _read(path: Path) -> Graph:
+    """Return the graph in a file, of either form.
+
+    Raises:
+        SerializationError: There is none.
+    """
+    if path.suffix == ".json":
+        return load_ir(path)
+    try:
+        return parse_ir(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "it is not text"
+        raise SerializationError(
+            f"the graph cannot be read: {problem}",
+            where=str(path),
+            fix="name a graph saved as .json, or as text",
+        ) from error
+    except ParseError as error:
+        raise ParseError(
+            error.message, where=f"{path}, {error.where}" if error.where else str(path), fix=error.fix
+        ) from error

@@ -1,0 +1,6 @@
+"""What changed between two graphs: two graphs in, a `GraphDiff` out; open `making.py` first."""
+
+from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
+from npu_ir.diff.making import diff_ir
+
+__all__ = ["GraphDiff", "LineDiff", "NodeDiff", "Status", "diff_ir"]

@@ -1,0 +1,50 @@
+"""Numbers that nodes share which compute the same from the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from npu_ir.literals import format_literal
+from npu_ir.node import OpNode, Value
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
+
+
+def node_digests(graph: Graph, arguments: Mapping[Value, int]) -> dict[OpNode, int]:
+    """Return a digest for each node: of its op, attributes and types, and of whatever it is computed from.
+
+    Names do not count. Equal digests may be a coincidence, if a rare one: compare what they bring together.
+
+    Args:
+        graph: Any graph, also one whose nodes are not in order.
+        arguments: Digests of what comes from outside.
+    """
+    return _Digests(graph, arguments).nodes
+
+
+class _Digests:
+    def __init__(self, graph: Graph, arguments: Mapping[Value, int]) -> None:
+        self.nodes: dict[OpNode, int] = {}
+        self._values = dict(arguments)
+        for node in graph.nodes:
+            digest = self._digest(node)
+            self.nodes[node] = digest
+            self._values.update((value, hash((digest, value.index))) for value in node.outputs)
+
+    def of(self, leaf: object) -> int:
+        """Return the digest of a value, or of a literal in its place; 0 where it is made later."""
+        return self._values.get(leaf, 0) if isinstance(leaf, Value) else hash(format_literal(leaf))
+
+    def _digest(self, node: OpNode) -> int:
+        attrs = frozenset((name, format_literal(literal)) for name, literal in node.attrs.items())
+        types = tuple(str(value.type) for value in node.outputs)
+        inputs = tuple(map(self.of, node.inputs))
+        regions = tuple((name, _region_digest(region)) for name, region in node.regions.items())
+        return hash((node.op_type, node.operands, attrs, types, inputs, regions))
+
+
+def _region_digest(region: Graph) -> int:
+    digests = _Digests(region, {value: index for index, value in enumerate(region.arguments)})
+    return hash((len(region), tuple(map(digests.of, region.results[1]))))

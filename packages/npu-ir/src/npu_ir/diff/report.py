@@ -1,0 +1,175 @@
+"""What changed between two graphs, as lines like those of ``diff``, and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
+from npu_ir.graph import Graph
+from npu_ir.text.printer import format_node, format_nodes
+
+_BEHIND = ("update", "return")  # what the text form has behind the nodes
+_ORDER = (Status.REMOVED, Status.ADDED, Status.CHANGED, Status.UNCHANGED)
+_MOST_RENAMES = 6
+_MOST_OPS = 12
+
+
+def diff_text(diff: GraphDiff) -> str:
+    """Return what changed, as lines of the text form, and a summary."""
+    if diff.is_same:
+        return f"a and b are the same graph{_renames_text(diff)}"
+    heads = [f"--- a: {_size_text(diff.a)}", f"+++ b: {_size_text(diff.b)}"]
+    return "\n".join([*heads, *_body(diff), "", summary_text(diff)])
+
+
+def summary_text(diff: GraphDiff) -> str:
+    """Return in a few lines how much changed."""
+    if diff.is_same:
+        return diff_text(diff)
+    before, after = (sum(map(len, graph.graphs())) for graph in (diff.a, diff.b))
+    merged = f" ({diff.num_merged:,} merged into others)" if diff.num_merged else ""
+    words = {**{status: status.value for status in _ORDER}, Status.REMOVED: f"removed{merged}"}
+    counts = ", ".join(f"{diff.count(status):,} {word}" for status, word in words.items())
+    lines = [f"a and b differ: nodes {before:,} -> {after:,}: {counts}"]
+    if diff.lines:
+        groups = groupby(sorted((line.kind, line.status.value) for line in diff.lines))
+        lines.append(
+            "others: " + ", ".join(f"{len(list(same))} {kind} {what}" for (kind, what), same in groups)
+        )
+    if diff.ops:
+        shown = [
+            f"{op} {before:,} -> {after:,}" for op, (before, after) in list(diff.ops.items())[:_MOST_OPS]
+        ]
+        left_out = len(diff.ops) - len(shown)
+        lines.append(
+            ", ".join(["ops: " + shown[0], *shown[1:], *([f"and {left_out} others"] if left_out else [])])
+        )
+    if diff.renames:
+        lines.append(f"{len(diff.renames):,} renamed{_renames_text(diff, ': ')}")
+    return "\n".join(lines)
+
+
+def _renames_text(diff: GraphDiff, start: str = ", but for names: ") -> str:
+    if not diff.renames:
+        return ""
+    shown = [f"{before} -> {after}" for before, after in diff.renames[:_MOST_RENAMES]]
+    return start + ", ".join([*shown, *(["..."] if len(diff.renames) > len(shown) else [])])
+
+
+def _size_text(graph: Graph) -> str:
+    prologue = f", {len(graph.prologue):,} of them in the prologue" if graph.prologue else ""
+    return f"{graph.name}, {len(graph):,} node{'' if len(graph) == 1 else 's'}{prologue}"
+
+
+def _body(diff: GraphDiff) -> Iterator[str]:
+    yield from (text for line in diff.lines if line.kind not in _BEHIND for text in _line(line))
+    for section, nodes in groupby(diff.nodes, _section):
+        if diff.a.prologue or diff.b.prologue:
+            yield f"@@ {section} @@"
+        for is_unchanged, group in groupby(nodes, lambda node: node.status is Status.UNCHANGED):
+            if is_unchanged:
+                count = len(list(group))
+                yield f"  ... {count:,} unchanged node{'' if count == 1 else 's'}"
+            else:
+                yield from _hunk(list(group))
+    yield from (text for line in diff.lines if line.kind in _BEHIND for text in _line(line))
+
+
+def _section(item: NodeDiff) -> str:
+    node = item.b or item.a
+    assert node is not None
+    return "prologue" if node.in_prologue else "body"
+
+
+def _line(item: LineDiff) -> Iterator[str]:
+    note = f"  # changed: {', '.join(item.changes)}" if item.status is Status.CHANGED else ""
+    yield from _pair([item.a] if item.a else [], [item.b] if item.b else [], note)
+
+
+def _hunk(items: Sequence[NodeDiff]) -> Iterator[str]:
+    """Yield what became of nodes in a row; where several became one, all of them and then this one."""
+    whole = {item.name: item for item in items if item.b is not None and not item.b.regions}
+    for item in items:
+        if item.merged_into in whole:
+            continue
+        merged = [part for part in items if part.merged_into == item.name and whole.get(item.name) is item]
+        if merged and item.a is not None:
+            yield from _became_one([part for part in items if part in merged or part is item], item)
+        else:
+            yield from (text for part in (*merged, item) for text in _node(part))
+
+
+def _became_one(parts: Sequence[NodeDiff], item: NodeDiff) -> Iterator[str]:
+    """Yield the nodes that became ``item``, itself among them, and then what it is now."""
+    for part in parts:
+        yield from _node(NodeDiff(item.a, None) if part is item else part)
+    yield from _node(NodeDiff(None, item.b, item.changes, item.was))
+
+
+def _node(item: NodeDiff) -> Iterator[str]:
+    notes = [f"changed: {', '.join(item.changes)}"] if item.changes else []
+    notes += [f"was: {', '.join(item.was)}"] if item.was else []
+    notes += [f"merged into {item.merged_into}"] if item.merged_into else []
+    note = f"  # {'; '.join(notes)}" if notes else ""
+    if item.a is None or item.b is None:
+        before, after = ([] if node is None else list(format_nodes([node])) for node in (item.a, item.b))
+        yield from _pair(before, after, note)
+        return
+    yield from _pair([format_node(item.a)], [format_node(item.b)], note)
+    for name, region in item.regions.items():
+        yield f"  region {name}:"
+        yield from (f"    {line}" for line in _body(region))
+
+
+def _pair(before: list[str], after: list[str], note: str) -> Iterator[str]:
+    """Yield lines that are gone and lines in their place, and behind the last first line what there is to say."""
+    if before == after:
+        yield f"~ {after[0]}{note}"
+        return
+    yield from _marked("-", before, "" if after else note)
+    yield from _marked("+", after, note)
+
+
+def _marked(mark: str, lines: Iterable[str], note: str) -> Iterator[str]:
+    for index, line in enumerate(lines):
+        yield f"{mark} {line}{note if index == 0 else ''}"
+
+
+def diff_data(diff: GraphDiff) -> dict[str, Any]:
+    """Return what changed as JSON data."""
+    return {
+        "same": diff.is_same,
+        "a": {"name": diff.a.name, "nodes": len(diff.a)},
+        "b": {"name": diff.b.name, "nodes": len(diff.b)},
+        "counts": {**{status.value: diff.count(status) for status in Status}, "merged": diff.num_merged},
+        "ops": {op: list(counts) for op, counts in diff.ops.items()},
+        "nodes": [_node_data(node) for node in diff.nodes if node.status is not Status.UNCHANGED],
+        "lines": [_line_data(line) for line in diff.lines],
+        "renames": [list(pair) for pair in diff.renames],
+    }
+
+
+def _node_data(item: NodeDiff) -> dict[str, Any]:
+    return {
+        "status": item.status.value,
+        "name": item.name,
+        "a": None if item.a is None else format_node(item.a),
+        "b": None if item.b is None else format_node(item.b),
+        "changes": list(item.changes),
+        "was": list(item.was),
+        "merged_into": item.merged_into,
+        "regions": {name: diff_data(region) for name, region in item.regions.items()},
+    }
+
+
+def _line_data(item: LineDiff) -> dict[str, Any]:
+    return {
+        "status": item.status.value,
+        "kind": item.kind,
+        "name": item.name,
+        "a": item.a,
+        "b": item.b,
+        "changes": list(item.changes),
+    }

@@ -1,0 +1,225 @@
+"""From what changed between two graphs to one diagram of both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npu_ir.diff import GraphDiff, NodeDiff, Status
+from npu_ir.errors import VisualizationError
+from npu_ir.node import OpNode, Value
+from npu_ir.viz.captions import count_caption, names_caption, op_caption, printable, target_of, values_caption
+from npu_ir.viz.diagram import Box, BoxKind, Diagram, Edge, EdgeKind
+
+_KINDS = {status: BoxKind(status.value) for status in Status}
+# In front of titles: colours are not all that tells.
+_MARKS = {Status.UNCHANGED: "", Status.REMOVED: "\N{MINUS SIGN} ", Status.ADDED: "+ ", Status.CHANGED: "~ "}
+_MAX_ENDS = 8
+
+
+def build_diff_diagram(diff: GraphDiff, max_nodes: int) -> Diagram:
+    """Return what to draw of a difference.
+
+    Nodes that did not change are boxes of their own where they are next to a change, if there is room for them, and
+    else gathered while they stand next to each other.
+
+    Raises:
+        VisualizationError: ``max_nodes`` is too small.
+    """
+    if max_nodes < 2:
+        raise VisualizationError(f"max_nodes={max_nodes}: a drawing has room for 2 boxes at least")
+    return _DiffDiagram(diff, max_nodes).build()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """A result or an update: what it is called, and the value that it is before and after."""
+
+    title: str
+    kind: BoxKind
+    a: Value | None
+    b: Value | None
+    status: Status
+
+
+class _DiffDiagram:
+    """One drawing while it is put together."""
+
+    def __init__(self, diff: GraphDiff, max_nodes: int) -> None:
+        self._diff = diff
+        self._max_nodes = max_nodes
+        self._boxes: list[Box] = []
+        self._box_of: dict[OpNode | Value, str] = {}  # nodes and arguments of both graphs
+        self._edges: defaultdict[tuple[str, str], dict[str, dict[Value, None]]] = defaultdict(dict)
+
+    def build(self) -> Diagram:
+        diff = self._diff
+        self._add_arguments()
+        self._add_nodes()
+        for item in diff.nodes:
+            for side, node in (("a", item.a), ("b", item.b)):
+                for value in () if node is None else node.inputs:
+                    self._connect(value, self._box_of[node], side)  # type: ignore[index]
+        self._add_ends()
+        counts = ", ".join(f"{diff.count(status):,} {status.value}" for status in Status)
+        title = (
+            diff.b.name if diff.a.name == diff.b.name else f"{diff.a.name} \N{RIGHTWARDS ARROW} {diff.b.name}"
+        )
+        return Diagram(printable(title), f"nodes: {counts}", tuple(self._boxes), tuple(self._drawn_edges()))
+
+    def _add(self, kind: BoxKind, title: str, details: Sequence[str] = (), tooltip: str = "") -> str:
+        id = f"n{len(self._boxes)}"
+        lines = tuple(printable(line) for line in details if line)
+        self._boxes.append(Box(id, kind, printable(title), lines, printable(tooltip, 400)))
+        return id
+
+    def _add_arguments(self) -> None:
+        """Add a box for each input, and for what else changed that comes from outside; other weights have none."""
+        changed = {(line.kind, line.name): line for line in self._diff.lines}
+        back = {other: value for value, other in self._diff.values.items()}
+        gone = [value for value in self._diff.a.arguments if value not in self._diff.values]
+        groups: defaultdict[tuple[BoxKind, str], list[Value]] = defaultdict(list)
+        for value in (*gone, *self._diff.b.arguments):
+            assert value.argument is not None
+            line = changed.get((value.argument.kind.value, value.name))
+            if line is not None:
+                groups[_KINDS[line.status], value.argument.kind.value].append(value)
+            elif value in self._diff.b.inputs:
+                groups[BoxKind.INPUT, "input"].append(value)
+        for (kind, what), values in groups.items():
+            alone = len(values) <= _MAX_ENDS
+            for together in [[value] for value in values] if alone else [values]:
+                title = names_caption(together) if alone else count_caption(len(values), what)
+                detail = values_caption(together) if alone else names_caption(together)
+                mark = _MARKS[Status(kind.value)] if kind is not BoxKind.INPUT else ""
+                id = self._add(
+                    kind, f"{mark}{what if kind is not BoxKind.INPUT else ''} {title}".strip(), [detail]
+                )
+                self._box_of.update((value, id) for value in together)
+                self._box_of.update((back[value], id) for value in together if value in back)
+
+    def _add_nodes(self) -> None:
+        nodes = self._diff.nodes
+        shown = self._shown(near=1)
+        if _num_boxes(shown) > self._max_nodes:
+            shown = self._shown(near=0)
+        start = 0
+        room = self._max_nodes if _num_boxes(shown) <= self._max_nodes else self._max_nodes - 1
+        while start < len(nodes):
+            stop = start + 1
+            while not shown[start] and stop < len(nodes) and not shown[stop]:
+                stop += 1
+            if room == 0:
+                stop = len(nodes)
+                id = self._add(BoxKind.MORE, f"... {count_caption(stop - start, 'more node')}")
+            elif stop - start == 1:
+                id = self._add(*_node_box(nodes[start]))
+            else:
+                id = self._add(BoxKind.UNCHANGED, f"{count_caption(stop - start, 'node')}")
+            for item in nodes[start:stop]:
+                self._box_of.update((node, id) for node in (item.a, item.b) if node is not None)
+            start, room = stop, room - 1
+
+    def _shown(self, near: int) -> list[bool]:
+        """Return which nodes have a box of their own: those that changed, and what they read or what reads them."""
+        items = self._diff.nodes
+        is_shown = [item.status is not Status.UNCHANGED for item in items]
+        if not near:
+            return is_shown
+        position = {
+            node: at for at, item in enumerate(items) for node in (item.a, item.b) if node is not None
+        }
+        found = list(is_shown)
+        for at, item in enumerate(items):
+            for node in (item.a, item.b):
+                for value in () if node is None else node.inputs:
+                    source = None if value.producer is None else position.get(value.producer)
+                    if source is not None and (is_shown[at] or is_shown[source]):
+                        found[at] = found[source] = True
+        return found
+
+    def _add_ends(self) -> None:
+        ends = [*_results(self._diff), *_updates(self._diff)]
+        unchanged = [end for end in ends if end.status is Status.UNCHANGED]
+        together = len(unchanged) > _MAX_ENDS
+        common = self._add(BoxKind.OUTPUT, f"{len(unchanged)} results and updates") if together else ""
+        for end in ends:
+            id = common
+            if end.status is not Status.UNCHANGED or not together:
+                kind = end.kind if end.status is Status.UNCHANGED else _KINDS[end.status]
+                value = end.b or end.a
+                id = self._add(
+                    kind, _MARKS[end.status] + end.title, [values_caption([value])] if value else []
+                )
+            for side, value in (("a", end.a), ("b", end.b)):
+                if value is not None:
+                    self._connect(value, id, side)
+
+    def _connect(self, value: Value, target: str, side: str) -> None:
+        source = self._box_of.get(value if value.producer is None else value.producer)
+        if source is not None and source != target:
+            self._edges[source, target].setdefault(side, {})[value] = None
+
+    def _drawn_edges(self) -> Iterator[Edge]:
+        for (source, target), sides in self._edges.items():
+            values = list(sides.get("b", sides.get("a", {})))
+            label = "" if all(value.producer is None for value in values) else values_caption(values)
+            kind = EdgeKind.PLAIN if len(sides) == 2 else EdgeKind.ADDED if "b" in sides else EdgeKind.REMOVED
+            yield Edge(source, target, label, kind)
+
+
+def _num_boxes(shown: Sequence[bool]) -> int:
+    return sum(here or (at > 0 and shown[at - 1]) or at == 0 for at, here in enumerate(shown))
+
+
+def _node_box(item: NodeDiff) -> tuple[BoxKind, str, list[str], str]:
+    node = item.b or item.a
+    assert node is not None
+    op = op_caption(node.op_type)
+    if item.a is not None and item.a.op_type != node.op_type:
+        op = f"{op_caption(item.a.op_type)} \N{RIGHTWARDS ARROW} {op}"
+    name = f"%{node.outputs[0].name}" if node.outputs else node.name
+    details = [
+        name,
+        f"was: {', '.join(item.was)}" if item.was else "",
+        f"changed: {', '.join(item.changes)}" if item.changes else "",
+        f"merged into {item.merged_into}" if item.merged_into else "",
+    ]
+    return _KINDS[item.status], _MARKS[item.status] + op, details, repr(node)
+
+
+def _results(diff: GraphDiff) -> Iterator[_End]:
+    paths = {line.name for line in diff.lines if line.kind == "return"}
+    a, b = (_leaves(graph.results) for graph in (diff.a, diff.b))
+    for path in {**a, **b}:
+        before, after = a.get(path), b.get(path)
+        if before is not None or after is not None:
+            is_same = path not in paths and before is not None and after is not None
+            yield _End(path, BoxKind.OUTPUT, before, after, _end_status(before, after, is_same=is_same))
+
+
+def _leaves(results: Any) -> Mapping[str, Value | None]:
+    structure, leaves = results
+    paths = structure.leaf_paths("result")
+    return {path: leaf if isinstance(leaf, Value) else None for path, leaf in zip(paths, leaves, strict=True)}
+
+
+def _updates(diff: GraphDiff) -> Iterator[_End]:
+    changed = {line.name for line in diff.lines if line.kind == "update"}
+    before = dict(diff.a.updates)
+    back = {other: value for value, other in diff.values.items()}
+    for target, value in diff.b.updates.items():
+        old = before.pop(back[target], None) if target in back else None
+        names = {target.name, back[target].name if target in back else ""}
+        status = _end_status(old, value, is_same=old is not None and changed.isdisjoint(names))
+        yield _End(target_of(target), BoxKind.UPDATE, old, value, status)
+    for target, value in before.items():
+        yield _End(target_of(target), BoxKind.UPDATE, value, None, Status.REMOVED)
+
+
+def _end_status(before: Value | None, after: Value | None, *, is_same: bool) -> Status:
+    if before is None or after is None:
+        return Status.ADDED if before is None else Status.REMOVED
+    return Status.UNCHANGED if is_same else Status.CHANGED
