@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
+from npu_ir.cli.progress import Progress
 from npu_ir.errors import NpuError, RegistryError, UsageError
 
 OK = 0
@@ -37,8 +38,9 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
     try:
         options = build_parser().parse_args(argv)
         debug = options.debug
-        code = _command(options)(options)
-        sys.stdout.flush()
+        with Progress() as options.progress:
+            code = _command(options)(options)
+            sys.stdout.flush()
     except SystemExit as stop:  # argparse has said all: help, version or wrong usage
         return stop.code if isinstance(stop.code, int) else FAILED
     except KeyboardInterrupt:

@@ -119,13 +119,17 @@ def run(options: argparse.Namespace) -> int:
     """Run the passes, report and save."""
     _require_sense(options)
     passes = _chosen_passes(options)
+    options.progress.stage("reading the graph")
     graph = load_ir(options.file)
     has_weights = _has_saved_weights(options)
     data, origin = chosen_data(graph, options)
+    if options.bisect:
+        options.progress.stage("looking for the rewrite at fault")
     culprit = None if data is None else found_culprit(graph, passes, data, options)
     if culprit is not None:
         print_culprit(culprit, options)
         return FAILED
+    options.progress.stage("running and checking passes" if options.check else "running passes")
     manager = PassManager(
         passes,
         max_rounds=options.max_rounds,

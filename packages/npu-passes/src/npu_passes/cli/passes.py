@@ -42,6 +42,7 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print what there is."""
+    options.progress.stage("reading passes")
     passes, pipelines = _chosen(options.name)
     if options.json:
         data = {

@@ -69,15 +69,19 @@ def run(options: argparse.Namespace) -> int:
     from npu_ir import Interpreter
     from npu_runtime.profiling import take_turns
 
+    options.progress.stage("reading the graph")
     saved = load_call(options)
     torch.manual_seed(options.seed)
+    options.progress.stage("reading weights")
     model, weights, origin = _model_and_weights(saved.graph, options)
+    options.progress.stage("preparing the executor")
     make_executor(saved.graph, weights, options)  # the first one waits for imports and plugins
     start = time.perf_counter()
     executor = make_executor(saved.graph, weights, options)
     compile_seconds = time.perf_counter() - start
     interpreter = Interpreter(saved.graph, weights)
     calls = _calls(model, interpreter, executor, saved.call)
+    options.progress.stage("timing calls")
     with chosen_threads(options):
         difference = _difference((interpreter, executor), saved, options.seed)
         timings = take_turns(calls, repeat=options.repeat)

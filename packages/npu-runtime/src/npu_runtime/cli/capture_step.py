@@ -78,11 +78,14 @@ def run(options: argparse.Namespace) -> None:
     if options.save_weights and options.output is None:
         raise UsageError("--save-weights needs a place", fix="give -o FILE")
     passes = chosen_passes(options.passes)
+    options.progress.stage("making the parts of the step")
     parts = _made(options.factory)
+    options.progress.stage("tracing the step")
     start = time.perf_counter()
     step = _traced(parts, options.name)
     graph = step.graph if passes is None else PassManager(passes).run(step.graph).graph
     seconds = time.perf_counter() - start
+    options.progress.stage("saving")
     lines = graph_lines(graph_facts(graph))
     if options.output is not None:
         save_ir(graph, options.output, weights=_weights_of(graph, step) if options.save_weights else None)

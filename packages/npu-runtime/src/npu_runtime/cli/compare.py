@@ -82,11 +82,14 @@ def run(options: argparse.Namespace) -> int:
     from npu_runtime.comparing import compare
 
     texts = parse_side(options.a), parse_side(options.b)
+    options.progress.stage("reading the graph")
     saved = load_call(options)
     other = saved.graph if options.file_b is None else load_ir(options.file_b)
     torch.manual_seed(options.seed)
+    options.progress.stage("preparing both sides")
     (a, b), weights, origin = _sides(texts, (saved.graph, other), options)
     torch.manual_seed(options.seed)
+    options.progress.stage("running and comparing both sides")
     found = compare(
         a,
         b,

@@ -113,6 +113,7 @@ def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
     from npu_runtime.choosing import optimized
     from npu_runtime.explaining import explain_graph
 
+    options.progress.stage("running passes and asking backends")
     backends = chosen_backends(options.backend or ["aten"])
     return explain_graph(optimized(graph, chosen_passes(options.passes)), backends)
 
@@ -123,9 +124,13 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
 
     options.seed = 0 if options.seed is None else options.seed
     options.int_high = INT_HIGH if options.int_high is None else options.int_high
+    options.progress.stage("reading the graph")
     saved = load_call(options)
+    options.progress.stage("reading weights")
     weights, origin = weights_or_random(saved.graph, options)
+    options.progress.stage("preparing the executor")
     executor = make_executor(saved.graph, weights, options)
+    options.progress.stage("timing calls")
     return explain(executor, saved.call.args, saved.call.kwargs), {"weights": origin, **saved.facts}
 
 

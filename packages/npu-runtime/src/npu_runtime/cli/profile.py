@@ -58,10 +58,14 @@ def run(options: argparse.Namespace) -> None:
     from npu_runtime.profiling import profile
     from npu_runtime.profiling.tables import call_facts, table_rows
 
+    options.progress.stage("reading the graph")
     saved = load_call(options)
+    options.progress.stage("reading weights")
     weights, origin = weights_or_random(saved.graph, options)
+    options.progress.stage("preparing the executor")
     executor = make_executor(saved.graph, weights, options)
     torch.manual_seed(options.seed)
+    options.progress.stage("timing steps")
     with chosen_threads(options):
         found = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
     columns, rows = table_rows(found, options.by)

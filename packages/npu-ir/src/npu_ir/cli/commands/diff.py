@@ -65,12 +65,14 @@ def run(options: argparse.Namespace) -> int:
     """Print and draw what changed, and return whether anything did."""
     if options.max_nodes is not None and options.output is None:
         raise UsageError("--max-nodes is for drawings", fix="add -o FILE")
+    options.progress.stage("comparing the graphs")
     diff = diff_ir(_read(options.a), _read(options.b))
     if options.json:
         print(json.dumps(diff.to_dict(), indent=2))
     else:
         print_diff(summary_text(diff) if options.summary else str(diff))
     if options.output is not None:
+        options.progress.stage("drawing")
         draw_diff(diff, options.output, max_nodes=options.max_nodes or DEFAULT_MAX_NODES)
         if not options.json:
             print(f"wrote {options.output}")

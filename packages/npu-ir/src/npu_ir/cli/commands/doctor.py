@@ -35,6 +35,7 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print every check; fail where something is broken."""
+    options.progress.stage("trying what is installed")
     checks = all_checks()
     broken = [check for check in checks if check.state is State.BROKEN]
     if options.json:

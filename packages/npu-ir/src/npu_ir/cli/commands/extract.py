@@ -70,14 +70,17 @@ def run(options: argparse.Namespace) -> None:
     _require_consistent(options)
     args, kwargs = model_arguments(input_text.parse_inputs(options.input), empty_tensor)
     sizes = dynamic.parse_dynamic(options.dynamic)
+    options.progress.stage("making the model")
     made = factory.make(options.factory, meta=options.meta, train=options.train)
     model, shapes = made.model, made.dynamic_shapes
     if options.dynamic:
         _require_unsaid(shapes, options.factory)
         shapes = dynamic.dynamic_shapes(sizes, model, args, kwargs)
+    options.progress.stage("capturing")
     start = time.perf_counter()
     graph = extract_ir(model, args, kwargs, name=options.name, dynamic_shapes=shapes)
     seconds = time.perf_counter() - start
+    options.progress.stage("saving")
     lines = graph_lines(graph_facts(graph))
     if options.output is not None:
         lines["saved"] = _save(graph, model, options.output, with_weights=options.save_weights)

@@ -33,6 +33,7 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print what is in the graph."""
+    options.progress.stage("reading the graph")
     graph = graph_facts(load_ir(options.file))
     file = file_facts(options.file)
     if options.json:

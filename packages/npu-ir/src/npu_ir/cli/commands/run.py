@@ -65,14 +65,18 @@ def run(options: argparse.Namespace) -> None:
     runner_name = default_runner() if options.on is None else options.on
     make_runner = find_runner(runner_name)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
+    options.progress.stage("reading the graph")
     graph = load_ir(options.file)
+    options.progress.stage("reading weights")
     weights, origin = choose_weights(graph, options)
     generator = torch.Generator().manual_seed(options.seed)
     call = graph_arguments(
         graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
     )
+    options.progress.stage("preparing")
     runner = make_runner(graph, weights, None)
     torch.manual_seed(options.seed)
+    options.progress.stage("running")
     start = time.perf_counter()
     leaves, mutations = runner.run_flat(call.args, call.kwargs)
     seconds = time.perf_counter() - start

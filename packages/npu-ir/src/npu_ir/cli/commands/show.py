@@ -58,8 +58,10 @@ def run(options: argparse.Namespace) -> None:
     }
     is_drawing = options.mermaid or options.dot or options.output is not None
     _require_consistent(options, drawing, is_drawing=is_drawing)
+    options.progress.stage("reading the graph")
     graph = load_ir(options.file)
     if options.output is not None:
+        options.progress.stage("drawing")
         print(f"wrote {draw(graph, options.output, **drawing)}")
     elif is_drawing:
         sys.stdout.write((to_mermaid if options.mermaid else to_dot)(graph, **drawing))

@@ -37,6 +37,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Specialize, save and say what came of it."""
     sizes = parse_sizes(options.sizes)
+    options.progress.stage("specializing")
     graph = load_ir(options.file).specialize(sizes)
     save_ir(graph, options.output)
     lines = graph_lines(graph_facts(graph))

@@ -62,14 +62,17 @@ def run(options: argparse.Namespace) -> int:
     runner = default_runner() if options.on is None else options.on
     find_runner(runner)  # refused before anything is loaded
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
+    options.progress.stage("reading the graph")
     graph = load_ir(options.file)
     generator = torch.Generator().manual_seed(options.seed)
     call = graph_arguments(
         graph, inputs, lambda type: random_tensor(type, generator, options.int_high), sizes
     )
     torch.manual_seed(options.seed)
+    options.progress.stage("making the model")
     model = factory.make_model(options.factory, train=options.train)
     weights = None if options.weights is None else load_weights(options.weights, graph)
+    options.progress.stage("comparing")
     report = verify_ir(
         graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol, on=runner
     )

@@ -1,0 +1,114 @@
+"""What a command that takes long is doing, in one line on a terminal.
+
+The line is on stderr, and only where that is a terminal. It appears when a command has taken two seconds, makes way
+for whatever else is written, and is gone when the command ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any, TextIO
+
+_DELAY_S = 2.0
+_INTERVAL_S = 1.0
+_ERASE = "\x1b[K"  # all that is right of the cursor, the ^C that a terminal echoes included
+_COLUMNS = 80  # of a terminal that does not say it
+
+
+class Progress:
+    """Says at which stage a command is; one per command, as ``options.progress``.
+
+    >>> def run(options):
+    ...     options.progress.stage("reading weights")
+    ...     ...
+    ...     print("done")  # what is written to stdout ends the stage
+
+    A context manager: the line is shown inside of it alone.
+
+    Args:
+        stream: Where to show it; stderr if not given.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._is_shown = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._ticks = threading.Thread(target=self._tick, daemon=True)
+        self._what = ""
+        self._since = 0.0
+        self._is_drawn = False
+        self._is_held = (
+            False  # by a line of stderr that is not at its end, such as a progress bar of the model's own
+        )
+        self._outputs: tuple[TextIO, TextIO] = sys.stdout, sys.stderr
+
+    def stage(self, what: str) -> None:
+        """Begin a stage: ``capturing``, ``reading weights``."""
+        with self._lock:
+            self._what, self._since = what, time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self._is_shown:
+            self._outputs = sys.stdout, sys.stderr
+            sys.stdout = _Output(sys.stdout, self, ends_stage=True)
+            sys.stderr = _Output(sys.stderr, self, ends_stage=False)
+            self._ticks.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_shown:
+            self._end.set()
+            sys.stdout, sys.stderr = self._outputs
+            self._ticks.join()
+            self.make_way()
+
+    def make_way(self, text: str = "", *, ends_stage: bool = True) -> None:
+        """Take the line off the screen for ``text``: until the next stage, or until a line has ended."""
+        with self._lock:
+            self._what = "" if ends_stage else self._what
+            self._is_held = bool(text) and not text.endswith("\n")
+            if self._is_drawn:
+                self._stream.write(f"\r{_ERASE}")
+                self._stream.flush()
+                self._is_drawn = False
+
+    def _tick(self) -> None:
+        delay = _DELAY_S
+        while not self._end.wait(delay):
+            delay = _INTERVAL_S
+            with self._lock:
+                if self._what and not self._is_held:
+                    self._draw(f"{self._what} ... {time.monotonic() - self._since:.0f} s")
+
+    def _draw(self, text: str) -> None:
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            columns = 0
+        text = text[: (columns or _COLUMNS) - 1]  # in the last column, it would begin a line of its own
+        self._stream.write(f"\r{text}{_ERASE}")
+        self._stream.flush()
+        self._is_drawn = True
+
+
+class _Output:
+    """A stream that takes the line off the screen before it writes."""
+
+    def __init__(self, stream: TextIO, progress: Progress, *, ends_stage: bool) -> None:
+        self._stream = stream
+        self._progress = progress
+        self._ends_stage = ends_stage
+
+    def write(self, text: str) -> int:
+        self._progress.make_way(text, ends_stage=self._ends_stage)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
