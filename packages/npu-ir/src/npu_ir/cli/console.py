@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
+
+from npu_ir.cli.column_widths import fit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,27 +56,55 @@ def print_diff(text: str) -> None:
         console.print(Text(line, style=styles.get(line.lstrip(" ")[:1], "")), soft_wrap=True)
 
 
-def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows below the names of their columns, as plain text."""
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    lines = [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (columns, *rows)
-    ]
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows below the names of their columns; as a string plain text, in full."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        return _plain([self.columns, *self.rows])
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below the names of their columns."""
+    """Print rows below the names of their columns; on a terminal, so that they fit it."""
+    if not sys.stdout.isatty():
+        print(Table(columns, rows))
+        return
+    width = shutil.get_terminal_size().columns
+    fitted = fit(columns, rows, width - 2 * (len(columns) - 1))
     console = terminal()
     if console is None:
-        print(table_text(columns, rows))
+        lines = [line for cells in fitted for line in zip_longest(*cells, fillvalue="")]
+        print(_plain([columns, *lines]))
         return
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for index, column in enumerate(columns):
+        size = max(map(len, (column, *(line for cells in fitted for line in cells[index]))))
+        table.add_column(Text(column), width=size, no_wrap=True)
+    for cells in fitted:
+        table.add_row(*(Text("\n".join(lines)) for lines in cells))
+    needed = sum(column.width or 0 for column in table.columns) + 2 * len(columns)
+    console.width = max(width, needed)  # or else, where numbers alone need more, they would be cut
+    console.print(table, soft_wrap=True)
+
+
+def print_report(parts: Iterable[str | Table]) -> None:
+    """Print the parts of a report, each on lines of its own."""
+    for part in parts:
+        if isinstance(part, Table):
+            print_table(part.columns, part.rows)
+        else:
+            print(part)
+
+
+def _plain(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -10,7 +10,7 @@ import torch
 
 from npu_ir import Graph, load_ir
 from npu_ir.cli import factory, input_text
-from npu_ir.cli.console import print_facts
+from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file, add_tolerances
 from npu_runtime.cli.json_file import write_json
@@ -100,8 +100,7 @@ def run(options: argparse.Namespace) -> int:
         atol=options.atol,
         repro_dir=options.repro,
     )
-    print(found)
-    print()
+    print_report([*found.parts(), ""])
     print_facts({"weights": origin, **saved.facts})
     if options.json is not None:
         write_json(found.to_dict(), options.json, "the comparison")

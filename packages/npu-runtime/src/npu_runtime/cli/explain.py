@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
-from npu_ir.cli.console import print_facts
+from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import INT_HIGH, add_file
 from npu_ir.errors import UsageError
@@ -84,9 +84,11 @@ def _percent(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Explain, print and save it, and return whether the backends run enough."""
+    from npu_runtime.explaining.table import explanation_parts
+
     _require_sense(options)
     found, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
-    print(found)
+    print_report(explanation_parts(found))
     if facts:
         print()
         print_facts(facts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_ir.cli.console import table_text
+from npu_ir.cli.console import Table
 from npu_ir.cli.quantities import counted
 from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
@@ -59,17 +59,21 @@ class Comparison:
         return tuple(row for row in self.rows if row.kind == "value")
 
     def __str__(self) -> str:
-        lines = [f"a: {self.a}", f"b: {self.b}", *self._verdict()]
+        return "\n".join(map(str, self.parts()))
+
+    def parts(self) -> list[str | Table]:
+        """Return what there is to say as lines and a table."""
+        lines: list[str | Table] = [f"a: {self.a}", f"b: {self.b}", *self._verdict()]
         worst = _worst(self.rows)
         if worst:
-            lines.append(table_text(_COLUMNS, [_cells(row) for row in worst]))
+            lines.append(Table(_COLUMNS, [_cells(row) for row in worst]))
         lines.append(
             f"{counted(len(self.values), 'value')} aligned, of {self.values_a:,} of a and {self.values_b:,} of b"
         )
         lines += self.notes
         if self.repro is not None:
             lines.append(f"shown by {self.repro / 'repro.py'}")
-        return "\n".join(lines)
+        return lines
 
     def _verdict(self) -> list[str]:
         noise = sum(row.is_noise for row in self.rows)

@@ -129,9 +129,9 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        from npu_runtime.explaining.table import explanation_text
+        from npu_runtime.explaining.table import explanation_parts
 
-        return explanation_text(self)
+        return "\n".join(map(str, explanation_parts(self)))
 
     def _total(self, backend: str) -> Total:
         own = [node for node in self.nodes if node.backend == backend]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from npu_ir.cli.console import table_text
+from npu_ir.cli.console import Table
 from npu_ir.cli.quantities import counted, time_text
 from npu_passes.cli.reports import flops_text, names_text
 from npu_runtime.explaining.explanation import Explanation, NodeExplanation
 from npu_runtime.profiling.tables import known_flops_text
 
 
-def explanation_text(item: Explanation) -> str:
-    """Return an explanation as tables."""
-    blocks = [_heading(item), _totals(item)]
+def explanation_parts(item: Explanation) -> list[str | Table]:
+    """Return an explanation as lines and tables, with an empty line between any two."""
+    parts: list[str | Table] = [_heading(item), _totals(item)]
     if item.unknown_flops:
-        blocks.append(f"FLOPs without {counted(item.unknown_flops, 'node')} whose operations are not known")
-    return "\n\n".join([*blocks, *_refusals(item), *_nodes(item)])
+        parts.append(f"FLOPs without {counted(item.unknown_flops, 'node')} whose operations are not known")
+    parts += [*_refusals(item), *_nodes(item)]
+    return [line for part in parts for line in (part, "")][:-1]
 
 
 def _heading(item: Explanation) -> str:
@@ -22,7 +23,7 @@ def _heading(item: Explanation) -> str:
     return f"graph {item.graph}: {counted(len(item.nodes), 'node')}{once}; asked: {', '.join(item.backends)}"
 
 
-def _totals(item: Explanation) -> str:
+def _totals(item: Explanation) -> Table:
     totals = item.totals
     flops = sum(total.flops for total in totals.values())
     seconds = sum(total.seconds or 0.0 for total in totals.values())
@@ -34,23 +35,23 @@ def _totals(item: Explanation) -> str:
             row += [time_text(total.seconds or 0.0), _percent(total.seconds or 0.0, seconds)]
         rows.append(row)
     columns = ["backend", "nodes", "", "parts", "FLOPs", ""]
-    return table_text([*columns, "time", ""] if item.is_timed else columns, rows)
+    return Table([*columns, "time", ""] if item.is_timed else columns, rows)
 
 
-def _refusals(item: Explanation) -> list[str]:
+def _refusals(item: Explanation) -> list[Table]:
     rows = [
         (backend, f"{len(nodes):,}", reason, names_text([node.name for node in nodes]))
         for (backend, reason), nodes in item.refusals().items()
     ]
-    return [table_text(("refused by", "nodes", "because", "which"), rows)] if rows else []
+    return [Table(("refused by", "nodes", "because", "which"), rows)] if rows else []
 
 
-def _nodes(item: Explanation) -> list[str]:
+def _nodes(item: Explanation) -> list[Table]:
     if not item.nodes:
         return []
     rows = [_row(node, timed=item.is_timed) for node in item.nodes]
     columns = ["node", "op", "backend", "kernel", "FLOPs"]
-    return [table_text([*columns, "time"] if item.is_timed else columns, rows)]
+    return [Table([*columns, "time"] if item.is_timed else columns, rows)]
 
 
 def _row(node: NodeExplanation, *, timed: bool) -> list[str]:

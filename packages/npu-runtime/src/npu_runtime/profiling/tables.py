@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from npu_ir.cli.console import table_text
+from npu_ir.cli.console import Table
 from npu_ir.cli.quantities import counted, size_text, time_text
 from npu_ir.errors import UsageError
 from npu_passes.cli.reports import flops_text
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from npu_runtime.profiling.report import Profile, StepTime, Total
 
 BY = ("node", "op", "module")
-_LONGEST = 40
 
 
 def table(profile: Profile, by: str, limit: int | None) -> str:
@@ -27,7 +26,7 @@ def table(profile: Profile, by: str, limit: int | None) -> str:
         raise UsageError(f"a table has at least one row, not limit={limit}", fix="limit=None for all rows")
     columns, rows = table_rows(profile, by)
     shown = rows if limit is None else rows[:limit]
-    lines = [table_text(columns, shown)]
+    lines = [str(Table(columns, shown))]
     if len(shown) < len(rows):
         lines.append(f"... {counted(len(rows) - len(shown), 'row')} more")
     facts = call_facts(profile)
@@ -65,7 +64,7 @@ def call_facts(profile: Profile) -> dict[str, str]:
 def _step_row(step: StepTime) -> tuple[str, ...]:
     count = f" (+{len(step.nodes) - 1})" if len(step.nodes) > 1 else ""
     kernel = step.kernel if step.backend == "aten" else f"{step.backend}: {step.kernel}"
-    return f"{step.name}{count}", *_quantities(step), kernel, step.module, _ending(step.source)
+    return f"{step.name}{count}", *_quantities(step), kernel, step.module, step.source
 
 
 def _total_row(total: Total) -> tuple[str, ...]:
@@ -86,7 +85,3 @@ def _quantities(item: StepTime | Total) -> Sequence[str]:
 def known_flops_text(count: int | None) -> str:
     """Return a number of floating-point operations: "" for none, "?" where it is not known."""
     return "?" if count is None else flops_text(count) if count else ""
-
-
-def _ending(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"...{text[-_LONGEST:]}"

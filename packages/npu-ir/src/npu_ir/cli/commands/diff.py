@@ -27,7 +27,7 @@ which nodes were merged into it. The exit code is 1 where the graphs differ in m
 A and B are graphs saved as .json, or in the text form: the files of npu opt --dump-dir, the output of npu show.
 
 example:
-  npu opt net.json -o fast.json; npu diff net.json fast.json
+  npu diff net.json fast.json
   npu diff net.json fast.json -o diff.svg
   npu diff dumps/01-canonicalize.ir dumps/02-cse.ir --summary
 """
