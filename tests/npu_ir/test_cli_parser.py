@@ -322,7 +322,7 @@ def test_no_plugins_is_said(install: Install, capsys: Capture) -> None:
     assert capsys.readouterr().out.startswith("no plugins: no installed distribution has an entry point")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_completions_are_a_script_that_the_shell_reads(shell: str, tmp_path: Path, capsys: Capture) -> None:
     pytest.importorskip("shtab")
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from npu_ir.runners import all_runners
+
 # How the generated completions say "a file": what shtab.FILE holds, which is only there with the extra `cli`.
-_COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+_COMPLETE_FILES = {
+    "bash": "_shtab_compgen_files",
+    "zsh": "_files",
+    "tcsh": "f",
+    "fish": "(__fish_complete_path (commandline -ct))",
+}
 
 INT_HIGH = 2
 
@@ -17,6 +24,16 @@ def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more:
     """Add an option or argument that names a file; the shell completes it."""
     action = parser.add_argument(*names, type=Path, metavar="FILE", help=help, **more)
     action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
+
+
+def complete(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
+    """Have the shell complete the names that an option or argument takes.
+
+    Args:
+        action: What `add_argument` returns.
+        names: Asked when the completions are made; others than these remain allowed.
+    """
+    action.value_names = names  # type: ignore[attr-defined]
 
 
 def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
@@ -49,11 +66,12 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
 
 def add_runner(parser: argparse.ArgumentParser) -> None:
     """Add ``--on``, the name of a runner (`npu_ir.runners`)."""
-    parser.add_argument(
+    action = parser.add_argument(
         "--on",
         metavar="RUNNER",
         help="what runs the graph: executor, interpreter or a plugin's (default: the executor, with npu-runtime)",
     )
+    complete(action, all_runners)
 
 
 def add_random_data(parser: argparse.ArgumentParser) -> None:

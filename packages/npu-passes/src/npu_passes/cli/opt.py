@@ -10,7 +10,7 @@ from typing import Any
 from npu_ir import load_ir, save_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.failures import FAILED, OK, warn
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, complete
 from npu_ir.cli.quantities import counted
 from npu_ir.errors import UsageError
 from npu_ir.serial.load import read_document
@@ -22,7 +22,7 @@ from npu_passes.errors import PassError
 from npu_passes.manager import MAX_ROUNDS, PassManager
 from npu_passes.numerics import Numerics
 from npu_passes.pass_text import parse_passes
-from npu_passes.registry import passes_of
+from npu_passes.registry import all_passes, all_pipelines, passes_of
 
 _EPILOG = f"""\
 passes:
@@ -57,10 +57,12 @@ def add_to(commands: Any) -> None:
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
     add_file(parser, "-o", "--output", help="where to save the new graph, as JSON (default: nowhere)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
+    pipeline = which.add_argument(
         "--pipeline", default="default", metavar="NAME", help="named passes (default: default)"
     )
-    which.add_argument("--passes", metavar="NAME,NAME{OPTION=VALUE}", help="these passes")
+    complete(pipeline, all_pipelines)
+    passes = which.add_argument("--passes", metavar="NAME,NAME{OPTION=VALUE}", help="these passes")
+    complete(passes, all_passes)
     parser.add_argument(
         "--max-rounds",
         type=int,

@@ -9,6 +9,7 @@ from typing import Any
 
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import message, warn
+from npu_ir.cli.options import complete
 from npu_ir.errors import UsageError
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
@@ -33,7 +34,10 @@ def add_to(commands: Any) -> None:
         description="List passes and pipelines, those of plugins included, or say what one of them does.",
         epilog=_EPILOG,
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a pass or pipeline, to read all about it")
+    name = parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="a pass or pipeline, to read all about it"
+    )
+    complete(name, lambda: {*all_passes(), *all_pipelines()})
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print a page of Markdown")

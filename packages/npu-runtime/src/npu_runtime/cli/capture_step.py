@@ -12,11 +12,11 @@ from npu_ir import Graph, save_ir
 from npu_ir.cli import factory
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import add_file
+from npu_ir.cli.options import add_file, complete
 from npu_ir.errors import FactoryError, UsageError
 from npu_ir.node import outside_names
 from npu_passes.manager import PassManager
-from npu_runtime.cli.saved_graph import NONE, chosen_passes
+from npu_runtime.cli.saved_graph import NONE, chosen_passes, names_of_passes
 
 if TYPE_CHECKING:
     from npu_runtime.training.tracing.traced_step import TracedStep
@@ -56,12 +56,13 @@ def add_to(commands: Any) -> None:
         action="store_true",
         help="save parameters, buffers and the first state of the optimizer too, beside the graph",
     )
-    parser.add_argument(
+    passes = parser.add_argument(
         "--passes",
         default=NONE,
         metavar="NAME",
         help="the pipeline or passes to run over the graph (default: none)",
     )
+    complete(passes, names_of_passes)
     parser.add_argument("--text", action="store_true", help="print the text form of the graph, nothing else")
     parser.add_argument(
         "--dump",

@@ -13,6 +13,7 @@ from npu_ir.cli.options import INT_HIGH, add_file
 from npu_ir.errors import UsageError
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import (
+    add_backends,
     add_data,
     add_graph,
     add_passes,
@@ -50,11 +51,8 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_graph(parser)
-    parser.add_argument(
-        "--backend",
-        action="append",
-        metavar="NAME",
-        help="a backend to ask; several in order of preference, as npu plugins lists them (default: aten)",
+    add_backends(
+        parser, "a backend to ask; several in order of preference, as npu plugins lists them (default: aten)"
     )
     add_passes(parser)
     add_file(parser, "--json", help="write all of it as JSON")

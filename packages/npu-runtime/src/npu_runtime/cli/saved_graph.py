@@ -14,16 +14,16 @@ from npu_ir import Graph, load_ir
 from npu_ir.backend import Backend
 from npu_ir.cli import input_text
 from npu_ir.cli.graph_call import GraphCall, graph_arguments
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, complete
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.weight_choice import choose_weights
 from npu_ir.errors import BackendError, UsageError
 from npu_ir.random_data import needed_weights, random_tensor, random_weights
 from npu_ir.serial.load import read_document
-from npu_passes import Pass, PassError, all_pipelines
+from npu_passes import Pass, PassError, all_passes, all_pipelines
 from npu_passes.pass_text import parse_passes
 from npu_passes.registry import passes_of
-from npu_runtime.backends.registry import find_backend
+from npu_runtime.backends.registry import all_backends, find_backend
 
 NONE = "none"
 
@@ -35,12 +35,24 @@ def add_graph(parser: argparse.ArgumentParser) -> None:
 
 def add_passes(parser: argparse.ArgumentParser) -> None:
     """Add ``--passes``, which `chosen_passes` reads."""
-    parser.add_argument(
+    action = parser.add_argument(
         "--passes",
         default="default",
         metavar="NAME,NAME{OPTION=VALUE}",
         help=f"the pipeline or passes to run first; {NONE}: the graph as it is (default: default)",
     )
+    complete(action, names_of_passes)
+
+
+def names_of_passes() -> set[str]:
+    """Return the names that ``--passes`` takes."""
+    return {NONE, *all_pipelines(), *all_passes()}
+
+
+def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add ``--backend``, which `chosen_backends` reads."""
+    action = parser.add_argument("--backend", action="append", metavar="NAME", help=help)
+    complete(action, all_backends)
 
 
 def add_data(parser: argparse.ArgumentParser, use: str = "") -> None:

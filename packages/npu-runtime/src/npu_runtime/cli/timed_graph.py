@@ -11,7 +11,14 @@ import torch
 
 from npu_ir import Graph
 from npu_ir.cli.options import number_from
-from npu_runtime.cli.saved_graph import add_data, add_graph, add_passes, chosen_backends, chosen_passes
+from npu_runtime.cli.saved_graph import (
+    add_backends,
+    add_data,
+    add_graph,
+    add_passes,
+    chosen_backends,
+    chosen_passes,
+)
 
 if TYPE_CHECKING:
     from npu_runtime.executor import IRExecutor
@@ -26,12 +33,7 @@ def add_timed_graph(parser: argparse.ArgumentParser) -> None:
     """Add the options that tell what to run, on what, and how often."""
     add_graph(parser)
     add_passes(parser)
-    parser.add_argument(
-        "--backend",
-        action="append",
-        metavar="NAME",
-        help="who runs what it can; several in order of preference (default: aten)",
-    )
+    add_backends(parser, "who runs what it can; several in order of preference (default: aten)")
     parser.add_argument(
         "--threads", type=number_from(1), metavar="N", help="threads per op (default: PyTorch's)"
     )

@@ -11,7 +11,11 @@ _EPILOG = """\
 example:
   npu completions bash > ~/.local/share/bash-completion/completions/npu
   npu completions zsh > ~/.zfunc/_npu       (a folder of $fpath)
+  npu completions fish > ~/.config/fish/completions/npu.fish
   npu completions tcsh > ~/.npu.tcsh        (and: source ~/.npu.tcsh)
+
+Names of passes, pipelines, backends and runners are those of the plugins that are installed when the script is made: make
+it again when you install others.
 """
 
 
@@ -23,7 +27,7 @@ def add_to(commands: Any) -> None:
         description="Print the script that completes npu in a shell.",
         epilog=_EPILOG,
     )
-    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
     parser.set_defaults(run=run)
 
 
@@ -37,4 +41,21 @@ def run(options: argparse.Namespace) -> None:
         ) from error
     from npu_ir.cli.parser import build_parser
 
-    print(shtab.complete(build_parser(), shell=options.shell))
+    if options.shell not in shtab.SUPPORTED_SHELLS:
+        raise UsageError(
+            f"shtab {shtab.__version__} has no completions for {options.shell}",
+            fix="python -m pip install --upgrade shtab",
+        )
+    parser = build_parser()
+    _offer_names(parser)
+    print(shtab.complete(parser, shell=options.shell))
+
+
+def _offer_names(parser: argparse.ArgumentParser) -> None:
+    """Make the names that options take their choices; the parser is then good for completions alone."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                _offer_names(command)
+        elif hasattr(action, "value_names"):
+            action.choices = sorted(action.value_names())
