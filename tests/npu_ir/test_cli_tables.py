@@ -37,6 +37,8 @@ def printed(
     width: int, monkeypatch: pytest.MonkeyPatch, *, rich: bool, columns: tuple[str, ...], rows: list
 ) -> list[str]:
     """Return the lines of a table on a terminal of this width."""
+    if rich:
+        pytest.importorskip("rich")
     screen = Screen()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("COLUMNS", str(width))

@@ -117,7 +117,7 @@ def test_a_drawing_is_written_to_the_file_of_the_form_that_its_name_tells(tmp_pa
         draw_diff(diff, tmp_path / "diff.html")
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=20)
 @given(graphs(), graphs())
 def test_any_two_graphs_can_be_drawn(a: Graph, b: Graph) -> None:
     diagram = drawn(a, b, max_nodes=6)

@@ -59,13 +59,12 @@ class Matching:
         self._last_merged = {self.claims[node]: node for node in a.nodes if node in self.claims}
 
     def stands_for(self, mine: Value, other: Value) -> bool:
-        """Whether two values are the same, or the last of several nodes gave one, and what they became the other."""
-        if self.values.get(mine) is other:
-            return True
+        """Whether two values are the same; of a node that several became, it is what the last of them gave."""
         node = other.producer
-        if node is None or len(node.outputs) > 1 or mine.type != other.type:
-            return False
-        return mine.producer is not None and self._last_merged.get(node) is mine.producer
+        last = None if node is None else self._last_merged.get(node)
+        if node is None or last is None or self.nodes.get(last) is node:
+            return self.values.get(mine) is other
+        return mine.producer is last and len(node.outputs) == 1 and mine.type == other.type
 
     def _left_over(self) -> tuple[list[OpNode], list[OpNode]]:
         a, b = self._sides
