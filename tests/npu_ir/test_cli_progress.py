@@ -80,10 +80,16 @@ def run(terminal: Terminal, work: Callable[[Any], object]) -> int:
         return run_safely(parser, [])
 
 
+def wait_for_line(progress: Progress) -> None:
+    deadline = time.monotonic() + 30
+    while not progress._is_drawn and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_a_stage_that_takes_long_is_shown_with_its_seconds_and_nothing_is_left(terminal: Terminal) -> None:
     def work(options: Any) -> None:
         options.progress.stage("capturing")
-        time.sleep(0.3)
+        wait_for_line(options.progress)
 
     assert run(terminal, work) == 0
 
@@ -103,7 +109,7 @@ def test_a_quick_command_shows_nothing(terminal: Terminal, monkeypatch: pytest.M
 def test_what_is_printed_ends_the_stage(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     def work(options: Any) -> None:
         options.progress.stage("capturing")
-        time.sleep(0.2)
+        wait_for_line(options.progress)
         sys.stdout.write("result\n")
         shown.append(terminal.seen())
         time.sleep(0.2)
@@ -120,9 +126,9 @@ def test_what_is_printed_ends_the_stage(terminal: Terminal, capsys: pytest.Captu
 def test_warnings_stand_on_lines_of_their_own(terminal: Terminal) -> None:
     def work(options: Any) -> None:
         options.progress.stage("capturing")
-        time.sleep(0.2)
+        wait_for_line(options.progress)
         sys.stderr.write("npu: warning: odd\n")
-        time.sleep(0.2)
+        wait_for_line(options.progress)
 
     run(terminal, work)
 
@@ -155,7 +161,7 @@ def test_the_line_is_gone_when_a_command_is_cut_short(
 ) -> None:
     def work(options: Any) -> None:
         options.progress.stage("capturing")
-        time.sleep(0.2)
+        wait_for_line(options.progress)
         raise error
 
     assert run(terminal, work) == code
@@ -186,7 +192,7 @@ def test_a_stage_is_cut_to_the_width_of_the_terminal(terminal: Terminal) -> None
 
     with Progress(terminal.stream) as progress:
         progress.stage("capturing")
-        time.sleep(0.2)
+        wait_for_line(progress)
 
     assert terminal.seen().split("\r")[1] == "capturing\x1b[K"
 
