@@ -36,6 +36,7 @@ NAMES = [
     pytest.param("capture-step steps.py:make --passes ", {"none", "train", "cse"}, id="of a step"),
     pytest.param("explain net.json --backend ", {"aten"}, id="backends"),
     pytest.param("run net.json --on ", {"executor", "interpreter"}, id="runners"),
+    pytest.param("compare net.json --b ", {"executor", "float64"}, id="sides"),
     pytest.param("passes ", {"cse", "default"}, id="a pass to read about"),
     pytest.param("completions ", {"bash", "zsh", "fish", "tcsh"}, id="shells"),
     pytest.param("di", {"diff"}, id="commands"),

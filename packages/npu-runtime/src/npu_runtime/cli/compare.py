@@ -12,7 +12,7 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file, add_tolerances
+from npu_ir.cli.options import add_file, add_tolerances, complete
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import add_data, add_graph, load_call, weights_or_random
 
@@ -30,6 +30,7 @@ sides:
   float64                     the graph in float64: weights, inputs and constants
   eager:MODULE:FACTORY        the model itself, in PyTorch
 """
+_WHOLE_SIDES = ("interpreter", "executor", "float64")  # those without a colon, at which bash parts words
 _EPILOG = f"""\
 Both sides run on the same weights and inputs. What they compute inside is aligned, also where passes have changed
 the graph, and compared; so are results and in-place changes. Beyond the tolerance, a difference that rounding
@@ -57,12 +58,16 @@ def add_to(commands: Any) -> None:
     )
     add_graph(parser)
     add_file(parser, "file_b", nargs="?", help="the graph of side b, where it is another one")
-    parser.add_argument(
-        "--a", default="interpreter", metavar="SIDE", help="what is trusted (default: interpreter)"
+    sides = (
+        parser.add_argument(
+            "--a", default="interpreter", metavar="SIDE", help="what is trusted (default: interpreter)"
+        ),
+        parser.add_argument(
+            "--b", default="executor", metavar="SIDE", help="what is examined (default: executor)"
+        ),
     )
-    parser.add_argument(
-        "--b", default="executor", metavar="SIDE", help="what is examined (default: executor)"
-    )
+    for side in sides:
+        complete(side, lambda: _WHOLE_SIDES)
     parser.add_argument("--train", action="store_true", help="take models in train mode (default: eval mode)")
     add_data(parser, "for both: ")
     add_tolerances(parser)
