@@ -80,13 +80,7 @@ def draw(
             fails, the file cannot be written, or the other arguments are not as they should be.
     """
     path = Path(path)
-    format = path.suffix.removeprefix(".").lower()
-    if format not in (*_GRAPHVIZ_FORMATS, *_TEXT_FORMATS):
-        raise VisualizationError(
-            f"no drawing is written to a file that ends in {path.suffix!r}",
-            where=str(path),
-            fix="use .svg, .png, .pdf, .dot, .gv or .mmd",
-        )
+    format = require_format(path)
     content = _content(build_diagram(graph, max_nodes, depth, weights), format)
     try:
         with staged_files(path.parent) as files:
@@ -94,6 +88,22 @@ def draw(
     except OSError as error:
         raise VisualizationError(f"cannot write the drawing: {error.strerror}", where=str(path)) from error
     return path
+
+
+def require_format(path: Path) -> str:
+    """Return the form that the name of a drawing asks for.
+
+    Raises:
+        VisualizationError: The name ends in none that there is.
+    """
+    format = path.suffix.removeprefix(".").lower()
+    if format not in (*_GRAPHVIZ_FORMATS, *_TEXT_FORMATS):
+        raise VisualizationError(
+            f"no drawing is written to a file that ends in {path.suffix!r}",
+            where=str(path),
+            fix="use .svg, .png, .pdf, .dot, .gv or .mmd",
+        )
+    return format
 
 
 def _content(diagram: Diagram, format: str) -> bytes:

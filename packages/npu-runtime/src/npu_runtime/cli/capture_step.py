@@ -12,7 +12,7 @@ from npu_ir import Graph, save_ir
 from npu_ir.cli import factory
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import add_file
+from npu_ir.cli.outputs import add_graph_output, add_output_folder
 from npu_ir.errors import FactoryError, UsageError
 from npu_ir.node import outside_names
 from npu_passes.manager import PassManager
@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "factory", metavar="MODULE:FACTORY", help="what makes the parts of the step: steps.py:make"
     )
-    add_file(parser, "-o", "--output", help="where to save the graph, as JSON (default: nowhere)")
+    add_graph_output(parser, "where to save the graph, as JSON (default: nowhere)")
     parser.add_argument(
         "--save-weights",
         action="store_true",
@@ -64,10 +64,9 @@ def add_to(commands: Any) -> None:
         help="the pipeline or passes to run over the graph (default: none)",
     )
     parser.add_argument("--text", action="store_true", help="print the text form of the graph, nothing else")
-    parser.add_argument(
+    add_output_folder(
+        parser,
         "--dump",
-        type=Path,
-        metavar="FOLDER",
         help="write the graph, and the ops that run it, as text and JSON into this folder",
     )
     parser.add_argument("--name", help="name of the graph (default: the class of the model, with _step)")

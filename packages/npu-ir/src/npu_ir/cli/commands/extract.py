@@ -17,7 +17,8 @@ from npu_ir.cli import dynamic, factory, input_text
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
 from npu_ir.cli.model_call import model_arguments, require_arguments
-from npu_ir.cli.options import add_factory, add_file, add_inputs
+from npu_ir.cli.options import add_factory, add_inputs
+from npu_ir.cli.outputs import add_graph_output
 from npu_ir.cli.tensors import empty_tensor
 from npu_ir.errors import ExportError, UsageError
 from npu_ir.graph import Graph
@@ -52,12 +53,7 @@ def add_to(commands: Any) -> None:
         metavar="NAME:AXIS=SYMBOL",
         help="sizes that the graph leaves open (default: none)",
     )
-    add_file(
-        parser,
-        "-o",
-        "--output",
-        help="where to save the graph, as JSON; its constants go to a file beside it",
-    )
+    add_graph_output(parser, "where to save the graph, as JSON; its constants go to a file beside it")
     parser.add_argument(
         "--meta", action="store_true", help="make the model without weights, on the meta device"
     )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from npu_ir.cli.options import add_file
-from npu_ir.errors import UsageError
+from npu_ir.cli.outputs import add_output
+from npu_ir.errors import UsageError, VisualizationError
 from npu_ir.serial import load_ir
 from npu_ir.text import format_ir
 from npu_ir.viz import draw, to_dot, to_mermaid
+from npu_ir.viz.draw import require_format
 
 _DRAWING_OPTIONS = ("depth", "max_nodes", "weights")
 _EPILOG = """\
@@ -36,7 +39,7 @@ def add_to(commands: Any) -> None:
     form.add_argument("--text", action="store_true", help="print the text form (the default)")
     form.add_argument("--mermaid", action="store_true", help="print a mermaid flowchart, for Markdown pages")
     form.add_argument("--dot", action="store_true", help="print it in the language of graphviz")
-    add_file(form, "-o", "--output", help="draw it: .svg, .mmd, .dot; .png and .pdf need graphviz")
+    add_output(form, "-o", "--output", help="draw it: .svg, .mmd, .dot; .png and .pdf need graphviz")
     parser.add_argument("--provenance", action="store_true", help="text: module and source line of each node")
     parser.add_argument("--depth", type=int, metavar="N", help="drawing: open modules to this depth")
     parser.add_argument(
@@ -58,6 +61,7 @@ def run(options: argparse.Namespace) -> None:
     }
     is_drawing = options.mermaid or options.dot or options.output is not None
     _require_consistent(options, drawing, is_drawing=is_drawing)
+    _require_format(options.output)
     graph = load_ir(options.file)
     if options.output is not None:
         print(f"wrote {draw(graph, options.output, **drawing)}")
@@ -65,6 +69,14 @@ def run(options: argparse.Namespace) -> None:
         sys.stdout.write((to_mermaid if options.mermaid else to_dot)(graph, **drawing))
     else:
         sys.stdout.write(format_ir(graph, provenance=options.provenance))
+
+
+def _require_format(output: Path | None) -> None:
+    try:
+        if output is not None:
+            require_format(output)
+    except VisualizationError as error:
+        raise UsageError(error.message, where=error.where, fix=error.fix) from error
 
 
 def _require_consistent(options: argparse.Namespace, drawing: dict[str, Any], *, is_drawing: bool) -> None:
