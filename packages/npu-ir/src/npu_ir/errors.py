@@ -85,8 +85,3 @@ class VisualizationError(NpuError):
 
 class CaptureWarning(UserWarning):
     """A graph leaves out something that the model does, or fixes a size that was to stay open."""
-
-
-def add_note(error: BaseException, text: str) -> None:
-    """Let the traceback of ``error`` end with ``text``; before Python 3.11 it is only kept."""
-    error.__notes__ = [*getattr(error, "__notes__", ()), text]

@@ -20,7 +20,7 @@ from typing import Any, cast
 import torch
 
 from npu_ir import _torch
-from npu_ir.errors import CaptureWarning, add_note
+from npu_ir.errors import CaptureWarning
 
 LOGGER = logging.getLogger("npu_ir.capture")
 # Modules of PyTorch that capture. What others warn of concerns the model, and eager mode warns of it, too.
@@ -67,8 +67,9 @@ class HeldMessages:
         if error is None:
             self._pass_on()
             return
-        for text in dict.fromkeys(text for text, _say in self._held):
-            add_note(error, f"torch.export: {text.strip()}")
+        notes = dict.fromkeys(f"torch.export: {text.strip()}" for text, _say in self._held)
+        # As BaseException.add_note does, which Python 3.10 does not have.
+        error.__notes__ = [*getattr(error, "__notes__", ()), *notes]
 
     def _hold_record(self, record: logging.LogRecord) -> None:
         self._held.append((record.getMessage(), lambda: logging.getLogger(record.name).handle(record)))
