@@ -74,7 +74,7 @@ def test_every_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr()
         got = printed.out + printed.err
         assert program == "npu"
-        assert (code == 0) == ("npu: error" not in wanted), f"{command}\n{got}"
+        assert (code == 0) == (": error: " not in wanted), f"{command}\n{got}"
         same = not wanted or checker.check_output(
             wanted, got, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
         )

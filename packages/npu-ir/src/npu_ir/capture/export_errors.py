@@ -51,7 +51,10 @@ def export_error(
         return lost_data_error(lost[0])
     name, wrong_call = type(model).__name__, misfit(model.forward, args, kwargs)
     if wrong_call is not None:
-        return ExportError(f"forward of {name} cannot be called so: {wrong_call}", fix="pass these arguments")
+        return ExportError(
+            f"forward of {name} cannot be called so: {wrong_call}",
+            fix="give what forward takes, in a tuple, and in a dict by name: (x, y), {'scale': 1.0}",
+        )
     text = str(error).strip()
     return ExportError(
         f"torch.export cannot capture {name}: {_summary(error)}", where=_where(model, error), fix=_fix(text)

@@ -62,14 +62,14 @@ class HeldMessages:
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
         self._stack.close()
-        for text, _say in self._held:
+        texts = list(dict.fromkeys(text.strip() for text, _say in self._held))
+        for text in texts if error is None else [*texts, f"{type(error).__name__}: {error}"]:
             LOGGER.debug("%s", text)
         if error is None:
             self._pass_on()
             return
-        notes = dict.fromkeys(f"torch.export: {text.strip()}" for text, _say in self._held)
         # As BaseException.add_note does, which Python 3.10 does not have.
-        error.__notes__ = [*getattr(error, "__notes__", ()), *notes]
+        error.__notes__ = [*getattr(error, "__notes__", ()), *(f"torch.export: {text}" for text in texts)]
 
     def _hold_record(self, record: logging.LogRecord) -> None:
         self._held.append((record.getMessage(), lambda: logging.getLogger(record.name).handle(record)))

@@ -56,6 +56,7 @@ def extract_ir(
             fix="wrap the function in a module: its forward calls the function",
         )
     name = name or type(model).__name__
+    _require_containers(args, kwargs)
     args, kwargs = tuple(args), dict(kwargs or {})
     if isinstance(dynamic_shapes, ShapesCollection):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
@@ -132,6 +133,16 @@ class _DataIsDetach(TorchFunctionMode):
         if func == _READ_DATA:
             return args[0].detach()
         return func(*args, **(kwargs or {}))
+
+
+def _require_containers(args: Any, kwargs: Any) -> None:
+    """Refuse arguments as one passes them to a model: a tensor would be taken apart by rows."""
+    if isinstance(args, torch.Tensor) or not (kwargs is None or isinstance(kwargs, Mapping)):
+        given = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
+        raise ExportError(
+            f"expected a tuple of arguments and a dict of keyword arguments, got {given}",
+            fix="put the arguments into a tuple: extract_ir(model, (x, y))",
+        )
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
