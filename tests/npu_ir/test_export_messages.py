@@ -169,6 +169,19 @@ def test_a_recurrent_layer_is_captured_without_a_word() -> None:
         extract_ir(nn.GRU(2, 3), (torch.ones(4, 2),))
 
 
+def test_a_program_that_is_traced_again_is_captured_without_a_word() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x.clone()
+            y.view(-1)[1:].add_(1)
+            y.diagonal().mul_(2)
+            return y
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        extract_ir(Writing(), (torch.ones(2, 2),))
+
+
 def test_a_tensor_that_forward_keeps_is_warned_of_each_time() -> None:
     class Keeping(nn.Module):
         last: Any = None

@@ -136,6 +136,9 @@ def test_a_timed_run_says_what_it_ran_on(words: list[str], origin: str, capsys: 
         pytest.param(
             ["--passes", "no-such-pass", "--time"], "there is no pass 'no-such-pass'", id="pass, timed"
         ),
+        pytest.param(
+            ["--backend", "smoth"], "there is no backend 'smoth' (did you mean 'smooth'?)", id="similar"
+        ),
         pytest.param(["--backend", "nowhere"], "there is no backend 'nowhere'", id="backend"),
         pytest.param(
             ["--backend", "nowhere", "--time"], "there is no backend 'nowhere'", id="backend, timed"

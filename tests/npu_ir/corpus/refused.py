@@ -69,7 +69,7 @@ refuse(
 refuse(
     "wrong_arguments",
     lambda x: x,
-    r"cannot be called so: .*no 'y'",
+    r"cannot capture .*argument 'y'",
     lambda: call(randn(2), y=randn(2)),
     ExportError,
 )

@@ -75,7 +75,8 @@ class HeldMessages:
         self._held.append((record.getMessage(), lambda: logging.getLogger(record.name).handle(record)))
 
     def _hold_warning(self, message: Warning, category: type[Warning], *place: Any) -> bool:
-        if _CAPTURING.match(_warning_module(sys._getframe(2))) is None:
+        is_of_capture = _CAPTURING.match(_warning_module(sys._getframe(2)))
+        if not (is_of_capture or _ITS_OWN_DOING.match(str(message))):
             return False
         self._held.append((str(message), lambda: warnings.showwarning(message, category, *place)))
         return True

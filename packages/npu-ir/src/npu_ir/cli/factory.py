@@ -269,9 +269,12 @@ def user_code(reference: str, place: str | None = None) -> Iterator[None]:
             fix="return the model; what only a script does belongs below if __name__ == '__main__':",
         ) from error
     except Exception as error:
-        lines = str(error).strip().split("\n")
+        first, *_ = str(error).strip().split("\n")
+        is_missing = isinstance(error, ModuleNotFoundError)
         raise FactoryError(
-            f"{reference} failed: {type(error).__name__}: {lines[0]}",
+            f"{reference} failed: {type(error).__name__}: {first}",
             where=user_line(error) or place,
-            fix="this is the model's own code; --debug shows how it got there",
+            fix=f"install it for the Python that runs npu: {sys.executable}"
+            if is_missing
+            else "this is the model's own code; --debug shows how it got there",
         ) from error

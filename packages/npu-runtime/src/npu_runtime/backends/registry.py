@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from npu_ir import plugins
 from npu_ir.backend import Backend
+from npu_ir.call_signature import did_you_mean
 from npu_ir.distributions import how_to_get
 from npu_ir.errors import BackendError
 
@@ -24,7 +25,7 @@ def find_backend(name: str) -> Backend:
     backends = all_backends()
     if name not in backends:
         raise BackendError(
-            f"there is no backend {name!r}",
+            f"there is no backend {name!r}{did_you_mean(name, backends)}",
             fix=how_to_get("backends", name)
             or f"there are {', '.join(sorted(backends))}; `npu plugins` shows what is installed",
         )
