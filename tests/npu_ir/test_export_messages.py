@@ -220,6 +220,18 @@ def test_what_nobody_knows_is_passed_on_after_a_success(
     assert capsys.readouterr().out == "something new\n"
 
 
+def test_a_log_that_the_user_has_asked_for_is_written_as_always(
+    torch_log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = torch._logging._internal.LogState({"torch": logging.WARNING})  # as of TORCH_LOGS
+    monkeypatch.setattr(torch._logging._internal, "log_state", settings)
+
+    with pytest.raises(ExportError):
+        extract_ir(nn.Linear(2, 1), (torch.ones(4, 3),))
+
+    assert "failed while attempting to run meta" in torch_log.getvalue()
+
+
 def test_a_size_that_stays_fixed_is_told_in_our_words() -> None:
     with (
         pytest.warns(

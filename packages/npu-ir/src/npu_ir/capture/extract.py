@@ -46,9 +46,15 @@ def extract_ir(
             ``Dim.AUTO`` or ``Dim.DYNAMIC`` by dimension, nested as the arguments are. The graph's symbols
             have the names of the ``Dim``.
 
+    What torch.export logs and warns of is held back: it becomes notes of its exception, and goes to the logger
+    ``npu_ir.capture`` at the level DEBUG. Where ``TORCH_LOGS`` is set, PyTorch logs as always.
+
     Raises:
-        ExportError: torch.export cannot capture the model.
+        ExportError: torch.export cannot capture the model; the cause is its own exception.
         ConversionError: The program holds something that has no place in a graph.
+
+    Warns:
+        CaptureWarning: ``forward`` keeps a tensor that the graph does not keep, or a size that was to stay open is fixed.
     """
     if not isinstance(model, torch.nn.Module):
         raise ExportError(
