@@ -7,7 +7,7 @@ import functools
 import logging
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -533,7 +533,7 @@ class FakeWorld:
             self.mode,
             without_assumptions_of_size(),
             self._env.ignore_fresh_unbacked_symbols(),
-            held_log(lambda _record: None),  # the exception tells
+            held_log(lambda _record: None, ("torch", "torch._subclasses.fake_tensor")),  # the exception tells
         ):
             yield
 
@@ -553,10 +553,16 @@ class FakeWorld:
 
 
 @contextlib.contextmanager
-def held_log(hold: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+def held_log(
+    hold: Callable[[logging.LogRecord], None], names: Collection[str] | None = None
+) -> Iterator[None]:
     """Call ``hold`` with each warning and error that PyTorch logs in this thread, in place of writing it to stderr.
 
     Nothing is held where the user has set up what PyTorch logs, by ``TORCH_LOGS`` or by `torch._logging.set_logs`.
+
+    Args:
+        hold: Gets each record once.
+        names: The loggers whose handlers write it; None for all that PyTorch has set up.
     """
     from torch._logging import _internal
 
@@ -575,7 +581,7 @@ def held_log(hold: Callable[[logging.LogRecord], None]) -> Iterator[None]:
             hold(record)
         return False
 
-    loggers = map(logging.getLogger, _internal.log_registry.get_log_qnames())
+    loggers = map(logging.getLogger, _internal.log_registry.get_log_qnames() if names is None else names)
     handlers = {handler for logger in loggers for handler in logger.handlers}
     for handler in handlers:
         handler.addFilter(passes)
