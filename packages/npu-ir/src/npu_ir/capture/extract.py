@@ -34,6 +34,9 @@ def extract_ir(
 ) -> Graph:
     """Return what ``model(*args, **kwargs)`` computes, as a graph without weights.
 
+    What torch.export logs and warns of is held back: it becomes notes of its exception, and goes to the logger
+    ``npu_ir.capture`` at the level DEBUG. Where ``TORCH_LOGS`` is set, PyTorch logs as always.
+
     Args:
         model: Any module, in the mode (train or eval) to capture; real, built under
             ``torch.device("meta")``, or made of FakeTensors.
@@ -45,9 +48,6 @@ def extract_ir(
         dynamic_shapes: Which sizes the graph leaves open, as `torch.export.export` takes it: ``Dim``,
             ``Dim.AUTO`` or ``Dim.DYNAMIC`` by dimension, nested as the arguments are. The graph's symbols
             have the names of the ``Dim``.
-
-    What torch.export logs and warns of is held back: it becomes notes of its exception, and goes to the logger
-    ``npu_ir.capture`` at the level DEBUG. Where ``TORCH_LOGS`` is set, PyTorch logs as always.
 
     Raises:
         ExportError: torch.export cannot capture the model; the cause is its own exception.
