@@ -154,12 +154,12 @@ def test_wrong_usage_is_one_line_and_where_to_read_more(
     assert printed.out == ""
 
 
-@pytest.mark.parametrize("command", ["opt", "bench", "passes", "capture-step"])
+@pytest.mark.parametrize("command", ["opt", "bench", "new-plugin", "capture-step"])
 def test_a_command_of_a_package_that_is_not_installed_says_which(
     command: str, install: Install, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     install()
-    missing = "npu-passes" if command in ("opt", "passes") else "npu-runtime"
+    missing = "npu-passes" if command in ("opt", "new-plugin") else "npu-runtime"
     version = metadata.version
     monkeypatch.setattr(distributions.util, "find_spec", lambda name: None)
     monkeypatch.setattr(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+import npu_ir
 from npu_ir import plugins
 from npu_ir.call_signature import did_you_mean
 from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
@@ -55,8 +56,9 @@ class Parser(argparse.ArgumentParser):
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
-        similar = did_you_mean(value, action.choices)
-        self.error(f"there is no command {value!r}{similar}", how_to_get("commands", value))
+        source = how_to_get("commands", value)
+        similar = did_you_mean(value, action.choices) if source is None else ""
+        self.error(f"there is no command {value!r}{similar}", source)
 
 
 class Versions(argparse.Action):
@@ -64,6 +66,7 @@ class Versions(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         found = {name: installed_version(name) for name in OWN}
+        found["npu-ir"] = npu_ir.__version__
         found.update(torch=str(torch.__version__), python=platform.python_version())
         print("".join(f"{name} {version}\n" for name, version in found.items() if version), end="")
         parser.exit(0)
