@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import random
-import warnings
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from torch import nn, randn
 from torch.nn import functional as fn
 
 from npu_ir import ExecutionError, execute_ir, extract_ir
+from npu_ir.errors import CaptureWarning
 from tests.npu_ir.corpus.case import Function, call
 from tests.npu_ir.corpus.comparison import same_bits
 
@@ -76,8 +76,7 @@ def test_tensors_kept_as_attributes_are_not_updates_of_the_graph() -> None:
             return x + 1
 
     model = Keeping()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch.export names the attribute
+    with pytest.warns(CaptureWarning, match="forward assigns tensors to self.last"):
         graph = extract_ir(model, (torch.ones(2),))
 
     assert model.last is None

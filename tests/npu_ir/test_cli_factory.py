@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from npu_ir.cli import main
-from npu_ir.cli.factory import make_model
+from npu_ir.cli.factory import make_model, parse_reference
 from npu_ir.errors import FactoryError, UsageError
 
 MODULE = """
@@ -42,6 +42,19 @@ def fails_inside_torch():
 
 def returns_a_number():
     return 3
+
+def returns_nothing():
+    Net()
+
+def sized(size, *, bias=True):
+    return torch.nn.Linear(size, 1, bias=bias)
+
+class Meta(type):
+    def __getattr__(cls, name):
+        raise ImportError("needs something")
+
+class Lazy(metaclass=Meta):
+    pass
 """
 
 
@@ -106,11 +119,72 @@ def test_a_file_takes_no_module_s_place() -> None:
             id="no such name",
         ),
         pytest.param(
-            "zoo:number", "zoo:number is int\n  fix: name a function without arguments", id="nothing to call"
+            "zoo:number",
+            "zoo:number is int\n  fix: name a function or class that can be",
+            id="nothing to call",
         ),
     ],
 )
 def test_a_reference_that_names_nothing_is_wrong_usage(reference: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_model(reference)
+
+
+@pytest.mark.parametrize(
+    ("reference", "size", "bias"),
+    [
+        pytest.param("zoo:sized(3)", 3, True, id="by position"),
+        pytest.param("zoo.py:sized(size=2, bias=False)", 2, False, id="by name"),
+        pytest.param("torch.nn:Linear(4, 1)", 4, True, id="a class of a package"),
+        pytest.param("zoo:sized( # a comment: with a colon\n 5)", 5, True, id="as Python reads it"),
+    ],
+)
+def test_a_factory_takes_python_literals(reference: str, size: int, bias: bool) -> None:
+    model = make_model(reference)
+
+    assert isinstance(model, torch.nn.Linear)
+    assert (model.in_features, model.bias is not None) == (size, bias)
+
+
+def test_a_reference_holds_any_literal() -> None:
+    found = parse_reference("a:b.c('x:y(', -1.5, [True, None], key={'d': (1,)})")
+
+    assert (found.module, found.path) == ("a", "b.c")
+    assert found.args == ("x:y(", -1.5, [True, None])
+    assert found.kwargs == {"key": {"d": (1,)}}
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        pytest.param(
+            "zoo:sized",
+            r"zoo:sized cannot be called so: it takes \(size, \*, bias=True\), and gets no arguments: "
+            r"'size' is missing\n  at: .*zoo.py:34\n  fix: .*: 'zoo:sized\(size=\.\.\.\)'",
+            id="missing",
+        ),
+        pytest.param(
+            "zoo:sized(1, bais=False)",
+            r"1 by position and 'bais': there is no 'bais' \(did you mean 'bias'",
+            id="unknown",
+        ),
+        pytest.param("zoo:sized(1, 2)", "gets 2 by position: it takes 1 by position", id="too many"),
+        pytest.param("zoo:sized(1, size=2)", "'size' is given twice", id="twice"),
+        pytest.param("zoo:Net(1)", r"it takes \(\), and gets 1 by position", id="none"),
+        pytest.param("zoo:sized(size)", "are not Python literals\n  fix: write numbers, quoted", id="name"),
+        pytest.param("zoo:sized(__import__('os'))", "are not Python literals", id="call"),
+        pytest.param("zoo:sized(1)(2)", "are not Python literals", id="two calls"),
+        pytest.param("zoo:sized(1", "does not name a model", id="open"),
+        pytest.param("zoo:sized(*[1])", "are not Python literals", id="star"),
+        pytest.param("zoo:sized(**{'size': 1})", "are not Python literals", id="two stars"),
+        pytest.param("zoo:szied(1)", r"zoo has no szied \(did you mean 'sized'\?\)", id="similar name"),
+        pytest.param("zoo:Net.mak", r"zoo:Net has no mak \(did you mean 'make'\?\)", id="similar attribute"),
+        pytest.param(
+            "zoo:net(1)", "zoo:net.1. is a model already.*\n  fix: arguments need a function", id="a model"
+        ),
+    ],
+)
+def test_wrong_arguments_of_a_factory_are_wrong_usage(reference: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_model(reference)
 
@@ -130,18 +204,22 @@ def test_a_model_that_exists_already_cannot_be_made_on_meta() -> None:
             r"zoo:raises failed: ValueError: no such config\n  at: .*zoo.py:20\n  fix: this is",
             id="raises",
         ),
-        pytest.param("zoo:exits", "zoo:exits failed: SystemExit: bye", id="exits"),
+        pytest.param(
+            "zoo:exits",
+            r"zoo:exits ends the program: sys.exit\('bye'\)\n  at: .*zoo.py:23\n  fix: return the model",
+            id="exits",
+        ),
         pytest.param(
             "zoo:fails_inside_torch", r"failed: RuntimeError: .*\n  at: .*zoo.py:26\n", id="in torch"
         ),
         pytest.param(
             "zoo:returns_a_number",
-            "zoo:returns_a_number makes int\n  fix: it must return a torch.nn.Module",
+            r"zoo:returns_a_number returns int\n  at: .*zoo.py:28\n  fix: it must return a torch.nn.Module",
             id="number",
         ),
         pytest.param(
             "needy:make",
-            r"needy:make failed: ModuleNotFoundError: .*'not_there_at_all'",
+            r"needy:make failed: ModuleNotFoundError: .*'not_there_at_all'\n.*\n  fix: install it for the Python that",
             id="missing dependency",
         ),
         pytest.param(
@@ -149,7 +227,18 @@ def test_a_model_that_exists_already_cannot_be_made_on_meta() -> None:
             r"failed: ModuleNotFoundError: .*\n  at: .*needy.py:1\n",
             id="missing dependency of a file",
         ),
-        pytest.param("bad_syntax.py:make", "bad_syntax.py:make failed: SyntaxError: ", id="syntax"),
+        pytest.param(
+            "bad_syntax.py:make",
+            r"make failed: SyntaxError: .*\n  at: .*bad_syntax.py:1\n",
+            id="syntax of a file",
+        ),
+        pytest.param(
+            "bad_syntax:make", r"SyntaxError: .*\n  at: .*bad_syntax.py:1\n", id="syntax of a module"
+        ),
+        pytest.param("zoo:returns_nothing", "returns None\n", id="nothing"),
+        pytest.param(
+            "zoo:Lazy.part", r"zoo:Lazy.part failed: ImportError: .*\n  at: .*zoo.py:\d+\n", id="lazy"
+        ),
     ],
 )
 def test_what_the_code_of_the_user_raises_is_reported_by_its_name(reference: str, message: str) -> None:

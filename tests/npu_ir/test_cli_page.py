@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_ir import plugins
 from npu_ir.cli import main
 from npu_ir.cli.failures import EXIT_CODES
 from npu_ir.cli.parser import Commands, build_parser
+from npu_ir.distributions import OWN
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "cli.md"
@@ -27,7 +27,7 @@ OTHER_PAGES = [
 TEXT = PAGE.read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
-ALWAYS_THERE = {"--help", "--debug"}
+ALWAYS_THERE = {"--help", "--debug", "--verbose"}
 ON_OTHER_PAGES = re.compile(r"^(?:\$ )?(npu [a-z].*)$", re.MULTILINE)
 
 
@@ -42,7 +42,7 @@ def commands() -> Commands:
 
 def our_commands() -> set[str]:
     """Return the commands of our own distributions."""
-    ours = re.compile(rf"npu-ir|.* \((?:{'|'.join(plugins._OWN)}) \S+\)")
+    ours = re.compile(rf"npu-ir|.* \((?:{'|'.join(OWN)}) \S+\)")
     return {name for name, origin in commands()._origins.items() if ours.fullmatch(origin)}
 
 
@@ -74,7 +74,7 @@ def test_every_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr()
         got = printed.out + printed.err
         assert program == "npu"
-        finds = "npu: error" in wanted or "a and b differ" in wanted
+        finds = ": error: " in wanted or "a and b differ" in wanted
         assert (code == 0) == (not finds), f"{command}\n{got}"
         same = not wanted or checker.check_output(
             wanted, got, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

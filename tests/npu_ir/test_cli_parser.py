@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -16,11 +19,14 @@ import pytest
 import torch
 
 import npu_ir
-from npu_ir import plugins
+from npu_ir import distributions, plugins
 from npu_ir.cli import main
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.parser import COMMANDS
 from npu_ir.cli.quantities import counted, size_text, time_text
+from npu_ir.distributions import OWN
+from npu_ir.errors import UsageError
+from npu_ir.runners import find_runner
 
 Capture = pytest.CaptureFixture[str]
 Install = Callable[..., None]
@@ -81,9 +87,11 @@ def test_the_version_names_what_it_runs_on(capsys: Capture) -> None:
     code = main(["--version"])
 
     assert code == 0
-    assert capsys.readouterr().out.startswith(
-        f"npu-ir {npu_ir.__version__} (PyTorch {torch.__version__}, Python 3."
-    )
+    lines = dict(line.split(" ") for line in capsys.readouterr().out.splitlines())
+    assert lines["npu-ir"] == npu_ir.__version__
+    assert lines["torch"] == str(torch.__version__)
+    assert lines["python"] == platform.python_version()
+    assert set(lines) - {*OWN} == {"torch", "python"}
 
 
 @pytest.mark.parametrize(
@@ -94,14 +102,28 @@ def test_the_version_names_what_it_runs_on(capsys: Capture) -> None:
             "npu: error: the following arguments are required: COMMAND\n  fix: see npu --help\n",
             id="nothing",
         ),
-        pytest.param(["bogus"], "npu: error: argument COMMAND: invalid choice: 'bogus'", id="command"),
+        pytest.param(
+            ["bogus"], "npu: error: there is no command 'bogus'\n  fix: see npu --help\n", id="command"
+        ),
         pytest.param(
             ["info"],
             "npu info: error: the following arguments are required: FILE\n  fix: see npu info --help\n",
             id="argument",
         ),
         pytest.param(
-            ["info", "a", "--jso"], "npu: error: unrecognized arguments: --jso\n", id="abbreviated option"
+            ["info", "a", "--jso"],
+            "npu info: error: unrecognized arguments: --jso (did you mean '--json'?)\n  fix: see npu info --help\n",
+            id="abbreviated option",
+        ),
+        pytest.param(
+            ["run", "a", "--imput=x", "b"],
+            "npu run: error: unrecognized arguments: --imput=x (did you mean '--input'?) b\n",
+            id="several",
+        ),
+        pytest.param(
+            ["extrat", "a"],
+            "npu: error: there is no command 'extrat' (did you mean 'extract'?)\n",
+            id="similar command",
         ),
         pytest.param(
             ["run", "a", "--int-high", "0"],
@@ -130,6 +152,135 @@ def test_wrong_usage_is_one_line_and_where_to_read_more(
     assert printed.err.startswith(message)
     assert printed.err.count("\n") == 2
     assert printed.out == ""
+
+
+@pytest.mark.parametrize("command", ["opt", "bench", "new-plugin", "capture-step"])
+def test_a_command_of_a_package_that_is_not_installed_says_which(
+    command: str, install: Install, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    install()
+    missing = "npu-passes" if command in ("opt", "new-plugin") else "npu-runtime"
+    version = metadata.version
+    monkeypatch.setattr(distributions.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(
+        distributions.metadata, "version", lambda name: absent(name) if name == missing else version(name)
+    )
+
+    code = main([command, "net.json"])
+
+    assert code == 2
+    assert capsys.readouterr().err == (
+        f"npu: error: there is no command {command!r}\n"
+        f"  fix: {missing} brings it, which is not installed: python -m pip install {missing}\n"
+    )
+
+
+def absent(name: str) -> str:
+    raise metadata.PackageNotFoundError(name)
+
+
+def test_a_command_of_a_package_that_is_left_out_says_so(install: Install, capsys: Capture) -> None:
+    install()
+
+    main(["profile", "net.json"])
+
+    assert (
+        "fix: npu-runtime brings it, which is installed and not used here: npu doctor"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_runner_of_a_package_that_is_left_out_says_which(install: Install) -> None:
+    install()
+
+    with pytest.raises(UsageError, match="there is no runner 'executor'\n  fix: npu-runtime brings it"):
+        find_runner("executor")
+
+
+def test_what_each_package_brings_is_what_its_plugins_offer(capsys: Capture) -> None:
+    main(["plugins", "--json"])
+
+    offers: dict[str, dict[str, set[str]]] = {}
+    for report in json.loads(capsys.readouterr().out):
+        kinds = offers.setdefault(report["distribution"].partition(" ")[0], {})
+        for kind, names in report["offers"].items():
+            kinds.setdefault(kind, set()).update(names)
+    stated = {
+        name: {kind: set(names) for kind, names in brings.items()}
+        for name, brings in distributions._BRINGS.items()
+    }
+    kinds = ("commands", "pipelines", "runners", "backends")
+    assert stated == {
+        name: {kind: offers[name][kind] for kind in kinds if kind in offers[name]} for name in stated
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(
+            ["extract", "nothing.py:make", "-o", "no/net.json"],
+            "--output no/net.json: there is no folder no\n  fix: make it: mkdir -p no\n",
+            id="folder",
+        ),
+        pytest.param(
+            ["extract", "nothing.py:make", "-o", "."], "--output .: this is a folder\n", id="a folder"
+        ),
+        pytest.param(
+            ["extract", "nothing.py:make", "-o", "net.PT"],
+            "--output net.PT: a graph is saved as JSON, not as .PT\n  fix: write --output net.json\n",
+            id="suffix",
+        ),
+        pytest.param(
+            ["specialize", "net.json", "n=2", "-o", "file/net.json"],
+            "file is a file, not a folder",
+            id="file",
+        ),
+        pytest.param(
+            ["show", "nothing.json", "-o", "net.tex"],
+            "no drawing is written to a file that ends",
+            id="drawing",
+        ),
+        pytest.param(
+            ["show", "nothing.json", "-o", "no/net.svg"], "there is no folder no", id="folder of a drawing"
+        ),
+        pytest.param(["run", "nothing.json", "--output", "no/r.pt"], "there is no folder no", id="results"),
+        pytest.param(
+            ["opt", "nothing.json", "--dump-dir", "file/dump"], "file is a file, not a folder", id="dump"
+        ),
+        pytest.param(
+            ["profile", "nothing.json", "--trace", "no/t.json"], "--trace no/t.json: there is no", id="trace"
+        ),
+        pytest.param(
+            ["compare", "nothing.json", "--repro", "file"], "file is a file, not a folder", id="repro"
+        ),
+        pytest.param(
+            ["capture-step", "nothing.py:make", "-o", "no/s.json"], "there is no folder no", id="step"
+        ),
+        pytest.param(["new-plugin", "acme", "-o", "file/acme"], "file is a file, not a folder", id="plugin"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_any_work(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+
+    code = main(words)
+
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_without_permission_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    code = main(["extract", "nothing.py:make", "-o", str(tmp_path / "net.json")])
+
+    assert code == 2
+    assert f"{tmp_path} may not be written to\n  fix: give another place" in capsys.readouterr().err
 
 
 def test_a_plugin_s_command_runs_and_gives_the_exit_code(install: Install, capsys: Capture) -> None:

@@ -73,7 +73,7 @@ def run(terminal: Terminal, work: Callable[[Any], object]) -> int:
 
     def parser() -> argparse.ArgumentParser:
         found = argparse.ArgumentParser()
-        found.set_defaults(run=work, debug=False)
+        found.set_defaults(run=work, debug=False, verbose=False)
         return found
 
     with contextlib.redirect_stderr(terminal.stream):

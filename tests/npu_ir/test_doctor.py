@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import Interpreter, doctor, plugins
+from npu_ir import Interpreter, distributions, plugins
 from npu_ir.cli import main
 from npu_ir.doctor import Check, State, all_checks
 from npu_ir.hookspecs import hookimpl
@@ -119,8 +119,8 @@ def test_an_absent_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
             raise metadata.PackageNotFoundError(name)
         return "1.0"
 
-    monkeypatch.setattr(doctor.metadata, "version", version)
-    monkeypatch.setattr(doctor.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(distributions.metadata, "version", version)
+    monkeypatch.setattr(distributions.util, "find_spec", lambda name: None)
 
     check = found("packages", "rich")
 
@@ -130,7 +130,7 @@ def test_an_absent_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_packages_of_several_versions_are_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = {"npu-passes": "0.9"}
-    monkeypatch.setattr(doctor.metadata, "version", lambda name: versions.get(name, "1.0"))
+    monkeypatch.setattr(distributions.metadata, "version", lambda name: versions.get(name, "1.0"))
 
     check = found("packages", "npu-passes")
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 import os
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -166,6 +167,22 @@ def test_a_meta_model_gets_its_own_tensors_back_even_when_export_fails() -> None
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(ExportError, match=r"(?s)expected a torch.nn.Module, got function.*wrap the function"):
         extract_ir(torch.nn.functional.relu, (torch.randn(2),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        pytest.param((torch.ones(2),), "Tensor", id="a tensor"),
+        pytest.param((torch.ones(2), torch.ones(2)), "Tensor, Tensor", id="two tensors"),
+        pytest.param(((torch.ones(2),), [1]), "tuple, list", id="a list"),
+    ],
+)
+def test_arguments_without_their_tuple_are_refused(arguments: Any, given: str) -> None:
+    with pytest.raises(
+        ExportError,
+        match=rf"expected a tuple of arguments .*, got {given}\n  fix: put the arguments into a tuple",
+    ):
+        extract_ir(torch.nn.ReLU(), *arguments)
 
 
 def test_a_node_knows_its_module_and_the_users_source_line() -> None:

@@ -412,7 +412,7 @@ def test_bisect_takes_a_tolerance_and_a_folder(capsys: Capture) -> None:
             id="pass fails",
         ),
         pytest.param(
-            ["--passes", "clamp", "-o", "no/such/folder.json"], 1, "cannot write the graph", id="folder"
+            ["--passes", "clamp", "-o", "no/such/folder.json"], 2, "there is no folder no/such", id="folder"
         ),
     ],
 )

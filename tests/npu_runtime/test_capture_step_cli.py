@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +65,14 @@ def misspelt():
 
 def broken():
     raise ValueError("no data here")
+
+def of_another_width():
+    model, optimizer, (_, y) = parts()
+    return model, optimizer, mse_loss, (torch.randn(5, 7), y)
+
+def sized(width):
+    model = torch.nn.Linear(width, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.5), mse_loss, (torch.randn(5, width), torch.randn(5, 2))
 
 number = 7
 """
@@ -155,14 +165,14 @@ def test_stages_are_dumped(tmp_path: Path, capsys: Capture) -> None:
         pytest.param(
             ["capture_steps.py:model_alone"],
             1,
-            "capture_steps.py:model_alone makes Linear, no training step\n  fix: return (model, optimizer, loss_fn,",
+            "capture_steps.py:model_alone returns Linear, not a training step (at ",
             id="a model",
         ),
-        pytest.param(["capture_steps.py:three"], 1, "makes a tuple of 3, no training step", id="three"),
+        pytest.param(["capture_steps.py:three"], 1, "returns a tuple of 3, not a training step", id="three"),
         pytest.param(
             ["capture_steps.py:no_batch"],
             1,
-            "the dict of capture_steps.py:no_batch has no 'example_batch'\n  fix: its keys are model, optimizer,",
+            "the dict of capture_steps.py:no_batch has no 'example_batch' (at ",
             id="no batch",
         ),
         pytest.param(
@@ -180,7 +190,7 @@ def test_stages_are_dumped(tmp_path: Path, capsys: Capture) -> None:
         pytest.param(
             ["capture_steps.py:number"],
             2,
-            "capture_steps.py:number is int\n  fix: name a function without arguments",
+            "capture_steps.py:number is int\n  fix: name a function or class",
             id="number",
         ),
         pytest.param(["capture_steps.py:nothing"], 2, "capture_steps.py has no nothing", id="no factory"),
@@ -202,3 +212,29 @@ def test_what_makes_no_step_is_refused(words: list[str], code: int, message: str
     assert captured(*words) == code
 
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_steps")
+def test_a_step_of_wrong_shapes_is_told_by_the_error_alone(torch_log: io.StringIO, capsys: Capture) -> None:
+    assert captured("capture_steps.py:of_another_width") == 1
+
+    assert capsys.readouterr().err.startswith(
+        "npu: error: the step cannot be traced: RuntimeError: a and b must"
+    )
+    assert torch_log.getvalue() == ""
+
+
+@pytest.mark.usefixtures("_steps")
+def test_a_step_takes_arguments(capsys: Capture) -> None:
+    assert captured("capture_steps.py:sized(width=6)") == 0
+
+    assert "batch0: f32[5, 6]" in capsys.readouterr().out
+
+
+@pytest.fixture
+def torch_log() -> Iterator[io.StringIO]:
+    """What PyTorch logs of ops that fail."""
+    handler, log = logging.StreamHandler(io.StringIO()), logging.getLogger("torch._subclasses.fake_tensor")
+    log.addHandler(handler)
+    yield handler.stream
+    log.removeHandler(handler)

@@ -177,10 +177,12 @@ def test_a_side_that_cannot_be_read_is_wrong_usage(
     assert message in capsys.readouterr().err
 
 
-def test_a_report_that_cannot_be_written_is_an_error(net: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert npu(net, "--b", "interpreter", "--json", "/nowhere/at/all.json") == 1
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert npu(net, "--b", "interpreter", "--json", "/nowhere/at/all.json") == 2
 
-    assert "the comparison cannot be written" in capsys.readouterr().err
+    assert "--json /nowhere/at/all.json: there is no folder /nowhere/at\n" in capsys.readouterr().err
 
 
 def test_every_command_of_the_page_runs(

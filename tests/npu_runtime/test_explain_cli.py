@@ -10,6 +10,8 @@ import torch
 
 from npu_ir import extract_ir, plugins, save_ir
 from npu_ir.cli import main
+from npu_ir.errors import SerializationError
+from npu_runtime.cli.json_file import write_json
 from tests.npu_runtime.test_explain import Net, Picky, Smooth
 
 Capture = pytest.CaptureFixture[str]
@@ -127,11 +129,15 @@ def test_a_timed_run_says_what_it_ran_on(words: list[str], origin: str, capsys: 
         pytest.param(["--seed", "1"], "nothing is run without --time", id="seed"),
         pytest.param(["--weights", "w.pt"], "nothing is run without --time", id="weights"),
         pytest.param(["--input", "x=f32[2]"], "nothing is run without --time", id="input"),
+        pytest.param(["--json", "no/folder.json"], "--json no/folder.json: there is no folder no", id="file"),
         pytest.param(["--fail-under", "many"], "'many' is no number", id="no number"),
         pytest.param(["--fail-under", "120"], "'120' is no percentage from 0 to 100", id="too much"),
         pytest.param(["--passes", "no-such-pass"], "there is no pass 'no-such-pass'", id="pass"),
         pytest.param(
             ["--passes", "no-such-pass", "--time"], "there is no pass 'no-such-pass'", id="pass, timed"
+        ),
+        pytest.param(
+            ["--backend", "smoth"], "there is no backend 'smoth' (did you mean 'smooth'?)", id="similar"
         ),
         pytest.param(["--backend", "nowhere"], "there is no backend 'nowhere'", id="backend"),
         pytest.param(
@@ -144,16 +150,14 @@ def test_what_makes_no_sense_is_wrong_usage(words: list[str], message: str, caps
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        pytest.param(["--backend", "smooth", "--time"], "'smooth' cannot run here", id="device"),
-        pytest.param(["--json", "no/folder.json"], "the explanation cannot be written", id="file"),
-    ],
-)
-def test_what_fails_is_said(words: list[str], message: str, capsys: Capture) -> None:
-    assert explain("bare.json", "--backend", "picky", *words) == 1
-    assert message in capsys.readouterr().err
+def test_a_backend_without_its_device_is_said(capsys: Capture) -> None:
+    assert explain("bare.json", "--backend", "picky", "--backend", "smooth", "--time") == 1
+    assert "'smooth' cannot run here" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_after_all_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SerializationError, match="the explanation cannot be written: No such file"):
+        write_json({}, tmp_path / "no" / "explained.json", "the explanation")
 
 
 def test_aten_is_asked_where_no_backend_is_named(capsys: Capture) -> None:

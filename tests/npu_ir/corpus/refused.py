@@ -66,7 +66,13 @@ refuse(
     lambda: call(ModelOutput(a=randn(2))),
     ExportError,
 )
-refuse("wrong_arguments", lambda x: x, r"cannot capture", lambda: call(randn(2), y=randn(2)), ExportError)
+refuse(
+    "wrong_arguments",
+    lambda x: x,
+    r"cannot capture .*argument 'y'",
+    lambda: call(randn(2), y=randn(2)),
+    ExportError,
+)
 refuse(
     "batch_norm_with_cumulative_average",
     lambda: nn.BatchNorm1d(3, momentum=None),

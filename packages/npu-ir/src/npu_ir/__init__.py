@@ -1,6 +1,12 @@
 """npu-ir: any PyTorch model as a clean, weight-free, functional graph of ATen ops."""
 
+import warnings
 from typing import TYPE_CHECKING, Any
+
+with warnings.catch_warnings():
+    # Where NumPy is not installed, PyTorch warns of it when it is imported; nothing here needs it.
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+    import torch  # noqa: F401
 
 from npu_ir.capture import Converter, convert_exported_program, extract_ir
 from npu_ir.constraints import Constraint, Range

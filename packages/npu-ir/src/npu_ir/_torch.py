@@ -6,8 +6,10 @@ import contextlib
 import functools
 import logging
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
@@ -531,7 +533,7 @@ class FakeWorld:
             self.mode,
             without_assumptions_of_size(),
             self._env.ignore_fresh_unbacked_symbols(),
-            _without_log_of_failures(),
+            held_log(lambda _record: None, ("torch", "torch._subclasses.fake_tensor")),  # the exception tells
         ):
             yield
 
@@ -551,18 +553,50 @@ class FakeWorld:
 
 
 @contextlib.contextmanager
-def _without_log_of_failures() -> Iterator[None]:
-    """Keep PyTorch from writing a traceback to stderr when an op refuses its arguments: the exception tells."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
+def held_log(
+    hold: Callable[[logging.LogRecord], None], names: Collection[str] | None = None
+) -> Iterator[None]:
+    """Call ``hold`` with each warning and error that PyTorch logs in this thread, in place of writing it to stderr.
 
-    def refuse(_record: logging.LogRecord) -> bool:
+    Nothing is held where the user has set up what PyTorch logs, by ``TORCH_LOGS`` or by `torch._logging.set_logs`.
+
+    Args:
+        hold: Gets each record once.
+        names: The loggers whose handlers write it; None for all that PyTorch has set up.
+    """
+    from torch._logging import _internal
+
+    state = _internal.log_state
+    if state.log_qname_to_level or state.artifact_names:
+        yield
+        return
+    thread = threading.get_ident()
+    seen: set[int] = set()
+
+    def passes(record: logging.LogRecord) -> bool:
+        if record.thread != thread or record.levelno < logging.WARNING:
+            return True
+        if id(record) not in seen:  # several handlers get it
+            seen.add(id(record))
+            hold(record)
         return False
 
-    log.addFilter(refuse)
+    loggers = map(logging.getLogger, _internal.log_registry.get_log_qnames() if names is None else names)
+    handlers = {handler for logger in loggers for handler in logger.handlers}
+    for handler in handlers:
+        handler.addFilter(passes)
     try:
         yield
     finally:
-        log.removeFilter(refuse)
+        for handler in handlers:
+            handler.removeFilter(passes)
+
+
+def printing_module() -> ModuleType:
+    """Return the module of torch.export that prints the part of a graph that it has when it fails (torch 2.13)."""
+    import torch.export._trace
+
+    return torch.export._trace
 
 
 def _is_bound(relation: Any) -> bool:

@@ -10,25 +10,15 @@ import functools
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata, util
 from typing import Any
 
 import torch
 
 from npu_ir import plugins
+from npu_ir.distributions import OWN, PURPOSES, installed_version
 from npu_ir.runners import all_runners
 from npu_ir.text import parse_ir
 
-# What there is to install, and what each needs to be imported for.
-_DISTRIBUTIONS = {
-    "npu-ir": "graphs, capture and the commands",
-    "npu-passes": "passes and pipelines",
-    "npu-runtime": "the executor, profiling and comparing",
-    "npu-cuda": "native kernels",
-    "rich": "tables on a terminal",
-    "shtab": "completions for shells",
-}
-_OWN = tuple(name for name in _DISTRIBUTIONS if name.startswith("npu-"))
 _NET = "graph self_test {\n input %x: f32[3]\n %y: f32[3] = aten.relu.default(self=%x)\n return %y\n}"
 
 
@@ -95,26 +85,17 @@ def _environment() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    versions = {name: _version(name) for name in _DISTRIBUTIONS}
-    for name, purpose in _DISTRIBUTIONS.items():
+    versions = {name: installed_version(name) for name in PURPOSES}
+    for name, purpose in PURPOSES.items():
         version, wanted = versions[name], versions["npu-ir"]
         if version is None:
             fix = f"python -m pip install {name}"
             yield Check("packages", name, State.ABSENT, f"not installed: {purpose}", fix)
-        elif name in _OWN and version != wanted:
+        elif name in OWN and version != wanted:
             fix = f"python -m pip install {name}=={wanted}"
             yield Check("packages", name, State.BROKEN, f"{version}, with npu-ir {wanted}", fix)
         else:
             yield Check("packages", name, State.OK, version)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        # Found on the path without being installed: as far as anyone can tell, it is there.
-        module = distribution.replace("-", "_")
-        return "of unknown version" if util.find_spec(module) is not None else None
 
 
 def _plugins() -> Iterator[Check]:

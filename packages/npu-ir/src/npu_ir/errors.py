@@ -81,3 +81,7 @@ class FactoryError(NpuError):
 
 class VisualizationError(NpuError):
     """A graph cannot be drawn as asked, or the drawing cannot be written."""
+
+
+class CaptureWarning(UserWarning):
+    """A graph leaves out something that the model does, or fixes a size that was to stay open."""

@@ -20,14 +20,13 @@ from typing import Any
 import pluggy
 
 from npu_ir import hookspecs
+from npu_ir.distributions import OWN
 from npu_ir.errors import PluginError, RegistryError
 from npu_ir.registry import OpRegistry
 
 GROUP = "npu"
 DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
 INTERPRETER = "interpreter"  # the runner that is always there
-# The distributions of this project: no other plugin takes what they offer away by being first.
-_OWN = ("npu-ir", "npu-passes", "npu-cuda", "npu-runtime")
 
 
 class PluginWarning(UserWarning):
@@ -155,7 +154,8 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
 
 
 def _is_own(point: EntryPoint) -> bool:
-    return point.dist is not None and point.dist.name in _OWN
+    """Return whether a plugin is of this project: no other one takes what it offers away by being first."""
+    return point.dist is not None and point.dist.name in OWN
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import torch
 
 from npu_ir import plugins
+from npu_ir.call_signature import did_you_mean
+from npu_ir.distributions import how_to_get
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
 from npu_ir.interpreter import Interpreter
@@ -54,7 +56,8 @@ def find_runner(name: str) -> MakeRunner:
     runners = all_runners()
     if name not in runners:
         raise UsageError(
-            f"there is no runner {name!r}",
-            fix=f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; plugins bring others",
+            f"there is no runner {name!r}{did_you_mean(name, runners)}",
+            fix=how_to_get("runners", name)
+            or f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; plugins bring others",
         )
     return runners[name]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_ir import plugins
+from npu_ir.distributions import how_to_get
 from npu_passes.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.pass_text import format_passes, parse_passes
@@ -74,7 +75,7 @@ def passes_of(pipeline: str) -> list[Pass]:
             f"a pipeline goes by its name, not {pipeline!r}", fix="PassManager(passes).run(graph) runs passes"
         )
     if pipeline not in found:
-        fix = _suggestion(pipeline, found, "npu passes")
+        fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, found, "npu passes")
         if pipeline in plugins.loaded().passes:
             fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
         raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)

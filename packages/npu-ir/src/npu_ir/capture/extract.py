@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program
+from npu_ir.capture.export_errors import export_error
+from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.model_guard import unchanged
-from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.errors import ExportError, NpuError
 from npu_ir.graph import Graph
 
@@ -33,6 +34,9 @@ def extract_ir(
 ) -> Graph:
     """Return what ``model(*args, **kwargs)`` computes, as a graph without weights.
 
+    What torch.export logs and warns of is held back: it becomes notes of its exception, and goes to the logger
+    ``npu_ir.capture`` at the level DEBUG. Where ``TORCH_LOGS`` is set, PyTorch logs as always.
+
     Args:
         model: Any module, in the mode (train or eval) to capture; real, built under
             ``torch.device("meta")``, or made of FakeTensors.
@@ -46,8 +50,11 @@ def extract_ir(
             have the names of the ``Dim``.
 
     Raises:
-        ExportError: torch.export cannot capture the model.
+        ExportError: torch.export cannot capture the model; the cause is its own exception.
         ConversionError: The program holds something that has no place in a graph.
+
+    Warns:
+        CaptureWarning: ``forward`` keeps a tensor that the graph does not keep, or a size that was to stay open is fixed.
     """
     if not isinstance(model, torch.nn.Module):
         raise ExportError(
@@ -55,6 +62,7 @@ def extract_ir(
             fix="wrap the function in a module: its forward calls the function",
         )
     name = name or type(model).__name__
+    _require_containers(args, kwargs)
     args, kwargs = tuple(args), dict(kwargs or {})
     if isinstance(dynamic_shapes, ShapesCollection):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
@@ -100,7 +108,7 @@ def export_program(
         except NpuError:
             raise
         except Exception as error:
-            raise _export_error(model, error) from error
+            raise export_error(model, args, kwargs, error) from error
 
 
 def _exported(
@@ -113,12 +121,11 @@ def _exported(
     is, and the ranges of the graph begin at 2.
     """
     settings = {"dynamic_shapes": dynamic_shapes, "strict": False}
-    if dynamic_shapes is None:
-        return torch.export.export(model, args, kwargs, **settings)
-    try:
-        with _torch.without_assumptions_of_size():
+    if dynamic_shapes is not None:
+        # Whatever it is, torch.export says it again below, or does without.
+        with contextlib.suppress(Exception), HeldMessages(model), _torch.without_assumptions_of_size():
             return torch.export.export(model, args, kwargs, **settings)
-    except Exception:  # noqa: BLE001 - whatever it is, torch.export says it again, or does without
+    with HeldMessages(model):
         return torch.export.export(model, args, kwargs, **settings)
 
 
@@ -132,6 +139,16 @@ class _DataIsDetach(TorchFunctionMode):
         if func == _READ_DATA:
             return args[0].detach()
         return func(*args, **(kwargs or {}))
+
+
+def _require_containers(args: Any, kwargs: Any) -> None:
+    """Refuse arguments as one passes them to a model: a tensor would be taken apart by rows."""
+    if isinstance(args, torch.Tensor) or not (kwargs is None or isinstance(kwargs, Mapping)):
+        given = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
+        raise ExportError(
+            f"expected a tuple of arguments and a dict of keyword arguments, got {given}",
+            fix="put the arguments into a tuple: extract_ir(model, (x, y))",
+        )
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -202,30 +219,3 @@ def _cpu_default_device() -> Iterator[None]:
     """Make tensors of ``forward`` real where the default device is ``meta``."""
     with torch.device("cpu") if torch.get_default_device().type == "meta" else contextlib.nullcontext():
         yield
-
-
-_FIX = "the exception above is torch.export's own; torch.export.draft_export lists all obstacles at once"
-# By a part of torch.export's message.
-_FIXES = {
-    "data-dependent": "the model decides by the content of a tensor: compute both ways and choose by torch.where",
-    "in output, which is not a known type": "return tensors, numbers and containers of them, or register the type "
-    "with torch.utils._pytree (models of transformers: use_cache=False)",
-    "Unsupported input type": "pass tensors, numbers, strings, None and containers of them; "
-    "torch.export.register_dataclass makes a dataclass one",
-}
-
-
-def _export_error(model: torch.nn.Module, error: Exception) -> Exception:
-    lost = [
-        f"{path}.{key}".lstrip(".")
-        for path, module in model.named_modules()
-        for key, value in vars(module).items()
-        if isinstance(value, torch.Tensor) and value.is_meta
-    ]
-    if lost:
-        return lost_data_error(lost[0])
-    first = str(error).strip().split("\n")
-    return ExportError(
-        f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {' '.join(first[:3])}",
-        fix=next((fix for text, fix in _FIXES.items() if text in str(error)), _FIX),
-    )

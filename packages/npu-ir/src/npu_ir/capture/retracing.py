@@ -11,7 +11,6 @@ It does not see everything. Put right before it runs (torch 2.13):
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import torch
@@ -22,6 +21,7 @@ from npu_ir import _torch
 from npu_ir.capture.aliases import LIFT, Aliases, idle_dropout_input
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
 from npu_ir.capture.body_constants import lift_body_constants
+from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
 from npu_ir.capture.stand_in import plain_index
 from npu_ir.capture.write_refusals import require_separate_elements, require_writes
@@ -55,8 +55,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
             _spell_out_writes(module, aliases, storages)
     lift_body_constants(prepared)
     try:
-        with warnings.catch_warnings(), _torch.without_assumptions_of_size():
-            warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns about its own LeafSpec
+        with HeldMessages(), _torch.without_assumptions_of_size():
             functional: ExportedProgram = prepared.run_decompositions({})
     except Exception as error:
         raise ConversionError(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.export import Dim
 
+from npu_ir.cli.model_call import require_arguments
 from npu_ir.constraints import Range
 from npu_ir.errors import GraphError, UsageError
 from npu_ir.symbols import symbol
@@ -19,6 +20,7 @@ AUTO = "auto"
 _STEP = re.compile(r"\[([^\]]*)\]")
 _SIZES = re.compile(r"([A-Za-z_]\w*(?:\[[^\]]*\])*)\s*:\s*(.*)", re.DOTALL)
 _RANGE = re.compile(r"(\w+)\s*=\s*(\d*)\s*\.\.\s*(\d*)")
+_DIM = re.compile(r"Dim\('\w+'(?:, min=(\w+))?(?:, max=(\w+))?\)")
 _AXIS = re.compile(r"(\d+)\s*=\s*(\w+)")
 
 HELP = """\
@@ -130,6 +132,7 @@ def dynamic_shapes(
     Raises:
         UsageError: The model does not take these arguments, or has no such argument or axis.
     """
+    require_arguments(model, args, kwargs)
     passed = _arguments(model, args, kwargs)
     leaves = dict(leaf for name, item in passed.items() for leaf in _walk(item, name))
     for path, axes in dynamic.axes.items():
@@ -141,10 +144,7 @@ def dynamic_shapes(
 def _arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is passed for each argument of the model's forward."""
     signature = inspect.signature(model.forward)
-    try:
-        passed = signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise UsageError(f"the model does not take these inputs: {error}") from error
+    passed = signature.bind(*args, **kwargs).arguments
     for name in passed:
         if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
             raise UsageError(
@@ -204,3 +204,20 @@ def _shapes(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> 
     if axes is None:
         axes = dict.fromkeys(range(item.dim()), AUTO)
     return {axis: Dim.AUTO if name == AUTO else dims[name] for axis, name in axes.items()}
+
+
+def size_options(definitions: Sequence[str]) -> str:
+    """Return what to change on the command line for sizes as torch.export suggests them: ``s = Dim('s', max=512)``."""
+    return "; ".join(text for text in map(_size_option, definitions) if text)
+
+
+def _size_option(definition: str) -> str:
+    name, _, value = definition.partition(" = ")
+    if found := _DIM.fullmatch(value):
+        low, high = (end if end and end.isdecimal() else "" for end in found.groups())
+        return "" if name.startswith("_") else f"write --dynamic {name}={low}..{high}"
+    if value.isdecimal():
+        return f"leave out {name}, which is always {value}"
+    if value.isidentifier():
+        return f"write {value} in place of {name}"
+    return f"{name} is always {value}: let FACTORY return the model and its dynamic_shapes, where {name} is written so"

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
-import os
+import inspect
+import re
 import sys
-import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from npu_ir.blame import user_line
+from npu_ir.call_signature import did_you_mean, misfit, required_names
 from npu_ir.errors import FactoryError, UsageError
 
-_TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
+_MISSING = object()
+_REFERENCE = re.compile(r"(.+?):(\w+(?:\.\w+)*)(\(.*\))?", re.DOTALL)
 
 HELP = """\
 models:
-  MODULE:FACTORY names something that makes the model when called without arguments (a function, a
-  torch.nn.Module class), or a module itself. MODULE is imported with the current folder on the path,
-  or is the path of a .py file. A function may also return a pair: the model, and the dynamic_shapes that
-  torch.export takes.
+  MODULE:FACTORY names something that makes the model when called (a function, a torch.nn.Module class, a method:
+  net.py:Net.small), or a module itself. MODULE is imported with the current folder on the path, or is the path of a
+  .py file. A function may also return a pair: the model, and the dynamic_shapes that torch.export takes.
+  Arguments are Python literals, and quotes keep the shell from reading them: 'net.py:make(18, width=2.0, kind="s")'
 """
 
 
@@ -42,6 +46,60 @@ class Made:
     dynamic_shapes: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What ``MODULE:FACTORY`` or ``MODULE:FACTORY(ARGUMENTS)`` says.
+
+    Attributes:
+        text: All of it.
+        module: A module, or the path of a file.
+        path: Attributes, joined by dots.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        has_arguments: Whether there are parentheses.
+    """
+
+    text: str
+    module: str
+    path: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    has_arguments: bool = False
+
+
+def parse_reference(text: str) -> Reference:
+    """Return what ``MODULE:FACTORY(ARGUMENTS)`` says.
+
+    Raises:
+        UsageError: It names no factory, or its arguments are not Python literals.
+    """
+    parts = _REFERENCE.fullmatch(text)
+    if parts is None:
+        raise UsageError(
+            f"{text!r} does not name a model",
+            fix="write MODULE:FACTORY, such as models/net.py:make or torchvision.models:resnet18, "
+            "or in quotes 'MODULE:FACTORY(ARGUMENTS)'",
+        )
+    module, path, arguments = parts.groups()
+    if arguments is None:
+        return Reference(text, module, path)
+    try:
+        call: Any = ast.parse(f"f{arguments}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError("more than one pair of parentheses")
+        args = tuple(ast.literal_eval(item) for item in call.args)
+        kwargs = {item.arg: ast.literal_eval(item.value) for item in call.keywords if item.arg is not None}
+        if len(kwargs) < len(call.keywords):
+            raise ValueError("** is no literal")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"the arguments in {text!r} are not Python literals",
+            fix="write numbers, quoted strings, True, None, lists, tuples and dicts of these; "
+            "for anything else, write a function that makes the model",
+        ) from error
+    return Reference(text, module, path, args, kwargs, has_arguments=True)
+
+
 def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
     """Return what ``MODULE:FACTORY`` makes, the model in eval mode unless ``train``.
 
@@ -51,32 +109,69 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
         train: Put it in train mode.
 
     Raises:
-        UsageError: There is no such factory.
+        UsageError: There is no such factory, or it does not take these arguments.
         FactoryError: The user's code raises, or makes something else than a module.
     """
     factory = find_factory(reference)
     if isinstance(factory, torch.nn.Module):
-        if meta:
+        if meta or parse_reference(reference).has_arguments:
+            what = "--meta needs" if meta else "arguments need"
             raise UsageError(
                 f"{reference} is a model already, with its weights",
-                fix="--meta needs a function that makes it: def make(): return ...",
+                fix=f"{what} a function that makes it: def make(): return ...",
             )
         return Made(factory.train(train))
-    if not callable(factory):
-        raise UsageError(
-            f"{reference} is {type(factory).__name__}",
-            fix="name a function without arguments that returns a torch.nn.Module",
-        )
-    with user_code(reference), torch.device("meta") if meta else contextlib.nullcontext():
-        found = factory()
+    with torch.device("meta") if meta else contextlib.nullcontext():
+        found = call_factory(factory, reference)
     made = Made(*found) if isinstance(found, tuple) and len(found) == 2 else Made(found)
     if not isinstance(made.model, torch.nn.Module):
         raise FactoryError(
-            f"{reference} makes {type(made.model).__name__}",
+            f"{reference} returns {described(made.model)}",
+            where=place_of(factory),
             fix="it must return a torch.nn.Module, or a pair of one and its dynamic_shapes",
         )
     made.model.train(train)
     return made
+
+
+def call_factory(factory: Any, reference: str) -> Any:
+    """Return what a factory makes of the arguments in ``reference``.
+
+    Raises:
+        UsageError: It cannot be called, or does not take these arguments.
+        FactoryError: The user's code raises.
+    """
+    parsed = parse_reference(reference)
+    if not callable(factory):
+        raise UsageError(
+            f"{reference} is {described(factory)}",
+            fix="name a function or class that can be called",
+        )
+    wrong_call = misfit(factory, parsed.args, parsed.kwargs)
+    if wrong_call is not None:
+        arguments = ", ".join(f"{name}=..." for name in required_names(factory))
+        raise UsageError(
+            f"{reference} cannot be called so: {wrong_call}",
+            where=place_of(factory),
+            fix=f"give its arguments, in quotes for the shell: '{parsed.module}:{parsed.path}({arguments})'",
+        )
+    with user_code(reference, place_of(factory)):
+        return factory(*parsed.args, **parsed.kwargs)
+
+
+def described(item: Any) -> str:
+    """Return what an object is, in a word or two."""
+    if item is None:
+        return "None"
+    return f"the class {item.__name__}" if isinstance(item, type) else f"{type(item).__name__}"
+
+
+def place_of(factory: Any) -> str | None:
+    """Return ``file:line`` of the definition of a function or class; None where it is not known."""
+    try:
+        return f"{inspect.getsourcefile(factory)}:{inspect.getsourcelines(factory)[1]}"
+    except (OSError, TypeError):
+        return None
 
 
 def make_model(reference: str, *, meta: bool = False, train: bool = False) -> torch.nn.Module:
@@ -91,25 +186,24 @@ def find_factory(reference: str) -> Any:
         UsageError: There is none.
         FactoryError: Its module cannot be imported.
     """
-    module_name, colon, path = reference.rpartition(":")
-    if not (module_name and colon and path):
-        raise UsageError(
-            f"{reference!r} does not name a model",
-            fix="write MODULE:FACTORY, such as models/net.py:make or torchvision.models:resnet18",
-        )
-    is_file = module_name.endswith(".py")
+    parsed = parse_reference(reference)
+    is_file = parsed.module.endswith(".py")
     found: Any = (
-        _run_file(Path(module_name), reference) if is_file else _import_module(module_name, reference)
+        _run_file(Path(parsed.module), reference) if is_file else _import_module(parsed.module, reference)
     )
-    for step in path.split("."):
-        if not hasattr(found, step):
+    owner = parsed.module
+    for step in parsed.path.split("."):
+        with user_code(reference):  # a package may import what it needs here
+            part = getattr(found, step, _MISSING)
+        if part is _MISSING:
             public = [
-                name for name, value in vars(found).items() if callable(value) and not name.startswith("_")
+                name for name, item in vars(found).items() if callable(item) and not name.startswith("_")
             ]
             raise UsageError(
-                f"{module_name} has no {path}", fix=f"it has {', '.join(public[:20]) or 'nothing to call'}"
+                f"{owner} has no {step}{did_you_mean(step, dir(found))}",
+                fix=f"it has {', '.join(public[:20])}" if public else "look it up in its documentation",
             )
-        found = getattr(found, step)
+        found, owner = part, f"{owner}{'.' if ':' in owner else ':'}{step}"
     return found
 
 
@@ -159,21 +253,28 @@ def _put_on_path(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def user_code(reference: str) -> Iterator[None]:
-    """Name the factory in whatever its code raises, ``sys.exit`` included."""
+def user_code(reference: str, place: str | None = None) -> Iterator[None]:
+    """Name the factory in whatever its code raises, ``sys.exit`` included.
+
+    Args:
+        reference: As on the command line.
+        place: Where the code is, for what is raised outside it.
+    """
     try:
         yield
-    except (Exception, SystemExit) as error:
-        lines = str(error).strip().split("\n")
+    except SystemExit as error:
         raise FactoryError(
-            f"{reference} failed: {type(error).__name__}: {lines[0]}",
-            where=_line(error),
-            fix="this is the model's own code; --debug shows how it got there",
+            f"{reference} ends the program: sys.exit({'' if error.code is None else repr(error.code)})",
+            where=user_line(error) or place,
+            fix="return the model; what only a script does belongs below if __name__ == '__main__':",
         ) from error
-
-
-def _line(error: BaseException) -> str | None:
-    """Return the innermost ``file:line`` outside PyTorch that ``error`` passed through."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if not frame.filename.startswith((_TORCH_FOLDER, "<frozen"))]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+    except Exception as error:
+        first, *_ = str(error).strip().split("\n")
+        is_missing = isinstance(error, ModuleNotFoundError)
+        raise FactoryError(
+            f"{reference} failed: {type(error).__name__}: {first}",
+            where=user_line(error) or place,
+            fix=f"install it for the Python that runs npu: {sys.executable}"
+            if is_missing
+            else "this is the model's own code; --debug shows how it got there",
+        ) from error

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import io
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+from npu_ir.capture.export_messages import LOGGER
 from npu_ir.cli.progress import Progress
 from npu_ir.errors import NpuError, RegistryError, UsageError
 
@@ -38,7 +43,7 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
     try:
         options = build_parser().parse_args(argv)
         debug = options.debug
-        with Progress() as options.progress:
+        with Progress() as options.progress, _our_warnings(), _log_of_captures(options):
             code = _command(options)(options)
             sys.stdout.flush()
     except SystemExit as stop:  # argparse has said all: help, version or wrong usage
@@ -66,6 +71,40 @@ def message(error: NpuError) -> str:
 def warn(text: str) -> None:
     """Say on stderr what is wrong where the command goes on."""
     print(f"npu: warning: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _our_warnings() -> Iterator[None]:
+    """Show warnings of this project as `warn` does; all others as Python does."""
+    before = warnings.formatwarning
+
+    def format(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        if not category.__module__.startswith("npu_"):
+            return before(message, category, *place, **more)
+        return f"npu: warning: {message}\n"
+
+    warnings.formatwarning = format
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
+@contextlib.contextmanager
+def _log_of_captures(options: argparse.Namespace) -> Iterator[None]:
+    """Show on stderr, with ``--verbose``, what torch.export says."""
+    if not options.verbose:
+        yield
+        return
+    level, handler = LOGGER.level, logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("torch.export: %(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
 
 
 def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int | None]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from npu_ir.call_signature import misfit, required_names
 from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, Input
+from npu_ir.errors import UsageError
 from npu_ir.structure import unflatten
 from npu_ir.types import TensorType
 
@@ -44,3 +46,22 @@ def model_arguments(inputs: Sequence[Input], fill: Fill) -> tuple[tuple[Any, ...
     args = tuple(realize(item, fill) for item in inputs if not item.name)
     kwargs = {item.name: realize(item, fill) for item in inputs if item.name}
     return args, kwargs
+
+
+def require_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse inputs that the model does not take.
+
+    Raises:
+        UsageError: One is missing, unknown or too many.
+    """
+    wrong_call = misfit(model.forward, args, kwargs)
+    if wrong_call is None:
+        return
+    missing = [name for name in required_names(model.forward)[len(args) :] if name not in kwargs]
+    options = [f'-i "{name}=f32[2,3]"' for name in missing]
+    raise UsageError(
+        f"forward of {type(model).__name__} cannot be called so: {wrong_call}",
+        fix=f"add {' '.join(options)}, with its own dtype and shape"
+        if options
+        else "leave out what it does not take",
+    )

@@ -22,7 +22,7 @@ INT_HIGH = 2
 
 def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
     """Add an option or argument that names a file; the shell completes it."""
-    action = parser.add_argument(*names, type=Path, metavar="FILE", help=help, **more)
+    action = parser.add_argument(*names, metavar="FILE", help=help, **{"type": Path, **more})
     action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,11 +13,13 @@ import torch
 
 import npu_ir
 from npu_ir import plugins
+from npu_ir.call_signature import did_you_mean
 from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
+from npu_ir.distributions import OWN, how_to_get, installed_version
 from npu_ir.errors import RegistryError
 
 if TYPE_CHECKING:
-    _SubParsersAction = argparse._SubParsersAction[argparse.ArgumentParser]
+    _SubParsersAction = argparse._SubParsersAction["Parser"]
 else:
     _SubParsersAction = argparse._SubParsersAction
 
@@ -34,11 +37,50 @@ COMMANDS = (
 )
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line and where to read more, in place of the usage text."""
+COMMON_OPTIONS = {
+    "--debug": "show the traceback of an error",
+    "--verbose": "show what PyTorch says while it captures a model, too",
+}
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n  fix: see {self.prog} --help\n")
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and what to do in another, in place of the usage text."""
+
+    def error(self, message: str, fix: str | None = None) -> NoReturn:
+        self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n  fix: {fix or f'see {self.prog} --help'}\n")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the options; what nobody knows is refused by the command that it is given to."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            commands = next(action for action in self._actions if isinstance(action, Commands))
+            commands.choices[options.command].refuse(unknown)
+        return options
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Say which words are not understood, and what each may stand for."""
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        words = [f"{word}{did_you_mean(word.partition('=')[0], known)}" for word in unknown]
+        self.error(f"unrecognized arguments: {' '.join(words)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if not isinstance(action, Commands) or value in action.choices:
+            super()._check_value(action, value)
+            return
+        source = how_to_get("commands", value)
+        similar = did_you_mean(value, action.choices) if source is None else ""
+        self.error(f"there is no command {value!r}{similar}", source)
+
+
+class Versions(argparse.Action):
+    """Prints what is installed, in lines of a name and a version."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        found = {name: installed_version(name) for name in OWN}
+        found["npu-ir"] = npu_ir.__version__
+        found.update(torch=str(torch.__version__), python=platform.python_version())
+        print("".join(f"{name} {version}\n" for name, version in found.items() if version), end="")
+        parser.exit(0)
 
 
 class Commands(_SubParsersAction):
@@ -63,7 +105,7 @@ class Commands(_SubParsersAction):
             del self._origins[name], self._name_parser_map[name]
         self._choices_actions = [choice for choice in self._choices_actions if choice.dest in self._origins]
 
-    def add_parser(self, name: str, **options: Any) -> argparse.ArgumentParser:
+    def add_parser(self, name: str, **options: Any) -> Parser:
         """Add a command.
 
         Raises:
@@ -79,9 +121,8 @@ class Commands(_SubParsersAction):
         options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options}
         parser = super().add_parser(name, **options)
         self._origins.update(dict.fromkeys(words, self._origin))
-        parser.add_argument(
-            "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-        )
+        for option, text in COMMON_OPTIONS.items():
+            parser.add_argument(option, action="store_true", default=argparse.SUPPRESS, help=text)
         return parser
 
 
@@ -93,11 +134,14 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=f"npu COMMAND --help shows what a command takes, with an example.\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    versions = (
-        f"npu-ir {npu_ir.__version__} (PyTorch {torch.__version__}, Python {platform.python_version()})"
+    parser.add_argument(
+        "--version",
+        action=Versions,
+        nargs=0,
+        help="show the versions of the packages, of PyTorch and of Python",
     )
-    parser.add_argument("--version", action="version", version=versions, help="show the versions")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    for name, text in COMMON_OPTIONS.items():
+        parser.add_argument(name, action="store_true", help=text)
     commands = parser.add_subparsers(
         action=Commands, dest="command", metavar="COMMAND", required=True, title="commands"
     )

@@ -81,7 +81,7 @@ def draw(
         VisualizationError: The name ends in none of these, graphviz is needed and is missing or
             fails, the file cannot be written, or the other arguments are not as they should be.
     """
-    format = _format_of(Path(path))
+    format = require_format(Path(path))
     return _write(build_diagram(graph, max_nodes, depth, weights), Path(path), format)
 
 
@@ -99,19 +99,8 @@ def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int =
     Raises:
         VisualizationError: As for `draw`.
     """
-    format = _format_of(Path(path))
+    format = require_format(Path(path))
     return _write(build_diff_diagram(diff, max_nodes), Path(path), format)
-
-
-def _format_of(path: Path) -> str:
-    format = path.suffix.removeprefix(".").lower()
-    if format not in (*_GRAPHVIZ_FORMATS, *_TEXT_FORMATS):
-        raise VisualizationError(
-            f"no drawing is written to a file that ends in {path.suffix!r}",
-            where=str(path),
-            fix="use .svg, .png, .pdf, .dot, .gv or .mmd",
-        )
-    return format
 
 
 def _write(diagram: Diagram, path: Path, format: str) -> Path:
@@ -122,6 +111,22 @@ def _write(diagram: Diagram, path: Path, format: str) -> Path:
     except OSError as error:
         raise VisualizationError(f"cannot write the drawing: {error.strerror}", where=str(path)) from error
     return path
+
+
+def require_format(path: Path) -> str:
+    """Return the form that the name of a drawing asks for.
+
+    Raises:
+        VisualizationError: The name ends in none that there is.
+    """
+    format = path.suffix.removeprefix(".").lower()
+    if format not in (*_GRAPHVIZ_FORMATS, *_TEXT_FORMATS):
+        raise VisualizationError(
+            f"no drawing is written to a file that ends in {path.suffix!r}",
+            where=str(path),
+            fix="use .svg, .png, .pdf, .dot, .gv or .mmd",
+        )
+    return format
 
 
 def _content(diagram: Diagram, format: str) -> bytes:

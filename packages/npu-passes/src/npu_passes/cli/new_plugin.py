@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_ir.cli.console import print_facts
+from npu_ir.cli.outputs import add_output_folder
 from npu_ir.errors import UsageError
 from npu_ir.plugins import GROUP
 from npu_passes.errors import PassError
@@ -48,11 +49,10 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "name", metavar="NAME", help="of the distribution: lower-case words, such as my-passes"
     )
-    parser.add_argument(
+    add_output_folder(
+        parser,
         "-o",
         "--output",
-        type=Path,
-        metavar="FOLDER",
         help="the folder to write, which must not be there yet (default: NAME)",
     )
     parser.set_defaults(run=run)

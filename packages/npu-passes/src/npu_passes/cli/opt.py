@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 from npu_ir import load_ir, save_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.failures import FAILED, OK, warn
 from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, complete
+from npu_ir.cli.outputs import add_graph_output, add_output_folder
 from npu_ir.cli.quantities import counted
 from npu_ir.errors import UsageError
 from npu_ir.serial.load import read_document
@@ -55,7 +55,7 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
-    add_file(parser, "-o", "--output", help="where to save the new graph, as JSON (default: nowhere)")
+    add_graph_output(parser, "where to save the new graph, as JSON (default: nowhere)")
     which = parser.add_mutually_exclusive_group()
     pipeline = which.add_argument(
         "--pipeline", default="default", metavar="NAME", help="named passes (default: default)"
@@ -75,10 +75,9 @@ def add_to(commands: Any) -> None:
         "--explain", action="store_true", help="each rewrite, and each that was refused, with the reason"
     )
     parser.add_argument("--json", action="store_true", help="print all of this as JSON")
-    parser.add_argument(
+    add_output_folder(
+        parser,
         "--dump-dir",
-        type=Path,
-        metavar="FOLDER",
         help="write the graph as text before and after each pass into this folder",
     )
     _add_checks(parser)
@@ -93,10 +92,9 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
         type=_tolerance,
         help="for --bisect: what may differ from FILE (default: what each pass states)",
     )
-    parser.add_argument(
+    add_output_folder(
+        parser,
         "--repro-dir",
-        type=Path,
-        metavar="FOLDER",
         help="for --bisect: where to put what shows it, over what is there (default: OUT.repro, or FILE.repro)",
     )
     weights = parser.add_mutually_exclusive_group()

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from npu_ir import plugins
 from npu_ir.backend import Backend
+from npu_ir.call_signature import did_you_mean
+from npu_ir.distributions import how_to_get
 from npu_ir.errors import BackendError
 
 
@@ -23,8 +25,9 @@ def find_backend(name: str) -> Backend:
     backends = all_backends()
     if name not in backends:
         raise BackendError(
-            f"there is no backend {name!r}",
-            fix=f"there are {', '.join(sorted(backends))}; `npu plugins` shows what is installed",
+            f"there is no backend {name!r}{did_you_mean(name, backends)}",
+            fix=how_to_get("backends", name)
+            or f"there are {', '.join(sorted(backends))}; `npu plugins` shows what is installed",
         )
     return backends[name]
 

@@ -16,7 +16,7 @@ from npu_ir import Graph, WeightError
 from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file
+from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import time_text
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.result_difference import result_difference
@@ -60,7 +60,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--train", action="store_true", help="take the model in train mode (default: eval mode)"
     )
-    add_file(parser, "--json", help="write the numbers as JSON")
+    add_output(parser, "--json", help="write the numbers as JSON")
     parser.set_defaults(run=run)
 
 

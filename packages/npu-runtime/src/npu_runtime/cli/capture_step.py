@@ -12,7 +12,8 @@ from npu_ir import Graph, save_ir
 from npu_ir.cli import factory
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.options import add_file, complete
+from npu_ir.cli.options import complete
+from npu_ir.cli.outputs import add_graph_output, add_output_folder
 from npu_ir.errors import FactoryError, UsageError
 from npu_ir.node import outside_names
 from npu_passes.manager import PassManager
@@ -26,11 +27,12 @@ _OPTIONS = ("accumulate", "clip_grad_norm", "clip_grad_value", "autocast", "modu
 _FIX = "return (model, optimizer, loss_fn, example_batch), a dict of these, or a pair of a step function and its batch"
 _EPILOG = """\
 steps:
-  MODULE:FACTORY names a function that makes what a step is of, when called without arguments:
+  MODULE:FACTORY names a function that makes what a step is of:
     return model, optimizer, loss_fn, example_batch
     return {"model": model, "optimizer": optimizer, "loss_fn": loss_fn, "example_batch": batch, "clip_grad_norm": 1.0}
     return step_fn, example_batch        (a function with zero_grad(), backward() and step())
   MODULE is imported with the current folder on the path, or is the path of a .py file. Models keep the mode they have.
+  Arguments are Python literals, in quotes for the shell: 'steps.py:make(0.1, width=64)'
 
 example:
   npu capture-step steps.py:make -o step.json --save-weights
@@ -50,7 +52,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "factory", metavar="MODULE:FACTORY", help="what makes the parts of the step: steps.py:make"
     )
-    add_file(parser, "-o", "--output", help="where to save the graph, as JSON (default: nowhere)")
+    add_graph_output(parser, "where to save the graph, as JSON (default: nowhere)")
     parser.add_argument(
         "--save-weights",
         action="store_true",
@@ -64,10 +66,9 @@ def add_to(commands: Any) -> None:
     )
     complete(passes, names_of_passes)
     parser.add_argument("--text", action="store_true", help="print the text form of the graph, nothing else")
-    parser.add_argument(
+    add_output_folder(
+        parser,
         "--dump",
-        type=Path,
-        metavar="FOLDER",
         help="write the graph, and the ops that run it, as text and JSON into this folder",
     )
     parser.add_argument("--name", help="name of the graph (default: the class of the model, with _step)")
@@ -104,27 +105,28 @@ def _made(reference: str) -> dict[str, Any]:
     """Return what `MODULE:FACTORY` makes, as arguments of `compile_ir`.
 
     Raises:
-        UsageError: There is no such factory.
+        UsageError: There is no such factory, or it does not take these arguments.
         FactoryError: The user's code raises, or makes something else than the parts of a step.
     """
     make = factory.find_factory(reference)
-    if not callable(make):
-        raise UsageError(f"{reference} is {type(make).__name__}", fix="name a function without arguments")
-    with factory.user_code(reference):
-        made = make()
+    made = factory.call_factory(make, reference)
     if isinstance(made, tuple) and len(made) == len(_PARTS):
         return dict(zip(_PARTS, made, strict=True))
     if isinstance(made, tuple) and len(made) == 2:
         return dict(zip(("model", "example_batch"), made, strict=True))
     if not isinstance(made, Mapping):
-        what = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
-        raise FactoryError(f"{reference} makes {what}, no training step", fix=_FIX)
+        what = f"a tuple of {len(made)}" if isinstance(made, tuple) else factory.described(made)
+        raise FactoryError(
+            f"{reference} returns {what}, not a training step", where=factory.place_of(make), fix=_FIX
+        )
     unknown = [key for key in made if key not in (*_PARTS, *_OPTIONS)]
     missing = [key for key in ("model", "example_batch") if key not in made]
     if unknown or missing:
         problem = f"no {missing[0]!r}" if missing else f"{unknown[0]!r}, which is no part of a step"
         raise FactoryError(
-            f"the dict of {reference} has {problem}", fix=f"its keys are {', '.join((*_PARTS, *_OPTIONS))}"
+            f"the dict of {reference} has {problem}",
+            where=factory.place_of(make),
+            fix=f"its keys are {', '.join((*_PARTS, *_OPTIONS))}",
         )
     return dict(made)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +12,7 @@ from npu_ir.cli import factory, input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file, add_tolerances, complete
+from npu_ir.cli.outputs import add_output, add_output_folder
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import add_data, add_graph, load_call, weights_or_random
 
@@ -71,11 +71,10 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--train", action="store_true", help="take models in train mode (default: eval mode)")
     add_data(parser, "for both: ")
     add_tolerances(parser)
-    add_file(parser, "--json", help="write all that was compared as JSON")
-    parser.add_argument(
+    add_output(parser, "--json", help="write all that was compared as JSON")
+    add_output_folder(
+        parser,
         "--repro",
-        type=Path,
-        metavar="FOLDER",
         help="write the first divergence as a script that runs the one node, over what is there",
     )
     parser.set_defaults(run=run)

@@ -9,7 +9,8 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import INT_HIGH, add_file
+from npu_ir.cli.options import INT_HIGH
+from npu_ir.cli.outputs import add_output
 from npu_ir.errors import UsageError
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import (
@@ -55,7 +56,7 @@ def add_to(commands: Any) -> None:
         parser, "a backend to ask; several in order of preference, as npu plugins lists them (default: aten)"
     )
     add_passes(parser)
-    add_file(parser, "--json", help="write all of it as JSON")
+    add_output(parser, "--json", help="write all of it as JSON")
     parser.add_argument(
         "--fail-under",
         type=_percent,

@@ -9,7 +9,8 @@ import torch
 
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
-from npu_ir.cli.options import add_file, number_from
+from npu_ir.cli.options import number_from
+from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import counted
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import load_call, weights_or_random
@@ -48,8 +49,8 @@ def add_to(commands: Any) -> None:
         metavar="N",
         help=f"the most rows; 0 for all (default: {_LIMIT})",
     )
-    add_file(parser, "--json", help="write all of it as JSON")
-    add_file(parser, "--trace", help="write a run as a Chrome trace")
+    add_output(parser, "--json", help="write all of it as JSON")
+    add_output(parser, "--trace", help="write a run as a Chrome trace")
     parser.set_defaults(run=run)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from npu_ir.cli.console import print_diff
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file
+from npu_ir.cli.outputs import add_drawing_output
 from npu_ir.diff import diff_ir
 from npu_ir.diff.report import summary_text
 from npu_ir.errors import ParseError, SerializationError, UsageError
@@ -46,12 +47,7 @@ def add_to(commands: Any) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--summary", action="store_true", help="print only how much changed")
     form.add_argument("--json", action="store_true", help="print JSON")
-    add_file(
-        parser,
-        "-o",
-        "--output",
-        help="draw both as one picture: .svg, .mmd, .dot; .png and .pdf need graphviz",
-    )
+    add_drawing_output(parser, "draw both as one picture")
     parser.add_argument(
         "--max-nodes",
         type=int,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from npu_ir.capture import extract_ir
+from npu_ir.capture.export_errors import suggested_sizes
 from npu_ir.cli import dynamic, factory, input_text
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
-from npu_ir.cli.model_call import model_arguments
-from npu_ir.cli.options import add_factory, add_file, add_inputs
+from npu_ir.cli.model_call import model_arguments, require_arguments
+from npu_ir.cli.options import add_factory, add_inputs
+from npu_ir.cli.outputs import add_graph_output
 from npu_ir.cli.tensors import empty_tensor
-from npu_ir.errors import UsageError
+from npu_ir.errors import ExportError, UsageError
 from npu_ir.graph import Graph
 from npu_ir.node import outside_names
 from npu_ir.serial import save_ir
@@ -49,12 +53,7 @@ def add_to(commands: Any) -> None:
         metavar="NAME:AXIS=SYMBOL",
         help="sizes that the graph leaves open (default: none)",
     )
-    add_file(
-        parser,
-        "-o",
-        "--output",
-        help="where to save the graph, as JSON; its constants go to a file beside it",
-    )
+    add_graph_output(parser, "where to save the graph, as JSON; its constants go to a file beside it")
     parser.add_argument(
         "--meta", action="store_true", help="make the model without weights, on the meta device"
     )
@@ -73,12 +72,14 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("making the model")
     made = factory.make(options.factory, meta=options.meta, train=options.train)
     model, shapes = made.model, made.dynamic_shapes
+    require_arguments(model, args, kwargs)
     if options.dynamic:
         _require_unsaid(shapes, options.factory)
         shapes = dynamic.dynamic_shapes(sizes, model, args, kwargs)
     options.progress.stage("capturing")
     start = time.perf_counter()
-    graph = extract_ir(model, args, kwargs, name=options.name, dynamic_shapes=shapes)
+    with _fixes_in_options(options):
+        graph = extract_ir(model, args, kwargs, name=options.name, dynamic_shapes=shapes)
     seconds = time.perf_counter() - start
     options.progress.stage("saving")
     lines = graph_lines(graph_facts(graph))
@@ -100,6 +101,17 @@ def _require_unsaid(shapes: Any, reference: str) -> None:
         raise UsageError(
             f"--dynamic is given, and {reference} says itself which sizes are open", fix="leave out --dynamic"
         )
+
+
+@contextlib.contextmanager
+def _fixes_in_options(options: argparse.Namespace) -> Iterator[None]:
+    """Say which ``--dynamic`` is meant where torch.export suggests other sizes."""
+    try:
+        yield
+    except ExportError as error:
+        if options.dynamic and (fix := dynamic.size_options(suggested_sizes(str(error.__cause__)))):
+            error.fix = fix
+        raise
 
 
 def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: bool) -> str:

@@ -12,6 +12,7 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_runner, add_sizes
+from npu_ir.cli.outputs import add_output
 from npu_ir.cli.result_files import require_supported, save_results
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.values_text import value_line
@@ -54,7 +55,7 @@ def add_to(commands: Any) -> None:
     add_sizes(parser)
     add_random_data(parser)
     add_runner(parser)
-    add_file(parser, "--output", help="save the results by path: .safetensors or .pt")
+    add_output(parser, "--output", help="save the results by path: .safetensors or .pt")
     parser.set_defaults(run=run)
 
 

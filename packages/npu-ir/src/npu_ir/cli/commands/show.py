@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from npu_ir.cli.options import add_file
+from npu_ir.cli.outputs import add_drawing_output
 from npu_ir.errors import UsageError
 from npu_ir.serial import load_ir
 from npu_ir.text import format_ir
@@ -36,7 +37,7 @@ def add_to(commands: Any) -> None:
     form.add_argument("--text", action="store_true", help="print the text form (the default)")
     form.add_argument("--mermaid", action="store_true", help="print a mermaid flowchart, for Markdown pages")
     form.add_argument("--dot", action="store_true", help="print it in the language of graphviz")
-    add_file(form, "-o", "--output", help="draw it: .svg, .mmd, .dot; .png and .pdf need graphviz")
+    add_drawing_output(form, "draw it")
     parser.add_argument("--provenance", action="store_true", help="text: module and source line of each node")
     parser.add_argument("--depth", type=int, metavar="N", help="drawing: open modules to this depth")
     parser.add_argument(

@@ -8,6 +8,7 @@ from typing import Any
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
 from npu_ir.cli.options import add_file
+from npu_ir.cli.outputs import add_graph_output
 from npu_ir.cli.size_text import parse_sizes
 from npu_ir.serial import load_ir, save_ir
 
@@ -30,7 +31,7 @@ def add_to(commands: Any) -> None:
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
     parser.add_argument("sizes", nargs="+", metavar="SYMBOL=N", help="the value of a symbol")
-    add_file(parser, "-o", "--output", help="where to save the graph, as JSON", required=True)
+    add_graph_output(parser, "where to save the graph, as JSON", required=True)
     parser.set_defaults(run=run)
 
 

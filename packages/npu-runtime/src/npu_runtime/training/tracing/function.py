@@ -11,6 +11,7 @@ import torch
 from torch.fx import GraphModule
 
 from npu_ir import NpuError
+from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.model_guard import restored
 from npu_ir.collection import no_collection
 from npu_ir.structure import Structure, flatten, unflatten
@@ -114,7 +115,7 @@ class _Tracing:
             stack.enter_context(_random_numbers_kept())
             states = RandomStates()
             try:
-                with states.noted():
+                with HeldMessages(), states.noted():
                     module = self._world.trace(self._step, fakes, refuse_write)
                 require_no_sync(module)
                 require_no_strangers(module)

@@ -1,0 +1,27 @@
+"""Which line of the user's code an exception comes from."""
+
+from __future__ import annotations
+
+import os
+import traceback
+
+import torch
+
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_SITE_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
+_OTHERS = tuple(os.path.dirname(file) + os.sep for file in (__file__, torch.__file__))
+
+
+def user_line(error: BaseException) -> str | None:
+    """Return ``file:line`` of the innermost call in neither PyTorch, Python's library nor this package."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_of_user(frame.filename)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else None
+
+
+def _is_of_user(file: str) -> bool:
+    if file.startswith(("<", *_OTHERS)):
+        return False
+    return not file.startswith(_LIBRARY) or file.removeprefix(_LIBRARY).startswith(_SITE_PACKAGES)

@@ -1,0 +1,75 @@
+"""What is wrong with a call of a user's function, by its signature."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter
+from typing import Any
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return why ``function(*args, **kwargs)`` is no call of it: which arguments are missing, unknown or too many.
+
+    None where the call fits, or where the signature of the function is not known.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None  # builtins have none
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        problems = "; ".join(_problems(list(signature.parameters.values()), args, kwargs))
+        return f"it takes {signature_text(signature)}, and gets {_given(args, kwargs)}: {problems}"
+    return None
+
+
+def signature_text(signature: inspect.Signature) -> str:
+    """Return a signature without its annotations: ``(x, scale=1.0)``."""
+    plain = [item.replace(annotation=Parameter.empty) for item in signature.parameters.values()]
+    return str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
+
+
+def required_names(function: Callable[..., Any]) -> list[str]:
+    """Return the arguments that a call must give; none where the signature is not known."""
+    try:
+        return _required(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean ...?)`` where a known name is similar, else nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _problems(parameters: list[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    kinds = {item.kind for item in parameters}
+    by_position = [item.name for item in parameters if item.kind in _BY_POSITION]
+    by_name = [item.name for item in parameters if item.kind in _BY_NAME]
+    taken = by_position[: len(args)]
+    problems = [f"{name!r} is missing" for name in _required(parameters) if name not in {*taken, *kwargs}]
+    if Parameter.VAR_KEYWORD not in kinds:
+        problems += [
+            f"there is no {name!r}{did_you_mean(name, by_name)}" for name in kwargs if name not in by_name
+        ]
+    problems += [f"{name!r} is given twice" for name in kwargs if name in taken]
+    if Parameter.VAR_POSITIONAL not in kinds and len(args) > len(by_position):
+        problems.append(f"it takes {len(by_position)} by position")
+    return problems
+
+
+def _required(parameters: Iterable[Parameter]) -> list[str]:
+    variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return [item.name for item in parameters if item.default is Parameter.empty and item.kind not in variable]
+
+
+def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    by_position = [f"{len(args)} by position"] if args else []
+    return " and ".join([*by_position, *([", ".join(map(repr, kwargs))] if kwargs else [])]) or "no arguments"

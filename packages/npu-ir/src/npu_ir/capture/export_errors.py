@@ -1,0 +1,100 @@
+"""What torch.export says when it fails, in fewer words: what, where in the model, and how to fix it."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.blame import user_line
+from npu_ir.call_signature import misfit
+from npu_ir.capture.program_signature import lost_data_error
+from npu_ir.errors import ExportError
+
+_FIX = (
+    "call the model in PyTorch with these arguments: where that fails, too, they are wrong; "
+    "otherwise torch.export.draft_export lists all obstacles at once"
+)
+_BRANCH = "the model decides by the content of a tensor: compute both ways and choose by torch.where"
+# By a part of torch.export's message.
+_FIXES = {
+    "data-dependent": _BRANCH,
+    "in output, which is not a known type": "return tensors, numbers and containers of them, or register the type "
+    "with torch.utils._pytree (models of transformers: use_cache=False)",
+    "Unsupported input type": "pass tensors, numbers, strings, None and containers of them; "
+    "torch.export.register_dataclass makes a dataclass one",
+}
+_MOST_LINES = 5
+# What torch.export adds to its messages for its own users (torch 2.13).
+_ADVICE = re.compile(
+    r" *For more information, run with TORCH_LOGS=\S+"
+    r"|(?s:\n\nThe error above occurred when calling torch\.export\.export.*)"
+    r"|(?s: *\(unhinted: .*)"
+)
+_CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
+
+
+def export_error(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
+) -> Exception:
+    """Return what to raise where torch.export raises ``error`` for ``model(*args, **kwargs)``."""
+    lost = [
+        f"{path}.{key}".lstrip(".")
+        for path, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and value.is_meta
+    ]
+    if lost:
+        return lost_data_error(lost[0])
+    name, wrong_call = type(model).__name__, misfit(model.forward, args, kwargs)
+    if wrong_call is not None:
+        return ExportError(
+            f"forward of {name} cannot be called so: {wrong_call}",
+            fix="give what forward takes, in a tuple, and in a dict by name: (x, y), {'scale': 1.0}",
+        )
+    text = str(error).strip()
+    return ExportError(
+        f"torch.export cannot capture {name}: {_summary(error)}", where=_where(model, error), fix=_fix(text)
+    )
+
+
+def suggested_sizes(text: str) -> list[str]:
+    """Return the definitions of sizes that torch.export suggests in a message: ``s = Dim('s', max=512)``, ``t = 2*s``."""
+    _, found, rest = _ADVICE.sub("", text).partition("Suggested fixes:\n")
+    lines = re.match(r"(?:  \w+ = .+\n?)*", rest)
+    return [line.strip() for line in lines[0].splitlines()] if found and lines else []
+
+
+def _summary(error: Exception) -> str:
+    """Return the message of torch.export without its advice, a list in lines of its own."""
+    text = _ADVICE.sub("", str(error).strip()).partition("\nSuggested fixes:")[0]
+    text = re.sub(r"\nTo fix the error, insert one of(?s:.*)", "", text)
+    text = re.sub(r"L\['(\w+)'\]", r"\1", text).replace(".size()[", ".shape[")
+    lines = [line for line in text.split("\n") if line.strip()]
+    listed = [line for line in lines[1:] if line.startswith("  - ")]
+    if not listed:
+        return f"{type(error).__name__}: {' '.join(lines[:3])}"
+    more = [f"  ... and {len(listed) - _MOST_LINES} more"] if len(listed) > _MOST_LINES else []
+    return "\n".join([lines[0], *listed[:_MOST_LINES], *more])
+
+
+def _fix(text: str) -> str:
+    if sizes := suggested_sizes(text):
+        return f"give these sizes in dynamic_shapes: {'; '.join(sizes)}"
+    if text.startswith("Could not guard") and (checks := _CHECK.findall(text)):
+        return f"{_BRANCH}; or state before it what always holds: {' or '.join(checks)}"
+    return next((fix for part, fix in _FIXES.items() if part in text), _FIX)
+
+
+def _where(model: torch.nn.Module, error: Exception) -> str | None:
+    """Return the innermost module that ``error`` passed through, and the innermost line of the user's."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    found = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        if path := paths.get(id(owner)):
+            found = f"{path} ({type(owner).__name__})"
+    return ", ".join(filter(None, (found, user_line(error)))) or None

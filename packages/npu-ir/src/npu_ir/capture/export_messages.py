@@ -1,0 +1,188 @@
+"""What torch.export logs, warns of and prints while it runs: held back, and told where it matters.
+
+A failure is told by its exception, which gets what was held back as notes. After a success most of it is passed on;
+what says nothing of the program is only logged, by the logger ``npu_ir.capture`` at the level DEBUG.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import logging
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, cast
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.errors import CaptureWarning
+
+LOGGER = logging.getLogger("npu_ir.capture")
+# Modules of PyTorch that capture. What others warn of concerns the model, and eager mode warns of it, too.
+_CAPTURING = re.compile(
+    r"torch\.(export|_export|fx|_subclasses|_functorch|_dynamo|_higher_order_ops|utils\._pytree)\b"
+)
+_WARNING_MODULES = ("warnings", "_py_warnings", "typing_extensions")
+# What is logged beside an exception, which says more; whoever catches that one does not need it.
+_BESIDE_EXCEPTIONS = re.compile(
+    r"failed while attempting to run meta|fake tensor raised|Unable to find user code|failed during evaluate_expr"
+)
+_ASSIGNED = re.compile(r"The tensor attributes? (.*) (?:was|were) assigned during export")
+_SPECIALIZED = re.compile(r"dimension (\S+) 0/1 specialized; .* hint = (\d)")
+_ITS_OWN_DOING = re.compile(r".*LeafSpec")  # torch 2.13 warns of what it calls itself
+
+
+class HeldMessages:
+    """Holds back what torch.export has to say in this thread; what the model itself says comes through.
+
+    Args:
+        model: What is captured.
+    """
+
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        self._model = model
+        self._held: list[tuple[str, Callable[[], None]]] = []  # what is said, and what says it
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_torch.held_log(self._hold_record))
+            for pattern in (_ASSIGNED, _ITS_OWN_DOING):
+                stack.enter_context(_unfiltered(pattern.pattern))
+            stack.enter_context(_StandIn(warnings, "showwarning", self._hold_warning))
+            stack.enter_context(_StandIn(_torch.printing_module(), "print", self._hold_print))
+            self._stack = stack.pop_all()
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        texts = list(dict.fromkeys(text.strip() for text, _say in self._held))
+        for text in texts if error is None else [*texts, f"{type(error).__name__}: {error}"]:
+            LOGGER.debug("%s", text)
+        if error is None:
+            self._pass_on()
+            return
+        # As BaseException.add_note does, which Python 3.10 does not have.
+        error.__notes__ = [*getattr(error, "__notes__", ()), *(f"torch.export: {text}" for text in texts)]
+
+    def _hold_record(self, record: logging.LogRecord) -> None:
+        self._held.append((record.getMessage(), lambda: logging.getLogger(record.name).handle(record)))
+
+    def _hold_warning(self, message: Warning, category: type[Warning], *place: Any) -> bool:
+        is_of_capture = _CAPTURING.match(_warning_module(sys._getframe(2)))
+        if not (is_of_capture or _ITS_OWN_DOING.match(str(message))):
+            return False
+        self._held.append((str(message), lambda: warnings.showwarning(message, category, *place)))
+        return True
+
+    def _hold_print(self, *items: Any, **options: Any) -> bool:
+        self._held.append((" ".join(map(str, items)), lambda: print(*items, **options)))  # noqa: T201
+        return True
+
+    def _pass_on(self) -> None:
+        """Say what was held back and matters, in our own words where we have some."""
+        specialized: list[str] = []
+        for text, say in self._held:
+            if found := _SPECIALIZED.search(text):
+                specialized.append(f"{found[1]} = {found[2]}")
+            elif found := _ASSIGNED.search(text):
+                self._warn_of_attributes(found[1].split(", "))
+            elif not (_BESIDE_EXCEPTIONS.search(text) or _ITS_OWN_DOING.search(text)):
+                say()
+        if specialized:
+            _warn(
+                f"the graph is fixed to {', '.join(specialized)}: PyTorch opens no size whose example is 0 or 1; "
+                "pass an example of at least 2"
+            )
+
+    def _warn_of_attributes(self, paths: list[str]) -> None:
+        lost = [path for path in paths if not self._is_list_of_parameters(path)]
+        if lost:
+            _warn(
+                f"forward assigns tensors to {', '.join(lost)}: the graph does not keep them; "
+                "register them in __init__ by register_buffer"
+            )
+
+    def _is_list_of_parameters(self, path: str) -> bool:
+        """Return whether an attribute is the list that recurrent layers keep of their parameters (torch 2.13)."""
+        owner, _, attribute = path.removeprefix("self").rpartition(".")
+        if self._model is None or not attribute.startswith("_flat_weights["):
+            return False
+        return isinstance(self._model.get_submodule(owner.removeprefix(".")), torch.nn.RNNBase)
+
+
+class _StandIn:
+    """A function in place of one of a module; several may be there at a time, and go in any order.
+
+    Args:
+        owner: The module.
+        name: Of the function; one of the module, or a builtin.
+        hold: Called in this thread only, with the arguments; returns whether it takes care of the call.
+    """
+
+    def __init__(self, owner: ModuleType, name: str, hold: Callable[..., bool]) -> None:
+        self._owner = owner
+        self._name = name
+        self._hold = hold
+        self._thread: int | None = None
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        self._thread = threading.get_ident()
+        self._before = vars(self._owner).get(self._name)
+        setattr(self._owner, self._name, self)
+
+    def __exit__(self, *_: object) -> None:
+        self._thread = None  # somebody may still have it, and put it back
+        above, item = None, vars(self._owner).get(self._name)
+        while isinstance(item, _StandIn) and item is not self:
+            above, item = item, item._before
+        if item is not self:
+            return
+        if above is not None:
+            above._before = self._before
+        elif self._before is None:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self._before)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() == self._thread and self._hold(*args, **kwargs):
+            return
+        (self._before or getattr(builtins, self._name))(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _unfiltered(message: str) -> Iterator[None]:
+    """Let warnings come each time, and never as exceptions, whatever filters there are.
+
+    Not by `warnings.catch_warnings`, which would put back what other threads have replaced meanwhile.
+    """
+    warnings.filterwarnings("always", message)
+    entry = warnings.filters[0]
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            cast("list[Any]", warnings.filters).remove(entry)
+
+
+def _warning_module(frame: FrameType | None) -> str:
+    """Return the name of the module that warns."""
+    while frame is not None and frame.f_globals.get("__name__") in _WARNING_MODULES:
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__"))
+
+
+def _warn(text: str) -> None:
+    """Warn at the line that called this package."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("npu_ir"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, CaptureWarning, stacklevel=level)
