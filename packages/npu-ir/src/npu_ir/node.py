@@ -87,7 +87,7 @@ def outside_names(value: Value) -> tuple[str, ...]:
 class Value:
     """One SSA value: produced once, by a node or from outside, and read any number of times."""
 
-    __slots__ = ("_name", "_type", "_uses", "argument", "id", "index", "producer")
+    __slots__ = ("_name", "_origins", "_type", "_uses", "argument", "id", "index", "producer")
 
     def __init__(
         self,
@@ -106,6 +106,7 @@ class Value:
         self._name = name
         self._type = type
         self._uses: dict[Use, None] = {}
+        self._origins: tuple[str, ...] | None = None  # None: itself
 
     @property
     def name(self) -> str:
@@ -126,6 +127,14 @@ class Value:
         if not isinstance(self._type, TensorType):
             raise GraphError(f"%{self.name} is {self._type}, no tensor")
         return self._type
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Names of the values of the captured graph that it stands for, up to strides: itself, where no pass made it.
+
+        Empty of what a pass made and put in no value's place.
+        """
+        return (self._name,) if self._origins is None else self._origins
 
     @property
     def uses(self) -> tuple[Use, ...]:

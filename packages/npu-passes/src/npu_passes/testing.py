@@ -22,6 +22,7 @@ from npu_passes.checking import Checked, Trial, first_difference
 from npu_passes.errors import PassError
 from npu_passes.journal import Journal, Rewrite, writing_to
 from npu_passes.manager import PassManager
+from npu_passes.origins import Seen, false_origin
 from npu_passes.pass_text import parse_passes
 from npu_passes.running import edits_of, require_graph, run_once
 
@@ -79,8 +80,10 @@ class _Check:
         graph.check()
         self._item = item
         self._given = graph
-        self._trial = Trial(graph, data)
+        self._seen = Seen(graph)
+        self._trial = Trial(graph, data, self._seen.observe)
         self._graph = graph.clone()
+        self._graph.track_origins()
         self._nodes = {node: None for part in self._graph.graphs() for node in part.nodes}
 
     def run(self) -> bool:
@@ -108,6 +111,8 @@ class _Check:
         text, edits = _text(self._graph), edits_of(self._graph)
         with writing_to(journal):
             said = run_once(self._item, self._graph)
+        for part in self._graph.graphs():
+            part.settle_origins()
         changed, edited = text != _text(self._graph), edits != edits_of(self._graph)
         if changed != edited:
             problem = "by other means than the graph's methods" if changed else "to what it was before"
@@ -130,16 +135,22 @@ class _Check:
             ) from error
 
     def _require_same_values(self) -> None:
+        seen = Seen(self._graph)
         try:
-            problem = first_difference(
-                self._trial.results(self._graph), self._trial.first, self._item.numerics
-            )
+            results = self._trial.results(self._graph, seen.observe)
         except NpuError as error:
             raise self._error(f"leaves a graph that cannot be run: {error.message}", error.fix) from error
+        problem = first_difference(results, self._trial.first, self._item.numerics)
         if problem is not None:
             raise self._error(
                 f"changed what the graph computes: {problem}",
                 f"its numerics are {self._item.numerics}: npu_passes.within(rtol) states others",
+            )
+        problem = false_origin(self._given, self._seen, self._graph, seen, self._item.numerics)
+        if problem is not None:
+            raise self._error(
+                f"does not say truly what a value stands for: {problem}",
+                "edit.replace(old, new) where both are the same, in the same rewrite as edits of nodes in place",
             )
 
     def _require_provenance(self, rewrites: list[Rewrite]) -> None:
