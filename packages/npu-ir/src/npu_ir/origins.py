@@ -8,14 +8,14 @@ has changed.
 
 from __future__ import annotations
 
-from npu_ir.node import OpNode, Value
+from npu_ir.node import OpNode, Origin, Value
 
 
 class OriginRecord:
     """What one rewrite of a graph has done to what its values stand for."""
 
     def __init__(self) -> None:
-        self._gained: dict[Value, tuple[str, ...]] = {}
+        self._gained: dict[Value, tuple[Origin, ...]] = {}
         self._changed: dict[OpNode, None] = {}
 
     def add(self, value: Value, other: Value) -> None:
@@ -54,5 +54,5 @@ def stand_for_the_same(value: Value, other: Value) -> bool:
     return value is other or not set(value.origins).isdisjoint(other.origins)
 
 
-def _merged(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+def _merged(first: tuple[Origin, ...], second: tuple[Origin, ...]) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys((*first, *second))) if first and second else first or second

@@ -37,7 +37,8 @@ def check_pass(
     """Run a pass over graphs, and return how many of them it changed, so that a test can say how many it should.
 
     Of each graph: the pass says True exactly when it changed it; what it leaves is a valid graph that computes the
-    same within the pass's numerics, and says of new nodes where they are from; a second run changes nothing, if
+    same within the pass's numerics, says of new nodes where they are from, and of no value that it stands for what it
+    is not (`npu_ir.Value.origins`); a second run changes nothing, if
     the pass claims so; and the graph that was given stays as it is. The options of the pass survive its text form.
 
     Args:
@@ -150,7 +151,7 @@ class _Check:
         if problem is not None:
             raise self._error(
                 f"does not say truly what a value stands for: {problem}",
-                "edit.replace(old, new) where both are the same, in the same rewrite as edits of nodes in place",
+                "make nodes that compute something else anew, with edit.call; edit.replace(old, new) is for what is the same",
             )
 
     def _require_provenance(self, rewrites: list[Rewrite]) -> None:

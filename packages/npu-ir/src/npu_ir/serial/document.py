@@ -151,12 +151,14 @@ def _node(node: OpNode, beside: Beside) -> dict[str, Any]:
 
 def _provenance(node: OpNode) -> dict[str, Any]:
     provenance = node.provenance
-    are_themselves = all(value.origins == (value.name,) for value in node.outputs)
+    origins = [
+        [[origin.name, origin.module, origin.source] for origin in value.origins] for value in node.outputs
+    ]
     fields = {
         "module": provenance.module,
         "source": provenance.source,
         "fused_from": list(provenance.fused_from),
-        "origins": [] if are_themselves else [list(value.origins) for value in node.outputs],
+        "origins": [] if all(value.is_original for value in node.outputs) else origins,
     }
     return {name: field for name, field in fields.items() if field}
 

@@ -11,7 +11,7 @@ from npu_ir.constraints import RELATIONS, Constraint, Range
 from npu_ir.edit_checks import MAX_REGION_DEPTH
 from npu_ir.errors import GraphError
 from npu_ir.graph import Graph
-from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Provenance, Value
+from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Origin, Provenance, Value
 from npu_ir.serial.place import (
     UPGRADE,
     Place,
@@ -175,9 +175,12 @@ class GraphReader:
     def _origins(self, node: OpNode, data: Any, place: Place) -> None:
         rows = read_items(data, place)
         if len(rows) != len(node.outputs):
-            raise place.error(f"expected names for each of {len(node.outputs)} outputs, found {shown(rows)}")
+            raise place.error(f"expected a list for each of {len(node.outputs)} outputs, found {shown(rows)}")
         for index, value in enumerate(node.outputs):
-            value._origins = tuple(read_texts(rows[index], place, index))
+            value._origins = tuple(
+                _origin(item, place.at(index, number))
+                for number, item in enumerate(read_items(rows[index], place, index))
+            )
         self._has_origins = True
 
     def _prologue(self, data: Any, place: Place) -> None:
@@ -252,6 +255,13 @@ def _require_consistent(argument: Argument, type: Type, place: Place) -> None:
 def _attrs(data: Any, place: Place) -> dict[str, Any]:
     attrs = read_object(data, place, "attrs")
     return {name: read_literal(item, place, "attrs", name) for name, item in attrs.items()}
+
+
+def _origin(data: Any, place: Place) -> Origin:
+    texts = read_texts(data, place)
+    if len(texts) != 3:
+        raise place.error(f"expected a name, a module and a line, found {shown(data)}")
+    return Origin(*texts)
 
 
 def _provenance(data: Any, place: Place) -> Provenance:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir import Graph, TensorType, Value
+from npu_ir.node import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +27,71 @@ class Pair:
 def align(left: Graph, right: Graph) -> list[Pair]:
     """Return the values that nodes of both graphs produce and that stand for the same, in the order of ``left``.
 
-    Both graphs say what their values stand for in the graph that was captured (`Value.origins`). A value may have several
-    counterparts, and be the counterpart of several.
+    Both graphs say what their values stand for in the graph that was captured (`Value.origins`), by name and by place in the
+    model. A value may have several counterparts, and be the counterpart of several.
 
-    Where a graph does not keep that, as in text form, names are all there is: a value stands for the one of the same name if
-    nodes of the same op compute them, in the same place of the model as far as is known, from what stands for the same.
+    Where a graph does not keep that, as in text form, names are all there is: a value stands for the one of the same name
+    if the same op computes it from what stands for the same.
     """
-    pairs: list[Pair] = []
-    counterparts: dict[Value, set[Value]] = {}
-    standing: dict[str, dict[Value, int]] = {}
-    for place, value in enumerate(_produced(right)):
-        for origin in value.origins:
-            standing.setdefault(origin, {})[value] = place
-    by_name = not (left.tracks_origins and right.tracks_origins)
-    for index, value in enumerate(_produced(left)):
-        found = {
-            other: place for origin in value.origins for other, place in standing.get(origin, {}).items()
-        }
-        for other, place in found.items():
-            if _fits(value, other) and _agree(value, other, counterparts, by_name=by_name):
-                counterparts.setdefault(value, set()).add(other)
-                pairs.append(Pair((index, place), value, other))
-    return sorted(pairs, key=lambda pair: pair.order)
+    alignment = _Alignment(left, right)
+    return [
+        Pair((index, place), value, other)
+        for index, value in enumerate(_produced(left))
+        for place, other in alignment.add(value)
+    ]
 
 
 def _produced(graph: Graph) -> Iterator[Value]:
     return (value for node in graph.nodes for value in node.outputs)
+
+
+class _Alignment:
+    """Finds the counterparts of values, one by one in the order of their graph."""
+
+    def __init__(self, left: Graph, right: Graph) -> None:
+        self._is_recorded = left.tracks_origins and right.tracks_origins
+        self._found: set[tuple[Value, Value]] = set()
+        self._by_origin: dict[str, list[tuple[int, Value, Origin]]] = {}
+        for place, value in enumerate(_produced(right)):
+            for origin in value.origins:
+                self._by_origin.setdefault(origin.name, []).append((place, value, origin))
+
+    def add(self, value: Value) -> list[tuple[int, Value]]:
+        """Return the counterparts of a value with their places, in order."""
+        found = {
+            other: place
+            for mine in value.origins
+            for place, other, origin in self._by_origin.get(mine.name, ())
+            if _may_be_one(mine, origin) and self._may_stand_for(value, other)
+        }
+        self._found.update((value, other) for other in found)
+        return sorted(((place, other) for other, place in found.items()), key=lambda item: item[0])
+
+    def _may_stand_for(self, value: Value, other: Value) -> bool:
+        """Whether nothing speaks against it that two values of the same origin are the same."""
+        if not _fits(value, other):
+            return False
+        mine, others = value.producer, other.producer
+        if not (value.is_original and other.is_original) or mine is None or others is None:
+            return True
+        if mine.op_type != others.op_type or value.index != other.index:
+            return False
+        return self._is_recorded or (
+            mine.operands == others.operands
+            and len(mine.inputs) == len(others.inputs)
+            and all(map(self._is_same_input, mine.inputs, others.inputs))
+        )
+
+    def _is_same_input(self, left: Value, right: Value) -> bool:
+        if left.argument is None or right.argument is None:
+            return (left, right) in self._found
+        return (left.argument.kind, left.argument.target) == (right.argument.kind, right.argument.target)
+
+
+def _may_be_one(origin: Origin, other: Origin) -> bool:
+    """Whether origins of the same name are from the same line of the same module, as far as is known."""
+    places = [(item.module, item.source) for item in (origin, other)]
+    return places[0] == places[1] or ("", "") in places
 
 
 def _fits(left: Value, right: Value) -> bool:
@@ -60,38 +100,3 @@ def _fits(left: Value, right: Value) -> bool:
     if isinstance(left.type, TensorType) or isinstance(right.type, TensorType):
         return False
     return left.type.kind == right.type.kind
-
-
-def _agree(left: Value, right: Value, counterparts: dict[Value, set[Value]], *, by_name: bool) -> bool:
-    """Whether nothing speaks against it that both stand for what they are called."""
-    if not (_is_itself(left) and _is_itself(right)):
-        return True
-    mine, other = left.producer, right.producer
-    assert mine is not None
-    assert other is not None
-    if mine.op_type != other.op_type or left.index != right.index or not _may_be_in_one_place(mine, other):
-        return False
-    return not by_name or _read_the_same(mine, other, counterparts)
-
-
-def _is_itself(value: Value) -> bool:
-    return value.origins == (value.name,)
-
-
-def _may_be_in_one_place(node: OpNode, other: OpNode) -> bool:
-    """Whether nodes are from the same line of the same module, as far as is known: text says nothing of it."""
-    places = [(item.provenance.module, item.provenance.source) for item in (node, other)]
-    return places[0] == places[1] or ("", "") in places
-
-
-def _read_the_same(node: OpNode, other: OpNode, counterparts: dict[Value, set[Value]]) -> bool:
-    return node.operands == other.operands and all(
-        right in counterparts.get(left, ()) if left.argument is None else _is_same_argument(left, right)
-        for left, right in zip(node.inputs, other.inputs, strict=True)
-    )
-
-
-def _is_same_argument(left: Value, right: Value) -> bool:
-    if left.argument is None or right.argument is None:
-        return False
-    return (left.argument.kind, left.argument.target) == (right.argument.kind, right.argument.target)
