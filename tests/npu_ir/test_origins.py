@@ -16,6 +16,7 @@ from npu_ir import (
     Graph,
     GraphError,
     OpNode,
+    Origin,
     SerializationError,
     TensorType,
     Value,
@@ -24,7 +25,6 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.node import Origin
 from tests.npu_ir.corpus.case import Function
 
 F32 = TensorType((4,), torch.float32)

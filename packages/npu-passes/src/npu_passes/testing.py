@@ -22,7 +22,7 @@ from npu_passes.checking import Checked, Trial, first_difference
 from npu_passes.errors import PassError
 from npu_passes.journal import Journal, Rewrite, writing_to
 from npu_passes.manager import PassManager
-from npu_passes.origins import Seen, false_origin
+from npu_passes.origins import ObservedRun, false_origin
 from npu_passes.pass_text import parse_passes
 from npu_passes.running import edits_of, require_graph, run_once
 
@@ -38,8 +38,8 @@ def check_pass(
 
     Of each graph: the pass says True exactly when it changed it; what it leaves is a valid graph that computes the
     same within the pass's numerics, says of new nodes where they are from, and of no value that it stands for what it
-    is not (`npu_ir.Value.origins`); a second run changes nothing, if
-    the pass claims so; and the graph that was given stays as it is. The options of the pass survive its text form.
+    is not (`npu_ir.Value.origins`); a second run changes nothing, if the pass claims so; and the graph that was given
+    stays as it is. The options of the pass survive its text form.
 
     Args:
         pass_: The pass, or its class for the default options.
@@ -81,8 +81,8 @@ class _Check:
         graph.check()
         self._item = item
         self._given = graph
-        self._seen = Seen(graph)
-        self._trial = Trial(graph, data, self._seen.observe)
+        self._before = ObservedRun(graph)
+        self._trial = Trial(graph, data, self._before.observe)
         self._graph = graph.clone()
         self._graph.track_origins()
         self._nodes = {node: None for part in self._graph.graphs() for node in part.nodes}
@@ -136,9 +136,9 @@ class _Check:
             ) from error
 
     def _require_same_values(self) -> None:
-        seen = Seen(self._graph)
+        after = ObservedRun(self._graph)
         try:
-            results = self._trial.results(self._graph, seen.observe)
+            results = self._trial.results(self._graph, after.observe)
         except NpuError as error:
             raise self._error(f"leaves a graph that cannot be run: {error.message}", error.fix) from error
         problem = first_difference(results, self._trial.first, self._item.numerics)
@@ -147,7 +147,7 @@ class _Check:
                 f"changed what the graph computes: {problem}",
                 f"its numerics are {self._item.numerics}: npu_passes.within(rtol) states others",
             )
-        problem = false_origin(self._given, self._seen, self._graph, seen, self._item.numerics)
+        problem = false_origin(self._before, after, self._item.numerics)
         if problem is not None:
             raise self._error(
                 f"does not say truly what a value stands for: {problem}",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from npu_ir import Graph, TensorType, Value
-from npu_ir.node import Origin
+from npu_ir import Graph, Origin, TensorType, Value
 
 
 @dataclass(frozen=True, slots=True)
