@@ -50,7 +50,7 @@ def copy_argument(graph: Graph, value: Value) -> Value:
 
 
 def _of_same_origins(copied: Value, value: Value) -> Value:
-    copied._origins = value._origins if copied.name == value.name else value.origins
+    copied._origins = value._origins if copied._name == value._name else value.origins
     return copied
 
 

@@ -233,7 +233,8 @@ class Graph(Signature):
                 user._put_input(slot, new)
                 self._edited[user] = None
         old._uses.clear()
-        self.add_origins(new, old)
+        if self._origins is not None:
+            self._origins.add(new, old)
         self._edits += 1
 
     def set_input(self, node: OpNode, index: int, value: Value) -> None:

@@ -20,8 +20,9 @@ class OriginRecord:
 
     def add(self, value: Value, other: Value) -> None:
         """Let ``value`` stand for what ``other`` stands for, too."""
-        self._gained[value] = _merged(self._gained.get(value, ()), other.origins)
-        value._origins = _merged(value.origins, other.origins)
+        origins = other.origins
+        self._gained[value] = _merged(self._gained.get(value, ()), origins)
+        value._origins = _merged(value.origins, origins)
 
     def note_change(self, node: OpNode) -> None:
         """Note that ``node`` was edited in place."""
@@ -29,10 +30,11 @@ class OriginRecord:
 
     def settle(self) -> None:
         """End a rewrite: take from values what they do not stand for any more; linear in what has changed."""
-        reached = self._reached() if self._changed and self._gained else {}
-        if not self._gained.keys().isdisjoint(reached):
-            for value in reached:
-                value._origins = self._gained.get(value, ())
+        if self._changed and self._gained:
+            reached = self._reached()
+            if not self._gained.keys().isdisjoint(reached):
+                for value in reached:
+                    value._origins = self._gained.get(value, ())
         self._gained.clear()
         self._changed.clear()
 
