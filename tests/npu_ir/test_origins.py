@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from npu_ir import (
     save_ir,
 )
 from tests.npu_ir.corpus.case import Function
+from tests.npu_ir.test_file_form import VALIDATOR
 
 F32 = TensorType((4,), torch.float32)
 
@@ -255,6 +257,7 @@ def test_files_keep_what_values_stand_for(tmp_path: Path) -> None:
     save_ir(graph, tmp_path / "net.json")
     loaded = load_ir(tmp_path / "net.json")
 
+    VALIDATOR.validate(json.loads((tmp_path / "net.json").read_text(encoding="utf-8")))
     assert [value.origins for value in loaded.values] == [value.origins for value in graph.values]
     assert loaded.tracks_origins
 
