@@ -15,6 +15,7 @@ from npu_ir.structure import flatten
 from npu_passes import EXACT, Numerics, Pass, PassManager, passes_of, within
 from npu_passes.checking import first_difference
 from npu_passes.library import PASSES
+from npu_passes.origins import ObservedRun, false_origin
 from npu_passes.running import run_once
 from tests.npu_ir import random_programs
 from tests.npu_passes.random_models import models
@@ -26,22 +27,25 @@ UNCHANGING = [item for item in ALL if item.name in MINIMAL]
 slow = settings(suppress_health_check=list(HealthCheck), max_examples=50)
 
 
-def results(graph: Graph, sizes: dict[str, int] | None = None) -> Any:
+def results(graph: Graph, sizes: dict[str, int] | None = None, seen: ObservedRun | None = None) -> Any:
     """Return what a graph computes on random data, and which of that shares memory with what."""
     weights = random_weights(graph, seed=1)
     args, kwargs = random_call(graph, seed=2, sizes=sizes)
     torch.manual_seed(3)
-    leaves, updates = Interpreter(graph, weights).run_flat(args, kwargs)
+    observe = None if seen is None else seen.observe
+    leaves, updates = Interpreter(graph, weights, observe=observe).run_flat(args, kwargs, observe=observe)
     outside = [*flatten((args, kwargs))[0], *weights.values()]
     outside += [value.argument.data for value in graph.constants.values() if value.argument]
     named = {f"result {index}": leaf for index, leaf in enumerate(leaves)}
     return {**named, **updates}, shared_memory(leaves, outside)
 
 
-def results_or_nothing(graph: Graph, sizes: dict[str, int] | None = None) -> Any:
+def results_or_nothing(
+    graph: Graph, sizes: dict[str, int] | None = None, seen: ObservedRun | None = None
+) -> Any:
     """Like `results`; an example that PyTorch cannot run is none."""
     try:
-        return results(graph, sizes)
+        return results(graph, sizes, seen)
     except ExecutionError:
         assume(False)
         raise
@@ -66,14 +70,19 @@ def _memory(item: Any) -> int | None:
 
 def assert_keeps(item: Pass, graph: Graph, sizes: dict[str, int] | None = None) -> None:
     """Assert what every pass promises, on one graph."""
-    expected, shared = results_or_nothing(graph, sizes)
+    seen = ObservedRun(graph)
+    expected, shared = results_or_nothing(graph, sizes, seen)
     text = str(graph)
     work = graph.clone()
+    work.track_origins()
     answer = run_once(item, work)
     assert answer is (str(work) != text), f"{item} says {answer}:\n{text}\n{work}"
     work.check()
-    found, shared_now = results(work, sizes)
+    seen_now = ObservedRun(work)
+    found, shared_now = results(work, sizes, seen_now)
     problem = first_difference([found], [expected], item.numerics)
+    assert problem is None, f"{item}: {problem}\n{text}\n{work}"
+    problem = false_origin(seen, seen_now, item.numerics)
     assert problem is None, f"{item}: {problem}\n{text}\n{work}"
     assert shared_now <= shared, f"{item}: results share memory\n{text}\n{work}"
     if item.is_idempotent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from npu_ir import Graph, OpNode, Provenance, TensorType, extract_ir
-from npu_passes import EXACT, Checked, Numerics, Pass, PassError, Rewrite, within
+from npu_passes import EXACT, Checked, Numerics, Pass, PassError, PassManager, Rewrite, within
 from npu_passes.testing import _unrecorded, check_pass
 
 
@@ -150,6 +151,36 @@ def test_a_pass_that_is_not_idempotent_may_say_so() -> None:
     assert check_pass(Grow, graph_of(lambda x, y: torch.relu(x))) == 1
 
 
+class FlipsSignsInPlace(Pass):
+    """Put the sign of ``-(x * c)`` into the number, in the node that is there: it stands for another value then."""
+
+    name = "flips-signs-in-place"
+    numerics: ClassVar[Numerics] = EXACT
+    with_rewrite: bool = True
+
+    def run(self, graph: Graph) -> bool:
+        found = [(node.inputs[0].producer, node) for node in graph.nodes_of("aten.neg.default")]
+        for mul, neg in found:
+            assert mul is not None
+            with self.rewrite(graph, "sign", mul, neg) if self.with_rewrite else contextlib.nullcontext():
+                graph.set_attrs(mul, {"other": -mul.attrs["other"]})  # type: ignore[operator]
+                graph.replace_all_uses(neg.outputs[0], mul.outputs[0])
+                if not self.with_rewrite:
+                    graph.erase(neg)
+        return bool(found)
+
+
+@pytest.mark.parametrize("with_rewrite", [True, False])
+def test_a_node_may_come_to_stand_for_the_value_behind_it(with_rewrite: bool) -> None:
+    graph = graph_of(lambda x, y: torch.neg((x + y) * 2).exp())
+    item = FlipsSignsInPlace(with_rewrite=with_rewrite)
+
+    assert check_pass(item, graph) == 1
+
+    changed = PassManager([item]).run(graph).graph
+    assert [origin.name for origin in changed.value("mul").origins] == ["neg"]
+
+
 class Broken(Pass):
     """Breaks a promise; each of its subclasses another one."""
 
@@ -210,6 +241,22 @@ class ChangesValues(Broken):
         for _, relu in found:
             with self.rewrite(graph, "shift", relu) as edit:
                 edit.replace(relu.outputs[0], edit.call("aten.clamp_min.default", relu.inputs[0], 0.5))
+        return bool(found)
+
+
+class ScalesOnTheWay(Broken):
+    """Take a factor out of a sum, and put it back behind the next node: the sum is another one then."""
+
+    numerics: ClassVar[Numerics] = within(1e-5)
+
+    def run(self, graph: Graph) -> bool:
+        found = [(add, relu) for add, relu in pairs(graph) if "#" not in relu.name]
+        for add, relu in found:
+            with self.rewrite(graph, "scale", add, relu) as edit:
+                total = edit.call("aten.mul.Tensor", add.outputs[0], 4.0)
+                made = edit.call("aten.relu.default", total, name="relu")
+                edit.replace(relu.outputs[0], edit.call("aten.mul.Tensor", made, 0.25))
+                edit.graph.add_origins(total, add.outputs[0])
         return bool(found)
 
 
@@ -320,6 +367,12 @@ class NeedsWhatIsNotThere(Broken):
             LeavesAGraphThatCannotRun,
             "broken leaves a graph that cannot be run: there is no operator no.such.op\n",
             id="cannot run",
+        ),
+        pytest.param(
+            ScalesOnTheWay,
+            "broken does not say truly what a value stands for: %mul#1 stands for %add, and differs by 3 of its"
+            " largest magnitude, .*\n  at: graph 'net'\n  fix: make nodes that compute something else anew",
+            id="origins",
         ),
         pytest.param(
             ChangesValues,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,7 @@ def test_a_wrong_executor_is_named_with_its_line_though_later_values_differ_more
     later = {row.name: row.difference.max_abs for row in found.rows}
     assert later["sin"] > 10 * later["gelu"]
     assert "first divergence: %gelu, aten.gelu.default, in " in str(found)
+    assert re.search(r"\na and b differ in \d of 5 values, 1 of 1 result\n", str(found)), str(found)
 
 
 def test_a_wrong_rewrite_is_named() -> None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from npu_ir import VerificationError, WeightError, extract_ir
+from npu_ir import TensorType, VerificationError, WeightError, extract_ir
 from npu_runtime.comparing import compare
+from npu_runtime.comparing.module_side import ModuleSide
 from tests.npu_ir.corpus.case import Function
-from tests.npu_runtime.compare_cases import Block, graph_of
+from tests.npu_runtime.compare_cases import Block, Counting, graph_of
 
 
 def test_what_is_no_side_is_refused() -> None:
@@ -78,3 +79,17 @@ def test_weights_that_no_side_knows_are_refused() -> None:
         compare(graph, graph, (x,), weights={**model.state_dict(), "other": x})
     with pytest.raises(WeightError, match=r"missing: linear.weight"):
         compare(graph, graph, (x,))
+
+
+def test_an_update_that_the_model_has_no_name_for_is_refused() -> None:
+    model, x = Counting(), torch.rand(2)
+    side = ModuleSide(model, (x,), {}, {})
+    side.graph.set_update(side.graph.buffers["count"], None)
+    unknown = side.graph.add_buffer("unknown", TensorType.of(x))
+    side.graph.set_update(unknown, side.graph.outputs[0])
+
+    with pytest.raises(
+        VerificationError,
+        match=r"updates 'unknown', and the model has no parameter or buffer .*\n.*eager Counting\n.*read the tensor from",
+    ):
+        side.run((x,), {}, None)

@@ -28,7 +28,7 @@ from npu_ir.errors import (
 )
 from npu_ir.graph import Graph
 from npu_ir.interpreter import Interpreter, execute_ir
-from npu_ir.node import Argument, InputKind, OpNode, Provenance, Value
+from npu_ir.node import Argument, InputKind, OpNode, Origin, Provenance, Value
 from npu_ir.ops import list_registered_ops, register_conversion, register_executor
 from npu_ir.serial import load_ir, save_ir
 from npu_ir.structure import Structure
@@ -59,6 +59,7 @@ __all__ = [
     "Interpreter",
     "NpuError",
     "OpNode",
+    "Origin",
     "ParseError",
     "PluginError",
     "Provenance",

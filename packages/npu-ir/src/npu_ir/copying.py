@@ -38,13 +38,20 @@ def clone(graph: Graph, name: str) -> Graph:
             leaf._uses[None, index] = None
     for target, value in graph.updates.items():
         copy.set_update(values[target], values[value])
+    if graph.tracks_origins:
+        copy.track_origins()
     return copy
 
 
 def copy_argument(graph: Graph, value: Value) -> Value:
     """Add what ``value`` stands for to ``graph`` and return the new value."""
     assert value.argument is not None
-    return graph._add_argument(value.name, value.type, value.argument)
+    return _of_same_origins(graph._add_argument(value.name, value.type, value.argument), value)
+
+
+def _of_same_origins(copied: Value, value: Value) -> Value:
+    copied._origins = value._origins if copied._name == value._name else value.origins
+    return copied
 
 
 def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
@@ -61,7 +68,8 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
                 f"node {node.name!r} reads %{value.name} before it is produced", fix="sort the graph first"
             )
     copied = _with_regions(graph, node, values) if node.regions else _plain(graph, node, values)
-    values.update(zip(node.outputs, copied.outputs, strict=True))
+    for value, other in zip(node.outputs, copied.outputs, strict=True):
+        values[value] = _of_same_origins(other, value)
     if node.in_prologue and all(dependence(graph, value) is None for value in copied.inputs):
         graph._put_in_prologue(copied)
     return copied
@@ -117,10 +125,12 @@ def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
         copy_node(part, node, values)
         results += [value for value in node.outputs if any(user not in chosen for user, _ in value.uses)]
     part.set_outputs(tuple(values[value] for value in results))
+    if graph.tracks_origins:
+        part.track_origins()
     return part
 
 
 def _outside(part: Graph, value: Value) -> Value:
     if value.argument is not None and value.argument.kind is not InputKind.INPUT:
         return copy_argument(part, value)
-    return part.add_input(value.name, value.type)
+    return _of_same_origins(part.add_input(value.name, value.type), value)

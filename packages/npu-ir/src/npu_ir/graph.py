@@ -16,6 +16,7 @@ from npu_ir.literals import Literal
 from npu_ir.naming import default_output_names, short_name
 from npu_ir.node import NO_PROVENANCE, OpNode, Provenance, Value
 from npu_ir.ops.arguments import with_literal
+from npu_ir.origins import OriginRecord, stand_for_the_same
 from npu_ir.prologue_rules import dependence, obstacle
 from npu_ir.signature import Signature
 from npu_ir.types import ScalarType, TensorType, Type
@@ -209,6 +210,8 @@ class Graph(Signature):
     def replace_all_uses(self, old: Value, new: Value) -> None:
         """Make everything that reads ``old`` read ``new``: nodes, results and updates.
 
+        ``new`` then stands for what ``old`` stood for (`Value.origins`).
+
         Raises:
             GraphError: One of them is not in this graph, or they differ in shape or dtype; or the prologue
                 reads ``old``, and ``new`` is not known when weights are bound.
@@ -230,6 +233,8 @@ class Graph(Signature):
                 user._put_input(slot, new)
                 self._edited[user] = None
         old._uses.clear()
+        if self._origins is not None:
+            self._origins.add(new, old)
         self._edits += 1
 
     def set_input(self, node: OpNode, index: int, value: Value) -> None:
@@ -244,6 +249,8 @@ class Graph(Signature):
         if not 0 <= index < len(node.inputs):
             raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, no input {index}")
         self._require_readable(node, value)
+        if not stand_for_the_same(node.inputs[index], value):
+            self._note_change(node)
         del node.inputs[index]._uses[node, index]
         node._put_input(index, value)
         self._edited[node] = None
@@ -272,6 +279,7 @@ class Graph(Signature):
         node._attrs = attrs
         node._binding = None
         self._edited[node] = None
+        self._note_change(node)
         for position, value in enumerate(node.inputs):
             value._uses[node, position] = None
         self._edits += 1
@@ -286,6 +294,7 @@ class Graph(Signature):
         node._attrs = plain_attrs(node.op_type, attrs)
         node._binding = None
         self._edited[node] = None
+        self._note_change(node)
         self._edits += 1
 
     def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
@@ -298,9 +307,44 @@ class Graph(Signature):
         """Give ``value`` the name ``name``, made unique if another value has it."""
         self._require_mine(value)
         del self._values[value.name]
+        if self._origins is not None:
+            value._origins = value.origins
         value._name = self._unique(self._values, name)
         self._values[value.name] = value
         self._edits += 1
+
+    # What values stand for
+
+    @property
+    def tracks_origins(self) -> bool:
+        """Whether `Value.origins` is kept: what is added stands for nothing until it takes the place of a value."""
+        return self._origins is not None
+
+    def track_origins(self) -> None:
+        """Take this graph and its regions as captured: from here on rewrites are recorded in `Value.origins`."""
+        for graph in self.graphs():
+            graph._origins = graph._origins or OriginRecord()
+
+    def add_origins(self, value: Value, other: Value) -> None:
+        """State that ``value`` is the same as ``other``, in other strides perhaps, and so stands for the same.
+
+        Raises:
+            GraphError: One of them is not in this graph, or they differ in shape or dtype.
+        """
+        self._require_mine(value)
+        self._require_mine(other)
+        require_same_type(other, value)
+        if self._origins is not None:
+            self._origins.add(value, other)
+
+    def settle_origins(self) -> None:
+        """End a rewrite: values between a node edited in place and what took another's place stand for nothing."""
+        if self._origins is not None:
+            self._origins.settle()
+
+    def _note_change(self, node: OpNode) -> None:
+        if self._origins is not None:
+            self._origins.note_change(node)
 
     # Whole graph
 

@@ -57,6 +57,21 @@ class Provenance:
 NO_PROVENANCE = Provenance()
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A value of the graph that was captured.
+
+    Attributes:
+        name: Its name.
+        module: Path of the module that computed it, as of `Provenance`.
+        source: ``file:line`` of the user's code; "" when unknown.
+    """
+
+    name: str
+    module: str = ""
+    source: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Argument:
     """What a graph needs from outside under one value.
@@ -87,7 +102,7 @@ def outside_names(value: Value) -> tuple[str, ...]:
 class Value:
     """One SSA value: produced once, by a node or from outside, and read any number of times."""
 
-    __slots__ = ("_name", "_type", "_uses", "argument", "id", "index", "producer")
+    __slots__ = ("_name", "_origins", "_type", "_uses", "argument", "id", "index", "producer")
 
     def __init__(
         self,
@@ -106,6 +121,7 @@ class Value:
         self._name = name
         self._type = type
         self._uses: dict[Use, None] = {}
+        self._origins: tuple[Origin, ...] | None = None  # None: itself
 
     @property
     def name(self) -> str:
@@ -126,6 +142,22 @@ class Value:
         if not isinstance(self._type, TensorType):
             raise GraphError(f"%{self.name} is {self._type}, no tensor")
         return self._type
+
+    @property
+    def is_original(self) -> bool:
+        """Whether it is as it was captured: no pass made it, renamed it or put it in the place of another."""
+        return self._origins is None
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The values of the captured graph that it stands for, up to strides: itself, if it is one.
+
+        Empty for what a pass made and put in no value's place.
+        """
+        if self._origins is not None:
+            return self._origins
+        place = NO_PROVENANCE if self.producer is None else self.producer.provenance
+        return (Origin(self._name, place.module, place.source),)
 
     @property
     def uses(self) -> tuple[Use, ...]:

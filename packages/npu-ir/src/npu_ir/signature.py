@@ -17,6 +17,7 @@ from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.naming import unique_name
 from npu_ir.node import Argument, InputKind, Value
+from npu_ir.origins import OriginRecord
 from npu_ir.structure import Structure, flatten
 from npu_ir.structure_rules import call_problem, structure_problem
 from npu_ir.symbols import Expr, symbol
@@ -39,6 +40,7 @@ class Signature:
         self._updates: dict[Value, Value] = {}
         self._symbols: dict[str, Range] = {}
         self._constraints: list[Constraint] = []
+        self._origins: OriginRecord | None = None
 
     @property
     def edits(self) -> int:
@@ -416,6 +418,8 @@ class Signature:
         value = Value(self._next_id, self._unique(self._values, name), type, **fields)
         self._next_id += 1
         self._values[value.name] = value
+        if self._origins is not None:
+            value._origins = ()
         return value
 
     def _unique(self, taken: Mapping[str, object], name: str) -> str:

@@ -13,6 +13,7 @@ from npu_ir import Graph, Interpreter, NpuError, load_weights
 from npu_ir.equality import same_data
 from npu_ir.literals import same_literal
 from npu_ir.random_data import random_call, random_weights
+from npu_ir.running import Observer
 from npu_passes.errors import PassError
 from npu_passes.numerics import Numerics
 
@@ -71,17 +72,18 @@ class Trial:
     Args:
         graph: The graph in its first state.
         data: What to run it on.
+        observe: Called after each node.
 
     Raises:
         PassError: The graph cannot be run on it.
     """
 
-    def __init__(self, graph: Graph, data: Checked) -> None:
+    def __init__(self, graph: Graph, data: Checked, observe: Observer | None = None) -> None:
         self.seed = data.seed
         try:
             self.weights = _weights(graph, data)
             self.calls = list(data.calls) or [random_call(graph, seed=data.seed, sizes=data.sizes)]
-            self.first = self.results(graph)
+            self.first = self.results(graph, observe)
         except NpuError as error:
             raise PassError(
                 f"the graph cannot be checked, for it fails before any pass: {error.message}",
@@ -90,18 +92,22 @@ class Trial:
                 " --weights and --input of npu opt",
             ) from error
 
-    def results(self, graph: Graph) -> Results:
+    def results(self, graph: Graph, observe: Observer | None = None) -> Results:
         """Return what ``graph`` returns and updates.
+
+        Args:
+            graph: The graph.
+            observe: Called after each node, with the node and its outputs; not inside of regions.
 
         Raises:
             NpuError: It cannot be run.
         """
-        interpreter = Interpreter(graph, self.weights)
+        interpreter = Interpreter(graph, self.weights, observe=observe)
         paths = list(graph.results[0].leaf_paths("result"))
         found = []
         for args, kwargs in self.calls:
             torch.manual_seed(self.seed)
-            leaves, mutations = interpreter.run_flat(args, kwargs)
+            leaves, mutations = interpreter.run_flat(args, kwargs, observe=observe)
             updates = {f"the update of {name}": value for name, value in mutations.items()}
             found.append({**dict(zip(paths, leaves, strict=True)), **updates})
         return found
@@ -125,12 +131,13 @@ def differences(actual: Results, expected: Results, numerics: Numerics) -> Itera
             yield f"the results are {', '.join(now)}, and were {', '.join(before)}"
             continue
         for name, value in now.items():
-            problem = _difference(value, before[name], numerics)
+            problem = difference(value, before[name], numerics)
             if problem is not None:
                 yield f"{name} {problem}"
 
 
-def _difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
+def difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
+    """Return how a value differs by more than ``numerics`` allows; None where it does not."""
     if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
         same = type(actual) is type(expected) and same_literal(actual, expected)
         return None if same else f"is {_short(actual)}, and was {_short(expected)}"
@@ -147,7 +154,7 @@ def _difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
     error, allowed = relative_error(actual, expected), numerics.allowed(expected.dtype)
     if error <= allowed:
         return None
-    magnitude = _largest(_wide(expected))
+    magnitude = largest(expected)
     return f"differs by {error:.3g} of its largest magnitude, {magnitude:.3g}; {allowed:.3g} is allowed"
 
 
@@ -157,18 +164,24 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     NaN equals NaN and 0.0 equals -0.0; infinities must be the same. Where all that is expected is 0, the
     difference itself.
     """
+    error = absolute_error(actual, expected)
+    return error / (largest(expected) or 1.0) if error else 0.0
+
+
+def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference between two tensors; infinite where others are NaN or infinite."""
     got, want = _wide(actual), _wide(expected)
     same = (got == want) | (got.isnan() & want.isnan())
     if bool(same.all()):
         return 0.0
     if not bool((same | (got.isfinite() & want.isfinite())).all()):
         return float("inf")
-    difference = torch.where(same, 0.0, (got - want).abs()).max()
-    return float(difference / (_largest(want) or 1.0))
+    return float(torch.where(same, 0.0, (got - want).abs()).max())
 
 
-def _largest(wide: torch.Tensor) -> float:
-    """Return the largest finite magnitude."""
+def largest(tensor: torch.Tensor) -> float:
+    """Return the largest finite magnitude in a tensor that is not empty."""
+    wide = _wide(tensor)
     return float(torch.where(wide.isfinite(), wide.abs(), 0.0).max())
 
 

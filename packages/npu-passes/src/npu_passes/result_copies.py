@@ -69,7 +69,8 @@ class _Calls:
 
 
 def _replace_where_seen(graph: Graph, old: Value, new: Value, seen: set[Value]) -> None:
-    """Make results, updates, and nodes that may return their input, read ``new``."""
+    """Make results, updates, and nodes that may return their input, read ``new``, which is a copy of ``old``."""
+    graph.add_origins(new, old)
     readers = {user for user in old.users if may_return_input(user) and not seen.isdisjoint(user.outputs)}
     for node, slot in old.uses:
         if isinstance(slot, Value):

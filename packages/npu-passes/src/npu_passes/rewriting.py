@@ -176,6 +176,7 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
                 continue
             if node in edit.replaced or is_pure(node):
                 graph.erase(node)
+        graph.settle_origins()
     except Exception as error:
         message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
         failure = PassError(

@@ -66,6 +66,7 @@ class Rounds:
             RewriteLimitReachedError: The journal allows no more rewrites.
         """
         seen: dict[int, tuple[int, ...]] = {}
+        self.graph.track_origins()
         while not self.converged and self.round < self.max_rounds:
             self.round += 1
             for index, item in enumerate(self.passes):
@@ -95,6 +96,7 @@ class Rounds:
                 + ("" if edited else "; to replace a value that nothing reads is no edit"),
             )
         for part in self.graph.graphs():
+            part.settle_origins()
             self.journal.note_edits(part, item.name)
         return Step(item, self.round, edited, seconds, len(self.journal.rewrites) - first)
 

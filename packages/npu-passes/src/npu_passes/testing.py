@@ -22,6 +22,7 @@ from npu_passes.checking import Checked, Trial, first_difference
 from npu_passes.errors import PassError
 from npu_passes.journal import Journal, Rewrite, writing_to
 from npu_passes.manager import PassManager
+from npu_passes.origins import ObservedRun, false_origin
 from npu_passes.pass_text import parse_passes
 from npu_passes.running import edits_of, require_graph, run_once
 
@@ -36,8 +37,9 @@ def check_pass(
     """Run a pass over graphs, and return how many of them it changed, so that a test can say how many it should.
 
     Of each graph: the pass says True exactly when it changed it; what it leaves is a valid graph that computes the
-    same within the pass's numerics, and says of new nodes where they are from; a second run changes nothing, if
-    the pass claims so; and the graph that was given stays as it is. The options of the pass survive its text form.
+    same within the pass's numerics, says of new nodes where they are from, and of no value that it stands for what it
+    is not (`npu_ir.Value.origins`); a second run changes nothing, if the pass claims so; and the graph that was given
+    stays as it is. The options of the pass survive its text form.
 
     Args:
         pass_: The pass, or its class for the default options.
@@ -79,8 +81,10 @@ class _Check:
         graph.check()
         self._item = item
         self._given = graph
-        self._trial = Trial(graph, data)
+        self._before = ObservedRun(graph)
+        self._trial = Trial(graph, data, self._before.observe)
         self._graph = graph.clone()
+        self._graph.track_origins()
         self._nodes = {node: None for part in self._graph.graphs() for node in part.nodes}
 
     def run(self) -> bool:
@@ -108,6 +112,8 @@ class _Check:
         text, edits = _text(self._graph), edits_of(self._graph)
         with writing_to(journal):
             said = run_once(self._item, self._graph)
+        for part in self._graph.graphs():
+            part.settle_origins()
         changed, edited = text != _text(self._graph), edits != edits_of(self._graph)
         if changed != edited:
             problem = "by other means than the graph's methods" if changed else "to what it was before"
@@ -130,16 +136,22 @@ class _Check:
             ) from error
 
     def _require_same_values(self) -> None:
+        after = ObservedRun(self._graph)
         try:
-            problem = first_difference(
-                self._trial.results(self._graph), self._trial.first, self._item.numerics
-            )
+            results = self._trial.results(self._graph, after.observe)
         except NpuError as error:
             raise self._error(f"leaves a graph that cannot be run: {error.message}", error.fix) from error
+        problem = first_difference(results, self._trial.first, self._item.numerics)
         if problem is not None:
             raise self._error(
                 f"changed what the graph computes: {problem}",
                 f"its numerics are {self._item.numerics}: npu_passes.within(rtol) states others",
+            )
+        problem = false_origin(self._before, after, self._item.numerics)
+        if problem is not None:
+            raise self._error(
+                f"does not say truly what a value stands for: {problem}",
+                "make nodes that compute something else anew, with edit.call; edit.replace(old, new) is for what is the same",
             )
 
     def _require_provenance(self, rewrites: list[Rewrite]) -> None:

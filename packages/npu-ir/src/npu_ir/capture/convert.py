@@ -57,6 +57,7 @@ def convert_exported_program(program: ExportedProgram, *, name: str | None = Non
     for constraint in sizes.constraints():
         converter.graph.add_constraint(constraint)
     converter.graph.check()
+    converter.graph.track_origins()
     return converter.graph
 
 

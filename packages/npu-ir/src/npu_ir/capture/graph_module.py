@@ -56,6 +56,7 @@ def convert_graph_module(
         target = converter.value(placeholders[node])
         graph.set_update(target, _of_type(graph, target, content))
     graph.check()
+    graph.track_origins()
     return graph
 
 

@@ -16,7 +16,7 @@ import torch
 from npu_ir.constraints import Constraint
 from npu_ir.graph import Graph
 from npu_ir.literals import literal_to_json
-from npu_ir.node import OpNode, Provenance, Value
+from npu_ir.node import OpNode, Value
 from npu_ir.serial.op_schemas import current_schemas
 from npu_ir.serial.trees import tree_to_json
 from npu_ir.serial.written_types import dim_to_json, type_to_json
@@ -145,15 +145,20 @@ def _node(node: OpNode, beside: Beside) -> dict[str, Any]:
     }
     if node.regions:
         row["regions"] = {argument: _region(region, beside) for argument, region in node.regions.items()}
-    provenance = _provenance(node.provenance)
+    provenance = _provenance(node)
     return {**row, "provenance": provenance} if provenance else row
 
 
-def _provenance(provenance: Provenance) -> dict[str, Any]:
+def _provenance(node: OpNode) -> dict[str, Any]:
+    provenance = node.provenance
+    origins = [
+        [[origin.name, origin.module, origin.source] for origin in value.origins] for value in node.outputs
+    ]
     fields = {
         "module": provenance.module,
         "source": provenance.source,
         "fused_from": list(provenance.fused_from),
+        "origins": [] if all(value.is_original for value in node.outputs) else origins,
     }
     return {name: field for name, field in fields.items() if field}
 

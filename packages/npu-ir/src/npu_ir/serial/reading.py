@@ -11,7 +11,7 @@ from npu_ir.constraints import RELATIONS, Constraint, Range
 from npu_ir.edit_checks import MAX_REGION_DEPTH
 from npu_ir.errors import GraphError
 from npu_ir.graph import Graph
-from npu_ir.node import NO_PROVENANCE, Argument, InputKind, Provenance, Value
+from npu_ir.node import NO_PROVENANCE, Argument, InputKind, OpNode, Origin, Provenance, Value
 from npu_ir.serial.place import (
     UPGRADE,
     Place,
@@ -39,7 +39,7 @@ _NODE = RecordKeys(
     frozenset({"name", "op", "inputs", "operands", "attrs", "outputs"}), frozenset({"provenance", "regions"})
 )
 _REGION = RecordKeys(frozenset({"name", "arguments", "call", "nodes", "results"}))
-_PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from"}))
+_PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from", "origins"}))
 _KINDS: Mapping[str, InputKind] = {kind.value: kind for kind in InputKind}
 
 
@@ -59,6 +59,7 @@ class GraphReader:
         self._tensors = tensors
         self._depth = depth
         self._values: dict[str, Value] = {}
+        self._has_origins = False
 
     def read(self, data: Mapping[str, Any]) -> Graph:
         """Return the graph that a document with these entries describes.
@@ -84,6 +85,8 @@ class GraphReader:
         self._graph.set_results(structure, leaves)
         for index, row in enumerate(read_items(data.get("updates", []), self._place, "updates")):
             self._update(row, self._place.at("updates", index))
+        if self._has_origins:
+            self._graph.track_origins()
         return self._graph
 
     def _symbol(self, name: str, data: Any, place: Place) -> None:
@@ -164,8 +167,21 @@ class GraphReader:
             raise place.error(error.message) from error
         if node.name != name:
             raise place.at("name").error(f"{shown(name)} is the name of another node")
+        if "origins" in row.get("provenance", {}):
+            self._origins(node, row["provenance"]["origins"], place.at("provenance", "origins"))
         for index, value in enumerate(node.outputs):
             self._values[self._new_name(names[index], place, "outputs", index, 0)] = value
+
+    def _origins(self, node: OpNode, data: Any, place: Place) -> None:
+        rows = read_items(data, place)
+        if len(rows) != len(node.outputs):
+            raise place.error(f"expected a list for each of {len(node.outputs)} outputs, found {shown(rows)}")
+        for index, value in enumerate(node.outputs):
+            value._origins = tuple(
+                _origin(item, place.at(index, number))
+                for number, item in enumerate(read_items(rows[index], place, index))
+            )
+        self._has_origins = True
 
     def _prologue(self, data: Any, place: Place) -> None:
         nodes = self._graph.nodes
@@ -239,6 +255,13 @@ def _require_consistent(argument: Argument, type: Type, place: Place) -> None:
 def _attrs(data: Any, place: Place) -> dict[str, Any]:
     attrs = read_object(data, place, "attrs")
     return {name: read_literal(item, place, "attrs", name) for name, item in attrs.items()}
+
+
+def _origin(data: Any, place: Place) -> Origin:
+    texts = read_texts(data, place)
+    if len(texts) != 3:
+        raise place.error(f"expected a name, a module and a line, found {shown(data)}")
+    return Origin(*texts)
 
 
 def _provenance(data: Any, place: Place) -> Provenance:

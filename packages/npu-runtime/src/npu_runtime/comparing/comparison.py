@@ -13,6 +13,7 @@ from npu_ir.cli.quantities import counted
 from npu_runtime.comparing.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
 
 _WORST = 10
+_KINDS = ("value", "result", "update")
 _COLUMNS = ("value", "op", "type", "ULP", "abs", "rel", "SNR dB", "noise floor", "")
 
 
@@ -68,7 +69,7 @@ class Comparison:
         if worst:
             lines.append(Table(_COLUMNS, [_cells(row) for row in worst]))
         lines.append(
-            f"{counted(len(self.values), 'value')} aligned, of {self.values_a:,} of a and {self.values_b:,} of b"
+            f"{counted(len({row.name for row in self.values}), 'value')} aligned, of {self.values_a:,} of a and {self.values_b:,} of b"
         )
         lines += self.notes
         if self.repro is not None:
@@ -81,9 +82,7 @@ class Comparison:
         first = self.first_divergence
         if first is None:
             return [f"a and b agree: {_counts(self.rows)}", *(excused if noise else [])]
-        found = [
-            f"a and b differ: {_counts(self.rows)}; {sum(row.diverges for row in self.rows):,} of them differ"
-        ]
+        found = [f"a and b differ in {_shares(self.rows)}"]
         found += [f"first divergence: {first.title}{_of(first)}", f"  {first.problem}"]
         if first.noise_floor is not None:
             rounding = (
@@ -116,8 +115,13 @@ class Comparison:
 
 
 def _counts(rows: Sequence[Row]) -> str:
-    kinds = ("value", "result", "update")
-    return ", ".join(counted(sum(row.kind == kind for row in rows), kind) for kind in kinds)
+    return ", ".join(counted(sum(row.kind == kind for row in rows), kind) for kind in _KINDS)
+
+
+def _shares(rows: Sequence[Row]) -> str:
+    """Return how many rows of each kind diverge, of how many, leaving out kinds that nothing was compared of."""
+    of_kinds = ((kind, [row.diverges for row in rows if row.kind == kind]) for kind in _KINDS)
+    return ", ".join(f"{sum(found):,} of {counted(len(found), kind)}" for kind, found in of_kinds if found)
 
 
 def _of(row: Row) -> str:

@@ -55,7 +55,11 @@ class ModuleSide(GraphSide):
         return Outcome(results, updates, notes)
 
     def _updates(self, tensors: Weights, call: Any) -> dict[str, torch.Tensor]:
-        """Return what parameters, buffers and inputs hold behind the call, of those that the graph updates."""
+        """Return what parameters, buffers and inputs hold behind the call, of those that the graph updates.
+
+        Raises:
+            VerificationError: The model has no tensor of the name of one.
+        """
         structure, leaves = self.graph.call
         given = flatten_like(call, structure, "call")
         inputs = {leaf: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
@@ -63,6 +67,12 @@ class ModuleSide(GraphSide):
         for target in self.graph.updates:
             is_input = target.argument is not None and target.argument.kind is InputKind.INPUT
             for name in outside_names(target):
+                if not is_input and name not in tensors:
+                    raise VerificationError(
+                        f"the graph updates {name!r}, and the model has no parameter or buffer of this name",
+                        where=self.label,
+                        fix="in forward, read the tensor from the module that registers it, not from another object",
+                    )
                 found[name] = inputs[target] if is_input else tensors[name]
         return found
 

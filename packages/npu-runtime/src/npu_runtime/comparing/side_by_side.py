@@ -11,6 +11,7 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.node import outside_names
+from npu_ir.ops.unfilled import unfilled
 from npu_ir.running import Observer
 from npu_ir.verify.reference import copied
 from npu_runtime.comparing.alignment import Pair, align
@@ -21,7 +22,6 @@ from npu_runtime.comparing.judging import Judge, Reference, Seen
 from npu_runtime.comparing.reproduction import Finding
 from npu_runtime.comparing.row import Row
 from npu_runtime.comparing.sides import ExecutorSide, Outcome, Side, device_of
-from npu_runtime.comparing.unfilled import unfilled
 
 _NOT_THERE = object()
 _NO_RUN = Missing("a side is in float64 itself")
@@ -48,12 +48,14 @@ class SideBySide:
         self._pairs = [
             pair for pair in pairs if _is_used(pair) and passed_over.isdisjoint((pair.left, pair.right))
         ]
+        self._left = Counter(pair.left.name for pair in self._pairs)  # those that are still to be compared
         self._kept: dict[str, Seen] = {}
+        self._expected: dict[str, Reference] = {}
         self._decided: dict[str, Any] = {}
         self._references = self._float64_runs()
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[tuple[int, int], Row] = {}
         self.finding: Finding | None = None
-        self._found_at: float = math.inf
+        self._found_at: tuple[float, float] = math.inf, math.inf
 
     def compare(self) -> Comparison:
         """Run both, and return what came of it."""
@@ -81,7 +83,7 @@ class SideBySide:
         if self._first.is_exact or self._second.is_exact:
             return ()
         bound = self._first.bound(*self._call)
-        wanted = [pair.left.name for pair in self._pairs]
+        wanted = list(self._left)
         device = device_of(bound)
         generators = None, torch.Generator().manual_seed(0)
         return tuple(
@@ -93,7 +95,7 @@ class SideBySide:
 
     def _keep(self) -> Observer:
         """Return what keeps the values of the first side that will be compared."""
-        aligned = {pair.left.name for pair in self._pairs}
+        aligned = set(self._left)
 
         def observe(node: OpNode, outputs: list[Any]) -> None:
             decided = is_decided(node)
@@ -119,22 +121,30 @@ class SideBySide:
                 pairs = waiting.pop(value.name, ()) if _is_there(value, item) else ()
                 seen = _seen(self._second, item)
                 for pair in pairs:
-                    kept = self._kept.pop(pair.left.name, None)
-                    if kept is not None:
-                        self._compare_pair(pair, kept, seen)
+                    if pair.left.name in self._kept:
+                        self._compare_pair(pair, seen)
 
         return observe
 
-    def _compare_pair(self, pair: Pair, kept: Seen, seen: Seen) -> None:
+    def _compare_pair(self, pair: Pair, seen: Seen) -> None:
+        kept, reference = self._taken(pair.left)
         values, items = self._swapped(pair.left, pair.right), self._swapped(kept, seen)
         row = row_of("value", values[0].name, *values, items[0])
-        row = self._judge.judged(
-            row, *items, self._reference(pair.left), same_strides=have_same_strides(*values)
-        )
+        row = self._judge.judged(row, *items, reference, same_strides=have_same_strides(*values))
         self._rows[pair.order] = row
         if row.diverges and pair.order < self._found_at:
             self._found_at = pair.order
             self.finding = Finding(row, values[1], *(copied(item.item) for item in items))
+
+    def _taken(self, value: Value) -> tuple[Seen, Reference]:
+        """Return what the first side gave, and the float64 run; both are forgotten with the last pair of the value."""
+        name = value.name
+        if name not in self._expected:
+            self._expected[name] = self._reference(value)
+        self._left[name] -= 1
+        if self._left[name]:
+            return self._kept[name], self._expected[name]
+        return self._kept.pop(name), self._expected.pop(name)
 
     def _reference(self, leaf: Any) -> Reference:
         """Return what float64 says of a value, or a leaf of the results, of the first side."""

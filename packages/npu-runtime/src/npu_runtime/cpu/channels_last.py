@@ -87,6 +87,7 @@ class _Relayout:
                 back = in_strides_of(edit, new, old)
                 edit.replace(old, back)
                 if back is not new:
+                    edit.graph.add_origins(new, old)
                     self._images[back] = new
                     self._copies.append(back)
 

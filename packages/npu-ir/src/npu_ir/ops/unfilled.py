@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from npu_ir import Graph, OpNode, Value
+from typing import TYPE_CHECKING
+
+from npu_ir.node import OpNode, Value
 from npu_ir.ops.effects import is_view
+
+if TYPE_CHECKING:
+    from npu_ir.graph import Graph
 
 _MAKERS = frozenset({"empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided"})
 # What fills a part of its first input, and leaves the rest.

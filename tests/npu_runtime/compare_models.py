@@ -1,0 +1,120 @@
+"""Random models for comparisons: residual networks of convolutions, and transformers, by seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_ACTIVATIONS: tuple[Callable[[Tensor], Tensor], ...] = (
+    F.relu,
+    lambda x: F.relu(x, inplace=True),
+    lambda x: F.relu_(x * 1),
+    F.hardswish,
+    F.silu,
+    F.gelu,
+    lambda x: x.clone().relu_(),
+)
+
+
+class Unit(nn.Module):
+    """Two convolutions and norms around activations, added to what came in; all images have one shape."""
+
+    def __init__(self, pick: random.Random, channels: int) -> None:
+        super().__init__()
+        kernel = pick.choice([1, 3])
+        self.first = nn.Conv2d(channels, channels, kernel, 1, kernel // 2, bias=pick.random() < 0.5)
+        self.second = nn.Conv2d(channels, channels, 3, 1, 1, bias=pick.random() < 0.5)
+        self.norms = nn.ModuleList(pick.choice([nn.BatchNorm2d(channels), nn.Identity()]) for _ in range(2))
+        self.inner, self.outer = pick.choice(_ACTIVATIONS), pick.choice(_ACTIVATIONS)
+        self.join = pick.choice(["add", "add_", "cat", "none"])
+        self.halve = nn.Conv2d(2 * channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.inner(self.norms[0](self.first(x)))
+        y = self.norms[1](self.second(y))
+        if self.join == "add":
+            y = y + x
+        elif self.join == "add_":
+            y += x
+        elif self.join == "cat":
+            y = self.halve(torch.cat([x, y], 1))
+        return self.outer(y)
+
+
+class Residual(nn.Module):
+    """A stem, some units, one of which may be there twice, and a linear head."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        pick = random.Random(seed)
+        channels = pick.choice([4, 8, 16])
+        self.stem = nn.Conv2d(3, channels, 3, pick.choice([1, 2]), 1)
+        self.units = nn.ModuleList(Unit(pick, channels) for _ in range(pick.randint(1, 3)))
+        self.again = pick.random() < 0.3
+        self.pool = pick.choice([nn.MaxPool2d(2), nn.AvgPool2d(2), nn.Identity()])
+        self.head = nn.Linear(channels, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(self.stem(x))
+        for unit in (*self.units, *self.units[:1]) if self.again else self.units:
+            x = unit(x)
+        return self.head(x.mean((2, 3)))
+
+
+class Layer(nn.Module):
+    """Attention and two linear layers, with norms in front or behind."""
+
+    def __init__(self, pick: random.Random, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.is_first = heads, pick.random() < 0.5
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=pick.random() < 0.5), nn.Linear(width, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.wide, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.activation = pick.choice(_ACTIVATIONS)
+        self.is_written_out = pick.random() < 0.5
+
+    def attend(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        if self.is_written_out:
+            y = ((q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5).softmax(-1) @ v
+        else:
+            y = F.scaled_dot_product_attention(q, k, v)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.is_first:
+            x = x + self.attend(self.norms[0](x))
+            return x + self.narrow(self.activation(self.wide(self.norms[1](x))))
+        x = self.norms[0](x + self.attend(x))
+        return self.norms[1](x + self.narrow(self.activation(self.wide(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        pick = random.Random(seed)
+        self.layers = nn.ModuleList(Layer(pick, 16, pick.choice([2, 4])) for _ in range(pick.randint(1, 3)))
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.dropout(layer(x)) * 1
+        return x
+
+
+def random_model(seed: int) -> tuple[nn.Module, Tensor]:
+    """Return a model in evaluation mode, with norms that have seen data, and an input."""
+    torch.manual_seed(seed)
+    is_image = seed % 3 > 0
+    model: nn.Module = Residual(seed) if is_image else Transformer(seed)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            statistics: Any = module.running_mean, module.running_var
+            statistics[0].normal_()
+            statistics[1].uniform_(0.5, 2)
+    return model.eval(), torch.randn(2, 3, 12, 12) if is_image else torch.randn(2, 5, 16)
