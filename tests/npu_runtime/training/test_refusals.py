@@ -153,9 +153,27 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
         step_of(MLP(), optim.SGD(MLP().parameters(), 0.1))
 
 
-def test_a_batch_that_is_no_multiple_of_the_parts_is_refused() -> None:
-    with refused("a batch of 5 cannot be cut into 4 equal parts", "a multiple of accumulate=4"):
-        step_of(MLP(), accumulate=4)
+@pytest.mark.parametrize("accumulate", [1, 5])
+@pytest.mark.parametrize(
+    ("result", "what", "instead"),
+    [
+        pytest.param(
+            object(), "the step returns object, which is not a tensor", "leave the object out", id="object"
+        ),
+        pytest.param(
+            3, "the step returns a number where its results are tensors", "not loss.item()", id="number"
+        ),
+        pytest.param(None, "the step returns nothing where", "return the loss itself", id="nothing"),
+    ],
+)
+def test_a_result_that_is_not_a_tensor_is_refused(
+    result: Any, what: str, instead: str, accumulate: int
+) -> None:
+    def loss(prediction: torch.Tensor, target: torch.Tensor) -> Any:
+        return F.mse_loss(prediction, target), result
+
+    with refused(what, instead):
+        step_of(MLP(), loss=loss, accumulate=accumulate)
 
 
 class KeepsNumbers(optim.SGD):

@@ -26,6 +26,7 @@ from npu_runtime.training.tracing.refusals import (
     require_no_strangers,
     require_no_sync,
     require_no_writes_outside,
+    require_tensor,
     untraceable,
 )
 from npu_runtime.training.tracing.stand_ins import Originals
@@ -145,12 +146,7 @@ class _Tracing:
 
 
 def _plain(result: Any) -> torch.Tensor:
-    if not isinstance(result, torch.Tensor):
-        raise TracingError(
-            f"the step returns {type(result).__name__}: its results are tensors",
-            fix="return the loss itself, not loss.item(): call item() on what the step returns, when you need it",
-        )
-    return result.detach()
+    return require_tensor(result).detach()
 
 
 @contextlib.contextmanager

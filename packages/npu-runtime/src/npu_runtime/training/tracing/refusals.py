@@ -7,7 +7,7 @@ import os
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.fx import GraphModule, Node
@@ -20,6 +20,7 @@ from npu_runtime.training.tracing.subjects import Subjects
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[2]) + os.sep
+_NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFloat)
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
 
@@ -31,6 +32,27 @@ def require_no_hooks(subjects: Subjects) -> None:
                 f"the parameter {key!r} has hooks, which would not run in a graph",
                 fix="change gradients between backward() and step() of a step function, or in a module's own hook",
             )
+
+
+def require_tensor(result: Any) -> torch.Tensor:
+    """Return a result of a step.
+
+    Raises:
+        TracingError: It is not a tensor.
+    """
+    if isinstance(result, torch.Tensor):
+        return result
+    if result is None or isinstance(result, _NUMBERS):
+        raise TracingError(
+            f"the step returns {'nothing' if result is None else 'a number'} where its results are tensors",
+            fix="return the loss itself, not loss.item(): call item() on what the step returns, when you need it",
+        )
+    kind = type(result).__name__
+    raise TracingError(
+        f"the step returns {kind}, which is not a tensor",
+        fix=f"leave the {kind} out of what the model, or the loss function, returns; a model of transformers returns no "
+        "cache when it is called with use_cache=False",
+    )
 
 
 def require_no_sync(module: GraphModule) -> None:
