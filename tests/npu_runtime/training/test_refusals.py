@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 from npu_ir import Graph
+from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
 from tests.npu_runtime.training.models import MLP
@@ -215,6 +216,74 @@ def test_gradients_that_are_kept_from_step_to_step_are_refused() -> None:
 
     with refused("the step adds to gradients that are there before it", "zero_grad()"):
         compile_ir(step, example_batch=(torch.randn(5, 7), torch.randn(5, 3)))
+
+
+Scaling = Callable[[torch.amp.GradScaler, nn.Module, optim.Optimizer], Callable[..., Any]]
+
+
+def scaled_step(scaler: torch.amp.GradScaler, model: nn.Module, optimizer: optim.Optimizer) -> Any:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    return TrainStep(step)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        pytest.param(scaled_step, "the step calls scale() of a GradScaler", id="step function"),
+        pytest.param(
+            lambda scaler, model, optimizer: TrainStep(
+                model, optimizer, lambda *given: scaler.scale(F.mse_loss(*given))
+            ),
+            "the step calls scale() of a GradScaler",
+            id="loss",
+        ),
+        pytest.param(
+            lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, scaler=scaler),
+            "scaler= is a GradScaler",
+            id="option",
+        ),
+    ],
+)
+def test_a_scaler_of_gradients_is_refused_and_stays_as_it_was(make: Scaling, what: str) -> None:
+    model, scaler = MLP(), torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    before = scaler.state_dict()
+    x, y = torch.randn(5, 7), torch.randn(5, 3)
+
+    with refused(f"{what}, which decides in Python", "autocast=torch.bfloat16 needs no scaling"):
+        make(scaler, model, optimizer)(x, y)
+
+    assert scaler.state_dict() == before
+    scaler.scale(F.mse_loss(model(x), y)).backward()  # type: ignore[no-untyped-call]
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 8.0
+
+
+def test_a_scaler_that_is_off_may_stay_in_a_step() -> None:
+    model, twin = MLP(), MLP()
+    twin.load_state_dict(model.state_dict())
+    x, y = torch.randn(5, 7), torch.randn(5, 3)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+
+    loss = scaled_step(scaler, model, optim.SGD(model.parameters(), 0.1))(x, y)
+
+    assert torch.equal(loss, F.mse_loss(twin(x), y).detach())
+    assert not torch.equal(model.fc1.weight, twin.fc1.weight)
+
+
+def test_an_option_that_does_not_exist_is_refused() -> None:
+    with refused(
+        "a step of a model has no option 'accumulation'", "its options are accumulate, clip_grad_norm"
+    ):
+        step_of(MLP(), accumulation=4)
 
 
 @pytest.mark.parametrize("build", [Deciding, Counted, PlainMean], ids=lambda build: build.__name__)

@@ -27,6 +27,7 @@ from npu_runtime.training.tracing.refusals import (
     require_no_sync,
     require_no_writes_outside,
     require_tensor,
+    scalers_refused,
     untraceable,
 )
 from npu_runtime.training.tracing.stand_ins import Originals
@@ -115,7 +116,7 @@ class _Tracing:
             stack.enter_context(_random_numbers_kept())
             states = RandomStates()
             try:
-                with states.noted():
+                with states.noted(), scalers_refused():
                     module = self._world.trace(self._step, fakes, refuse_write)
                 require_no_sync(module)
                 require_no_strangers(module)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +16,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir.capture.provenance import place
 from npu_runtime._torch import OpOverload
-from npu_runtime._torch.tracing import written
+from npu_runtime._torch.tracing import is_tracing, written
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.subjects import Subjects
 
@@ -32,6 +34,43 @@ def require_no_hooks(subjects: Subjects) -> None:
                 f"the parameter {key!r} has hooks, which would not run in a graph",
                 fix="change gradients between backward() and step() of a step function, or in a module's own hook",
             )
+
+
+_NO_SCALER = "autocast=torch.bfloat16 needs no scaling; or keep steps in float16 in eager PyTorch; GradScaler(enabled=False) may stay"
+
+
+def scaler_error(what: str, where: str = "") -> TracingError:
+    """Return what to tell the user of a step that would scale its loss, and look at the gradients for what overflowed."""
+    return TracingError(
+        f"{what}, which decides in Python, by the content of the gradients, whether to take a step",
+        where=where,
+        fix=_NO_SCALER,
+    )
+
+
+@contextlib.contextmanager
+def scalers_refused() -> Iterator[None]:
+    """Refuse a step that scales its loss when it does so: before the scaler makes its state of what is traced."""
+    kind = torch.amp.GradScaler
+    plain = {name: getattr(kind, name) for name in ("scale", "unscale_", "step", "update")}
+
+    def refusing(name: str) -> Callable[..., Any]:
+        @functools.wraps(plain[name])
+        def method(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
+            if scaler.is_enabled() and is_tracing():
+                where = _users_line(traceback.extract_stack())
+                raise scaler_error(f"the step calls {name}() of a GradScaler", where)
+            return plain[name](scaler, *args, **kwargs)
+
+        return method
+
+    try:
+        for name in plain:
+            setattr(kind, name, refusing(name))
+        yield
+    finally:
+        for name, method in plain.items():
+            setattr(kind, name, method)
 
 
 def require_tensor(result: Any) -> torch.Tensor:
