@@ -286,6 +286,18 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
         step_of(MLP(), accumulation=4)
 
 
+class Listing(MLP):
+    """Takes what it computes to NumPy."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * len(x.detach().numpy())
+
+
+def test_an_exception_that_tracing_raises_is_explained_without_a_page_to_look_up() -> None:
+    with refused("the step cannot be traced: ", "see that the step runs in eager PyTorch as it is"):
+        step_of(Listing())
+
+
 @pytest.mark.parametrize("build", [Deciding, Counted, PlainMean], ids=lambda build: build.__name__)
 def test_a_refusal_leaves_model_optimizer_and_random_state_as_they_were(build: Any) -> None:
     model = build()

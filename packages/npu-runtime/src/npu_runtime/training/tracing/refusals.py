@@ -187,7 +187,8 @@ def untraceable(error: Exception) -> TracingError:
     return TracingError(
         f"the step cannot be traced: {kind}: {text[0] if text else ''}",
         where=where,
-        fix="the exception above is PyTorch's own; see docs/concepts/training-step.md for what can be captured",
+        fix="the exception above says what failed: see that the step runs in eager PyTorch as it is; while it is traced, "
+        "tensors have shapes but no content, so let it do without .numpy(), .tolist() and what is not an op of PyTorch",
     )
 
 
