@@ -79,6 +79,24 @@ def test_runs_allocate_nothing() -> None:
     assert allocated_by(program) == []
 
 
+UNKNOWN = """
+graph chances {
+  input %x: f32[64, 8]
+  input %y: f32[64, 8]
+  %each: f32[64, 8] = aten.binary_cross_entropy.default(self=%x, target=%y) {reduction=0}
+  return (%each,)
+}
+"""
+
+
+def test_what_an_op_makes_of_which_nothing_is_known_counts_as_allocated() -> None:
+    planned = plan(parse_ir(UNKNOWN))
+    (each,) = (item for item in planned.buffers if item.value == "each")
+
+    assert (each.kind, each.why) == ("made", "nothing is known of what the op does with memory")
+    assert planned.made_bytes == 64 * 8 * 4
+
+
 def allocated_by(program: PlannedProgram, *numbers: float) -> list[str]:
     """Return the names of what allocates in a few runs."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:

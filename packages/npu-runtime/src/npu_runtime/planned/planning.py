@@ -79,7 +79,7 @@ def _planned(graph: Graph, device: torch.device, backends: Sequence[Backend]) ->
         calls={"compute": tuple(placement.compute), "commit": tuple(placement.commit)},
         arena_bytes=size,
         lower_bound_bytes=lower_bound(spans),
-        made_bytes=sum(bytes_of(value) for value in placement.reasons if not placement.lies_in[value]),
+        made_bytes=sum(map(bytes_of, placement.allocated)),
         compute=_program(f"{graph.name} compute", numbers, placement.compute, passed),
         commit=_program(f"{graph.name} commit", [*numbers, *passed], placement.commit, ()),
         passed=passed,

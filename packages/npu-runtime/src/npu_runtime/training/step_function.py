@@ -33,7 +33,8 @@ class StepFunction:
             are averaged, each part with the weight of its rows. That is the gradient of a loss that is a mean over rows.
         clip_grad_norm: The gradients are scaled such that their total norm is at most this.
         clip_grad_value: The gradients are clamped to this size, element by element.
-        autocast: The dtype of ``torch.autocast`` around model and loss.
+        autocast: The dtype of ``torch.autocast`` around model and loss: bfloat16 as a rule. Gradients of float16 are not
+            scaled; a ``GradScaler`` is refused.
     """
 
     model: Module

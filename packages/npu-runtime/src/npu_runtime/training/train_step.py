@@ -60,7 +60,8 @@ class TrainStep:
             gradients, each with the weight of its rows. Of the results, numbers are averaged and rows joined.
         clip_grad_norm: Scale the gradients such that their total norm is at most this.
         clip_grad_value: Clamp each element of the gradients to this size.
-        autocast: The dtype of ``torch.autocast`` around model and loss.
+        autocast: The dtype of ``torch.autocast`` around model and loss: bfloat16 as a rule. Gradients of float16 are not
+            scaled; a ``GradScaler`` is refused.
         borrow: Return the memory that the next call overwrites, in place of copies of it.
         modules: The modules of a step function, where they are not to be found in its closure.
         optimizers: Its optimizers, likewise.
