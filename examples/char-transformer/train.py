@@ -81,6 +81,15 @@ class Trainer:
         return (len(self.losses) - 1) / self.seconds
 
 
+def break_even(ours: Trainer, eager: Trainer) -> str:
+    """Return from how many steps on a training takes less time in all than another one, its first step included."""
+    gain = 1 / eager.steps_per_second - 1 / ours.steps_per_second
+    if gain <= 0:
+        return "never: its steps take no less"
+    steps = max(1, 1 + math.ceil((ours.first_seconds - eager.first_seconds) / gain))
+    return f"from {steps:,} steps on; these were {len(ours.losses):,}"
+
+
 def warm_cosine(step: int, steps: int) -> float:
     """Return the share of the highest learning rate: up in a tenth of the steps, then down along a cosine."""
     warm = max(1, steps // 10)
@@ -155,7 +164,8 @@ def report(options: argparse.Namespace, text: corpus.Corpus, both: dict[str, Tra
         )
     eager, ours = both.values()
     print(
-        f"TrainStep makes {ours.steps_per_second / eager.steps_per_second:.2f} times as many steps per second"
+        f"TrainStep makes {ours.steps_per_second / eager.steps_per_second:.2f} times as many steps per second; "
+        f"it takes less time in all {break_even(ours, eager)}"
     )
     options.plot.parent.mkdir(parents=True, exist_ok=True)
     named = {name: trainer.losses for name, trainer in both.items()}

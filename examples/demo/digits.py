@@ -53,11 +53,13 @@ class Training:
         epochs: How training stood after each.
         seconds: Of all of it.
         first_seconds: Of the first step: where a graph is made of it, that is in here.
+        steps: How many there were.
     """
 
     epochs: tuple[Epoch, ...]
     seconds: float
     first_seconds: float
+    steps: int
 
 
 class ResidualBlock(nn.Module):
@@ -124,7 +126,8 @@ def train(
         for epoch in run_epochs(model, digits, epochs, make_step, times):
             history.append(epoch)
             on_epoch(epoch)
-        return Training(tuple(history), time.perf_counter() - start, times[0] if times else 0.0)
+        seconds = time.perf_counter() - start
+        return Training(tuple(history), seconds, times[0] if times else 0.0, len(times))
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +48,16 @@ class Execution:
     Attributes:
         result: What the executor computes.
         ready_seconds: Its compilation: passes, code, weights.
-        seconds: Of a call.
+        seconds: Of a call, with the default pipeline.
         eager_seconds: Of a call of the model in eager PyTorch, on the same input.
+        cpu_seconds: Of a call with the pipeline ``cpu``.
     """
 
     result: Tensor
     ready_seconds: float
     seconds: float
     eager_seconds: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,16 @@ class TrainingRuns:
     graph: Training
     eager_step_seconds: float
     step_seconds: float
+
+    @property
+    def break_even(self) -> int | None:
+        """The number of steps from which on TrainStep takes less time in all; None if there is none.
+
+        Its first step makes the graph; each one behind it gains what it takes less than a step in eager PyTorch.
+        """
+        gain = self.eager_step_seconds - self.step_seconds
+        lead = self.graph.first_seconds - self.eager.first_seconds
+        return max(1, 1 + math.ceil(lead / gain)) if gain > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,28 @@ def training_rows(runs: TrainingRuns) -> list[tuple[str, str]]:
         ("training with TrainStep", training_text(runs.graph)),
         ("training in eager PyTorch", training_text(runs.eager)),
         ("TrainStep beside eager, one step", f"{steps}: {ratio:.2f}x"),
+        ("TrainStep takes less time in all", pays_text(runs)),
     ]
+
+
+def pays_text(runs: TrainingRuns) -> str:
+    """Return from how many steps on TrainStep takes less time in all, the first one included."""
+    if runs.break_even is None:
+        return "never here: its steps take no less"
+    return f"from {runs.break_even:,} steps on; here are {runs.graph.steps:,}"
+
+
+def comparison_text(runs: TrainingRuns) -> str:
+    """Return in a sentence which of both trainings took less time, and why."""
+    first = f"Its first step, which makes the graph, took {shown_seconds(runs.graph.first_seconds)}"
+    each = f"each further one {shown_seconds(runs.step_seconds)}, in eager PyTorch {shown_seconds(runs.eager_step_seconds)}"
+    if runs.break_even is None:
+        return f"{first}; {each}: here, eager PyTorch takes less time however many steps there are."
+    behind = "not reached in" if runs.graph.steps < runs.break_even else "less than"
+    return (
+        f"{first}; {each}: TrainStep takes less time in all from {runs.break_even:,} steps on, which is {behind} the "
+        f"{runs.graph.steps:,} steps of this training."
+    )
 
 
 def training_text(training: digits.Training) -> str:

@@ -31,6 +31,11 @@ def test_the_small_example_trains_both_ways_alike_and_draws_their_losses(tmp_pat
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert re.search(r"^eager: \d+\.\d steps/s", finished.stdout, re.MULTILINE)
     assert re.search(r"^TrainStep: \d+\.\d steps/s", finished.stdout, re.MULTILINE)
+    assert re.search(
+        r"^TrainStep makes .*; it takes less time in all (from [\d,]+ steps on; these were 12|never)",
+        finished.stdout,
+        re.MULTILINE,
+    )
     assert "\nThe " in finished.stdout, "text that the model has written"
     curves = [
         [float(point.split(",")[1]) for point in line.attrib["points"].split()]

@@ -137,22 +137,22 @@ def test_a_wrong_result_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> No
 
 
 def test_a_wrong_executor_is_a_claim_that_fails(demo: dict[str, ModuleType]) -> None:
-    execution = demo["results"].Execution(torch.tensor([1.0, torch.nan]), 0.1, 0.2, 0.1)
+    execution = demo["results"].Execution(torch.tensor([1.0, torch.nan]), 0.1, 0.2, 0.1, 0.05)
 
     claim = demo["executing"].execution_claim("model", execution, torch.tensor([1.0, 2.0]))
 
     assert not claim.holds
     assert "1 of 2 elements differ" in claim.measured
-    assert demo["executing"].execution_rows(execution)[0] == (
-        "executor beside eager, one call",
-        "200 ms and 100 ms: 2.00x",
-    )
+    assert demo["executing"].execution_rows(execution)[:2] == [
+        ("executor beside eager, one call", "200 ms and 100 ms: 2.00x"),
+        ("likewise, with the pipeline cpu", "50 ms and 100 ms: 0.50x"),
+    ]
 
 
 def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: dict[str, ModuleType]) -> None:
     digits, results = demo["digits"], demo["results"]
-    eager = digits.Training((digits.Epoch(1.0, 0.98),), 1.0, 0.1)
-    graph = digits.Training((digits.Epoch(1.02, 0.96),), 1.0, 0.1)
+    eager = digits.Training((digits.Epoch(1.0, 0.98),), 1.0, 0.1, 20)
+    graph = digits.Training((digits.Epoch(1.02, 0.96),), 1.0, 0.1, 20)
 
     runs = results.TrainingRuns(eager, graph, 0.001, 0.002)
     claims = [*demo["training"].training_claims("digits", runs), demo["training"].speed_claim("digits", runs)]
@@ -163,6 +163,29 @@ def test_a_training_that_parts_from_eager_or_is_slow_is_claims_that_fail(demo: d
         "1.020000 and 1.000000",
         "2.0 ms and 1.0 ms: 2.00x",
     ]
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "first_seconds", "break_even", "words"),
+    [
+        pytest.param(0.002, 1.1, 501, "less than the 600 steps", id="reached"),
+        pytest.param(0.0035, 1.1, 2001, "not reached in the 600 steps", id="not reached"),
+        pytest.param(0.004, 1.1, None, "eager PyTorch takes less time however many", id="never"),
+        pytest.param(0.002, 0.1, 1, "less than the 600 steps", id="at once"),
+    ],
+)
+def test_from_how_many_steps_on_a_graph_pays_is_computed_from_the_run(
+    demo: dict[str, ModuleType], step_seconds: float, first_seconds: float, break_even: int | None, words: str
+) -> None:
+    digits, results, training = demo["digits"], demo["results"], demo["training"]
+    eager = digits.Training((), 2.5, 0.1, 600)
+    graph = digits.Training((), 2.5, first_seconds, 600)
+
+    runs = results.TrainingRuns(eager, graph, 0.004, step_seconds)
+
+    assert runs.break_even == break_even
+    assert words in training.comparison_text(runs)
+    assert ("never" if break_even is None else f"from {break_even:,} steps on") in training.pays_text(runs)
 
 
 def test_names_in_the_report_are_escaped(demo: dict[str, ModuleType]) -> None:

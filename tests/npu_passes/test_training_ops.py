@@ -40,6 +40,7 @@ SAMPLES: list[Any] = [
     pytest.param("grad_zero.default", lambda: ((torch.ones(3),), {}), id="grad_zero"),
     pytest.param("grad_zero_.default", lambda: ((torch.ones(3),), {}), id="grad_zero_"),
     pytest.param("bias_corr.default", lambda: ((torch.ones(()), 0.9, 0.99), {}), id="bias_corr"),
+    pytest.param("bias_corr.default", lambda: ((torch.ones((), dtype=torch.int64), 0.9, 0.99), {}), id="bias_corr-int64"),
     pytest.param(
         "bias_corr_out.default",
         lambda: ((torch.ones(()), 0.9, 0.99), {"bc1_inv": torch.ones(()), "bc2_inv": torch.ones(())}),
@@ -177,6 +178,69 @@ def test_corrections_are_multipliers(betas: tuple[float, float]) -> None:
         for result, beta in zip(results, betas, strict=True):
             assert result.item() == pytest.approx(1 / (1 - beta**count), rel=1e-6)
             assert result.dtype == torch.float32
+
+
+COUNTERS = [torch.int64, torch.int32, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("out_dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", COUNTERS, ids=str)
+@pytest.mark.parametrize(("shape", "out_shape"), [((), ()), ((1,), (1,)), ((1,), ()), ((), (1,))], ids=str)
+def test_corrections_are_right_in_the_dtype_and_shape_of_what_they_are_written_to(
+    shape: Any, out_shape: Any, dtype: torch.dtype, out_dtype: torch.dtype
+) -> None:
+    step = torch.full(shape, 5, dtype=dtype)
+    outs = [torch.empty(out_shape, dtype=out_dtype) for _ in range(2)]
+    functional = [item.clone() for item in outs]
+
+    OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=outs[0], bc2_inv=outs[1])
+    torch.func.functionalize(OPS.bias_corr_out)(
+        step, 0.9, 0.999, bc1_inv=functional[0], bc2_inv=functional[1]
+    )
+
+    expected = [torch.full(out_shape, 1 / (1 - beta**5), dtype=out_dtype) for beta in (0.9, 0.999)]
+    assert all(map(torch.equal, outs, expected))
+    assert all(map(torch.equal, functional, expected))
+
+
+def test_corrections_may_be_written_in_two_dtypes() -> None:
+    first, second = torch.empty(()), torch.empty((), dtype=torch.float64)
+
+    OPS.bias_corr_out(torch.tensor(5), 0.9, 0.999, bc1_inv=first, bc2_inv=second)
+
+    assert first.item() == torch.tensor(1 / (1 - 0.9**5)).item()
+    assert second.item() == 1 / (1 - 0.999**5)
+
+
+def test_the_corrections_of_whole_numbers_are_not_whole_numbers() -> None:
+    results = OPS.bias_corr(torch.tensor([5, 10]), 0.9, 0.999)
+
+    expected = [torch.tensor([1 / (1 - beta**5), 1 / (1 - beta**10)]) for beta in (0.9, 0.999)]
+    assert all(map(torch.equal, results, expected))
+    assert OPS.bias_corr(torch.tensor(5), 0.9, 0.999, dtype=torch.float64)[0].item() == 1 / (1 - 0.9**5)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.uint8, torch.int8, torch.bool], ids=str
+)
+def test_a_dtype_that_cannot_count_steps_is_refused(dtype: torch.dtype) -> None:
+    step, out = torch.ones((), dtype=dtype), torch.empty(())
+
+    for count in (OPS.step_inc, OPS.step_inc_):
+        with pytest.raises(PassError, match=rf"(?s)step is a {dtype}, which cannot count.*use a counter of"):
+            count(step)
+    with pytest.raises(PassError, match=rf"the step is a {dtype}"):
+        OPS.bias_corr_out(step, 0.9, 0.999, bc1_inv=out, bc2_inv=out.clone())
+
+
+@pytest.mark.parametrize(
+    "out", [torch.empty((), dtype=torch.int64), torch.empty(2)], ids=["whole numbers", "two elements"]
+)
+def test_corrections_are_not_written_where_they_do_not_fit(out: Tensor) -> None:
+    with pytest.raises(
+        PassError, match=rf"(?s)bc2_inv is a {out.dtype} of shape .*for a step of shape \[\].*floating-point"
+    ):
+        OPS.bias_corr_out(torch.ones(()), 0.9, 0.999, bc1_inv=torch.empty(()), bc2_inv=out)
 
 
 def test_a_chain_of_counter_corrections_and_moments_is_adam() -> None:

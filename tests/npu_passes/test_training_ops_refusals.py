@@ -58,6 +58,35 @@ def test_a_sparse_gradient_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool], ids=str)
+def test_a_parameter_of_whole_numbers_is_refused(dtype: torch.dtype) -> None:
+    param = torch.ones(3, dtype=dtype)
+
+    refused_by_all(
+        Lists([param]), [torch.ones(3)], rf"params\[0\] is a tensor of {dtype}: a step would be rounded.*floating-point"
+    )  # fmt: skip
+    with pytest.raises(PassError, match=rf"npu::sgd_step: params\[0\] is a tensor of {dtype}"):
+        OPS.sgd_step_([param], [torch.ones(3)], [], **SGD)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64], ids=str)
+def test_a_gradient_of_another_kind_of_numbers_is_refused(dtype: torch.dtype) -> None:
+    refused_by_all(
+        Lists([torch.ones(3)]),
+        [torch.ones(3, dtype=dtype)],
+        rf"params\[0\] is a tensor of torch.float32, grads\[0\] is one of {dtype}.*real tensors for a real parameter",
+    )
+
+
+def test_a_moment_of_whole_numbers_is_refused() -> None:
+    lists = Lists([torch.ones(3)])
+    lists.exp_avgs[0] = lists.exp_avgs[0].int()
+
+    refused_by_all(
+        lists, [torch.ones(3)], r"params\[0\] is a tensor of torch.float32, exp_avgs\[0\] is one of"
+    )
+
+
 def test_a_gradient_on_another_device_is_refused() -> None:
     with pytest.raises(
         PassError, match=r"params\[0\] is torch.strided on cpu, grads\[0\] is torch.strided on meta"

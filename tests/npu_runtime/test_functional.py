@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from npu_ir import Graph, Interpreter, extract_ir, format_ir, load_ir, parse_ir, save_ir
 from npu_ir.capture.graph_module import convert_graph_module
-from npu_runtime import IRExecutor, functional
+from npu_runtime import IRExecutor, compile_and_capture, functional
 from tests.npu_passes.optimizer_cases import ADAM, SGD, Lists, random
 
 State = dict[str, Tensor]
@@ -294,6 +294,34 @@ def test_functions_in_place_become_ops_that_return_new_tensors() -> None:
     assert out.item() == pytest.approx(20)
     assert len(changes) == 4
     assert inputs[0].item() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
+def test_a_captured_step_corrects_by_the_same_multipliers_as_eager(dtype: torch.dtype) -> None:
+    beta1, beta2 = 0.9, 0.999
+
+    class Corrections(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("step", torch.zeros(1, dtype=dtype))
+            self.register_buffer("bc1_inv", torch.empty(1))
+            self.register_buffer("bc2_inv", torch.empty(1))
+
+    model = Corrections()
+
+    def step(x: Tensor) -> Tensor:
+        functional.step_inc_(model.step)
+        functional.bias_corr_out(model.step, beta1, beta2, bc1_inv=model.bc1_inv, bc2_inv=model.bc2_inv)
+        return x * model.bc1_inv
+
+    artifact = compile_and_capture(step, example_batch=(torch.ones(1),), modules=[model])
+    results = [artifact.replay(torch.ones(1)) for _ in range(5)]
+
+    assert [item.item() for item in results] == pytest.approx(
+        [1 / (1 - beta1**t) for t in range(1, 6)], rel=1e-7
+    )
+    assert model.bc2_inv.item() == pytest.approx(1 / (1 - beta2**5), rel=1e-7)
+    assert model.step.item() == 5
 
 
 def test_linear_and_activation_are_one_op() -> None:

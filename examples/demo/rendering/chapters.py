@@ -20,6 +20,7 @@ from results import (
     shown_seconds,
     weight_bytes,
 )
+from training import comparison_text
 
 from npu_ir import format_ir
 
@@ -48,7 +49,8 @@ def trained_chapter(result: TrainedResult, drawing: str) -> str:
 <h2>A network trained here, run elsewhere</h2>
 <p class="lead">A residual network of {shown_count(parameter_count(graph))} parameters learned scikit-learn's handwritten
 digits in {shown_seconds(result.training.graph.seconds)} with TrainStep, which replays forward, loss, backward and optimizer as
-one graph; in eager PyTorch it took {shown_seconds(result.training.eager.seconds)}. Its graph and its weights went to two files. A new process, which
+one graph; in eager PyTorch it took {shown_seconds(result.training.eager.seconds)}.
+{text(comparison_text(result.training))} Its graph and its weights went to two files. A new process, which
 imports nothing of the model, loaded them and read all {len(result.digits.test_images)} test images.</p>
 <div class="columns">
 <div>{_training(result)}</div>
@@ -171,5 +173,7 @@ def _untrained_lead(result: UntrainedResult) -> str:
     return (
         "One process extracted the graph without any weight. Another one loaded that graph and "
         f"{size} of weights, as <code>save_pretrained</code> wrote them, and computed what eager PyTorch computes: "
-        f"largest difference {text(shown_difference(result.run.max_difference))}."
+        f"largest difference {text(shown_difference(result.run.max_difference))}. On the executor, the default pipeline "
+        "calls the kernels that eager PyTorch calls and saves only the time between them, which is little where kernels "
+        "take long; the pipeline <code>cpu</code> also lays out and packs weights, and fuses."
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from npu_ir import ExecutionError, GraphError, execute_ir, parse_ir
+from npu_runtime import compile_and_capture
 from npu_runtime.planned import PlannedProgram, plan
 from npu_runtime.planned.arena import Span, lower_bound, offsets_of
 
@@ -45,6 +49,22 @@ graph dropout {
 """
 
 
+SUM = """
+graph sum_of_products {
+  input %x: f32[64, 8]
+  input %y: f32[64, 8]
+  prologue {
+    %one: f32[] = aten.full.default() {size=[], fill_value=1, dtype=f32}
+    %ones: f32[64, 8]@[0, 0] = aten.expand.default(self=%one) {size=[64, 8]}
+  }
+  %product: f32[64, 8] = aten.mul.Tensor(self=%x, other=%y)
+  %loss: f32[] = aten.sum.default(self=%product)
+  %grad: f32[64, 8] = aten.mul.Tensor(self=%ones, other=%y)
+  return (%loss, %grad)
+}
+"""
+
+
 def weights() -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     return {"w": torch.randn(8, 8), "b": torch.randn(8)}
@@ -55,13 +75,68 @@ def test_runs_allocate_nothing() -> None:
     program = PlannedProgram(planned, weights())
     program(torch.randn(64, 8), torch.randn(64, 8))
 
+    assert planned.made_bytes == 0
+    assert allocated_by(program) == []
+
+
+UNKNOWN = """
+graph chances {
+  input %x: f32[64, 8]
+  input %y: f32[64, 8]
+  %each: f32[64, 8] = aten.binary_cross_entropy.default(self=%x, target=%y) {reduction=0}
+  return (%each,)
+}
+"""
+
+
+def test_what_an_op_makes_of_which_nothing_is_known_counts_as_allocated() -> None:
+    planned = plan(parse_ir(UNKNOWN))
+    (each,) = (item for item in planned.buffers if item.value == "each")
+
+    assert (each.kind, each.why) == ("made", "nothing is known of what the op does with memory")
+    assert planned.made_bytes == 64 * 8 * 4
+
+
+def allocated_by(program: PlannedProgram, *numbers: float) -> list[str]:
+    """Return the names of what allocates in a few runs."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         for _ in range(20):
-            program.run()
+            program.run(*numbers)
+    return [event.name for event in seen.events() if event.cpu_memory_usage > 0]
 
-    allocated = [event.name for event in seen.events() if event.cpu_memory_usage > 0]
-    assert planned.made_bytes == 0
-    assert allocated == []
+
+def test_a_sum_of_everything_and_a_gradient_that_is_expanded_allocate_nothing() -> None:
+    graph, inputs = parse_ir(SUM), (torch.randn(64, 8), torch.randn(64, 8))
+    planned = plan(graph)
+    program = PlannedProgram(planned)
+    results = program(*inputs)
+
+    assert all(map(torch.equal, results, execute_ir(graph, inputs)))
+    assert {item.kind for item in planned.buffers} == {"input", "constant", "arena"}
+    assert allocated_by(program) == []
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "loss"),
+    [
+        pytest.param(torch.optim.Adam, lambda p, y: (p * y).sum(), id="Adam, sum"),
+        pytest.param(torch.optim.SGD, lambda p, y: F.cross_entropy(p, y.argmax(-1)), id="SGD, cross entropy"),
+        pytest.param(
+            torch.optim.AdamW, lambda p, y: F.cross_entropy(p, y.argmax(-1)), id="AdamW, cross entropy"
+        ),
+    ],
+)
+def test_a_step_with_a_loss_of_one_number_allocates_nothing(optimizer: Any, loss: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    batch = torch.randn(32, 8), torch.randn(32, 4)
+    artifact = compile_and_capture(
+        model, optimizer(model.parameters(), lr=0.1), loss, batch, capture="require"
+    )
+    program = artifact.program
+    assert program is not None
+
+    assert artifact.plan.made_bytes == 0
+    assert allocated_by(program, *artifact.example_numbers) == []
 
 
 def test_random_numbers_are_those_of_the_interpreter() -> None:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn, optim
 
 from npu_ir import Graph
+from npu_runtime import TrainStep
 from npu_runtime.errors import TracingError
 from npu_runtime.training import compile_ir
 from tests.npu_runtime.training.models import MLP
@@ -153,9 +154,27 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
         step_of(MLP(), optim.SGD(MLP().parameters(), 0.1))
 
 
-def test_a_batch_that_is_no_multiple_of_the_parts_is_refused() -> None:
-    with refused("a batch of 5 cannot be cut into 4 equal parts", "a multiple of accumulate=4"):
-        step_of(MLP(), accumulate=4)
+@pytest.mark.parametrize("accumulate", [1, 5])
+@pytest.mark.parametrize(
+    ("result", "what", "instead"),
+    [
+        pytest.param(
+            object(), "the step returns object, which is not a tensor", "leave the object out", id="object"
+        ),
+        pytest.param(
+            3, "the step returns a number where its results are tensors", "not loss.item()", id="number"
+        ),
+        pytest.param(None, "the step returns nothing where", "return the loss itself", id="nothing"),
+    ],
+)
+def test_a_result_that_is_not_a_tensor_is_refused(
+    result: Any, what: str, instead: str, accumulate: int
+) -> None:
+    def loss(prediction: torch.Tensor, target: torch.Tensor) -> Any:
+        return F.mse_loss(prediction, target), result
+
+    with refused(what, instead):
+        step_of(MLP(), loss=loss, accumulate=accumulate)
 
 
 class KeepsNumbers(optim.SGD):
@@ -197,6 +216,86 @@ def test_gradients_that_are_kept_from_step_to_step_are_refused() -> None:
 
     with refused("the step adds to gradients that are there before it", "zero_grad()"):
         compile_ir(step, example_batch=(torch.randn(5, 7), torch.randn(5, 3)))
+
+
+Scaling = Callable[[torch.amp.GradScaler, nn.Module, optim.Optimizer], Callable[..., Any]]
+
+
+def scaled_step(scaler: torch.amp.GradScaler, model: nn.Module, optimizer: optim.Optimizer) -> Any:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    return TrainStep(step)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        pytest.param(scaled_step, "the step calls scale() of a GradScaler", id="step function"),
+        pytest.param(
+            lambda scaler, model, optimizer: TrainStep(
+                model, optimizer, lambda *given: scaler.scale(F.mse_loss(*given))
+            ),
+            "the step calls scale() of a GradScaler",
+            id="loss",
+        ),
+        pytest.param(
+            lambda scaler, model, optimizer: TrainStep(model, optimizer, F.mse_loss, scaler=scaler),
+            "scaler= is a GradScaler",
+            id="option",
+        ),
+    ],
+)
+def test_a_scaler_of_gradients_is_refused_and_stays_as_it_was(make: Scaling, what: str) -> None:
+    model, scaler = MLP(), torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    before = scaler.state_dict()
+    x, y = torch.randn(5, 7), torch.randn(5, 3)
+
+    with refused(f"{what}, which decides in Python", "autocast=torch.bfloat16 needs no scaling"):
+        make(scaler, model, optimizer)(x, y)
+
+    assert scaler.state_dict() == before
+    scaler.scale(F.mse_loss(model(x), y)).backward()  # type: ignore[no-untyped-call]
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 8.0
+
+
+def test_a_scaler_that_is_off_may_stay_in_a_step() -> None:
+    model, twin = MLP(), MLP()
+    twin.load_state_dict(model.state_dict())
+    x, y = torch.randn(5, 7), torch.randn(5, 3)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+
+    loss = scaled_step(scaler, model, optim.SGD(model.parameters(), 0.1))(x, y)
+
+    assert torch.equal(loss, F.mse_loss(twin(x), y).detach())
+    assert not torch.equal(model.fc1.weight, twin.fc1.weight)
+
+
+def test_an_option_that_does_not_exist_is_refused() -> None:
+    with refused(
+        "a step of a model has no option 'accumulation'", "its options are accumulate, clip_grad_norm"
+    ):
+        step_of(MLP(), accumulation=4)
+
+
+class Listing(MLP):
+    """Takes what it computes to NumPy."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * len(x.detach().numpy())
+
+
+def test_an_exception_that_tracing_raises_is_explained_without_a_page_to_look_up() -> None:
+    with refused("the step cannot be traced: ", "see that the step runs in eager PyTorch as it is"):
+        step_of(Listing())
 
 
 @pytest.mark.parametrize("build", [Deciding, Counted, PlainMean], ids=lambda build: build.__name__)

@@ -187,6 +187,10 @@ def _candidates(call: Call, count: int) -> Iterator[Form]:
         keywords = _with_keywords(replaced, dict(zip(names, slots, strict=False)))
         form = Form(f"torch.ops.{overload}", overload._op, keywords, over)
         yield from _filling_first(form, draws=call.draws)
+    if count == 1:
+        for overload in _wider_overloads(op):
+            keywords = _with_keywords(_by_name(binding, op, overload), {"out": memory})
+            yield Form(f"torch.ops.{overload}", overload._op, keywords, (None,))
     if op._schema.name in _COPIES and inputs:
         yield Form("torch.Tensor.copy_", torch.Tensor.copy_, Binding((slots[0], Slot(0)), {}), (None,))
 
@@ -209,6 +213,36 @@ def _writing_overloads(op: OpOverload) -> Iterator[OpOverload]:
             is_generated = torch.Tag.generated in overload.tags  # it calls the op, and copies
             if not is_generated and overload is not op and _arguments(overload) == wanted:
                 yield overload
+
+
+def _wider_overloads(op: OpOverload) -> Iterator[OpOverload]:
+    """Yield the overloads that write their result into ``out`` and take more than an op does, where None is a value of that.
+
+    ``sum.IntList_out`` adds up all elements where no axes are given, as ``sum`` does, which has no kernel for ``out``.
+    """
+    wanted = dict(_arguments(op))
+    packet = getattr(getattr(torch.ops, op.namespace), op._schema.name.partition("::")[2])
+    for overload in (getattr(packet, item) for item in packet.overloads()):
+        arguments = overload._schema.arguments
+        found = dict(_arguments(overload))
+        more = [item for item in arguments if not item.is_out and item.name not in wanted]
+        if (
+            [item.name for item in arguments if item.is_out] == ["out"]
+            and torch.Tag.generated not in overload.tags
+            and more
+            and wanted.items() <= found.items()
+            and all(item.has_default_value() or str(item.type).startswith("Optional") for item in more)
+        ):
+            yield overload
+
+
+def _by_name(binding: Binding, op: OpOverload, overload: OpOverload) -> Binding:
+    """Return a call of an op as one of an overload that takes more: by name, and None for what has no default."""
+    names = [item.name for item in op._schema.arguments]
+    given = {**dict(zip(names, binding.positional, strict=False)), **binding.keyword}
+    missing = [item for item in overload._schema.arguments if not item.is_out and item.name not in given]
+    nothing = {item.name: None for item in missing if not item.has_default_value()}
+    return replace(binding, positional=(), keyword={**given, **nothing})
 
 
 def _arguments(op: OpOverload) -> list[tuple[str, str]]:

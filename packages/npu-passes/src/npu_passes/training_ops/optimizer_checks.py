@@ -11,7 +11,7 @@ from torch import Tensor
 
 from npu_passes.errors import PassError
 
-_FACTS = attrgetter("shape", "device", "layout")
+_FACTS = attrgetter("shape", "device", "layout", "dtype.is_floating_point", "dtype.is_complex")
 _BYTES = attrgetter("nbytes")
 _COUNTER_FACTS = attrgetter("ndim", "dtype", "device")
 _COUNTS = (torch.float32, torch.float64)
@@ -20,7 +20,7 @@ _COUNTS = (torch.float32, torch.float64)
 def require_rows(
     op: str, lists: Mapping[str, Sequence[Tensor]], steps: Sequence[Tensor] | None = None
 ) -> None:
-    """Refuse lists that do not have, for each parameter, one tensor of its shape and device.
+    """Refuse lists that do not have, for each parameter, one tensor of its shape, device and kind of numbers.
 
     Args:
         op: For messages.
@@ -31,6 +31,7 @@ def require_rows(
         PassError: They do not.
     """
     (_, params), *others = lists.items()
+    _require_inexact(op, params)
     facts = list(map(_FACTS, params))
     for name, tensors in others:
         if list(map(_FACTS, tensors)) == facts:
@@ -48,8 +49,22 @@ def require_rows(
                     f"{op}: params[{index}] is {_kind(param)}, {name}[{index}] is {_kind(tensor)}",
                     fix="move them to the device of the parameter; a sparse gradient can be made dense: grad.to_dense()",
                 )
+            if _FACTS(tensor) != _FACTS(param):
+                raise PassError(
+                    f"{op}: params[{index}] is a tensor of {param.dtype}, {name}[{index}] is one of {tensor.dtype}",
+                    fix="give real tensors for a real parameter, complex ones for a complex parameter",
+                )
     if steps is not None:
         _require_steps(op, params, steps)
+
+
+def _require_inexact(op: str, params: Sequence[Tensor]) -> None:
+    for index, param in enumerate(params):
+        if not (param.dtype.is_floating_point or param.dtype.is_complex):
+            raise PassError(
+                f"{op}: params[{index}] is a tensor of {param.dtype}: a step would be rounded to whole numbers",
+                fix="train floating-point or complex parameters",
+            )
 
 
 def _require_steps(op: str, params: Sequence[Tensor], steps: Sequence[Tensor]) -> None:

@@ -24,7 +24,8 @@ def bind_increment(steps: Sequence[Tensor]) -> Callable[[], object]:
     """Return what adds 1 to each of these counters, as few calls as they allow."""
     row = _as_one(steps)
     if row is not None:
-        return lambda: row.add_(1)
+        one = torch.ones_like(steps[0])  # a number of Python would become a tensor in each call
+        return lambda: row.add_(one)
     counters = list(steps)
     if counters[0].device.type != "cpu":
         return lambda: _torch.foreach_add_(counters, 1)

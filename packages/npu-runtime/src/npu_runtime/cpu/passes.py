@@ -9,10 +9,11 @@ from npu_runtime.cpu.channels_last import ChannelsLast
 from npu_runtime.cpu.gelu_to_sigmoid import GeluToSigmoid
 from npu_runtime.cpu.pack_convolution import PackConvolution
 from npu_runtime.cpu.pack_linear import PackLinear
+from npu_runtime.cpu.split_loss import SplitLoss
 from npu_runtime.cpu.winograd import Winograd
 
 _INFERENCE: tuple[type[Pass], ...] = (ChannelsLast, Winograd, PackConvolution, PackLinear)
-_TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, ChannelsLast)
+_TRAINING: tuple[type[Pass], ...] = (BatchNormToSums, GeluToSigmoid, SplitLoss, ChannelsLast)
 PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING)))
 PIPELINE = Pipeline(
     "cpu",
@@ -22,5 +23,6 @@ PIPELINE = Pipeline(
 TRAINING = Pipeline(
     "train-cpu",
     ",".join([TRAIN, *(item.name for item in _TRAINING)]),
-    "The train pipeline, then what is faster on a CPU: norms over a batch by sums, GELU by a sigmoid, channels-last.",
+    "The train pipeline, then what is better on a CPU: norms over a batch by sums, GELU by a sigmoid, losses in planned memory, "
+    "channels-last.",
 )

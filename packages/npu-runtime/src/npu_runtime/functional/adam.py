@@ -13,7 +13,11 @@ AdamStates = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[
 
 
 def step_inc_(step: Tensor) -> None:
-    """Add 1 to a counter of steps."""
+    """Add 1 to a counter of steps: float32, float64, int32 or int64.
+
+    Raises:
+        PassError: It has another dtype, which cannot count the steps of a training.
+    """
     torch.ops.npu.step_inc_(step)
 
 
@@ -25,14 +29,17 @@ def bias_corr_out(
     With it, an update is ``exp_avg * bc1_inv / (sqrt(exp_avg_sq * bc2_inv) + eps)``.
 
     Args:
-        step: 0-d, floating point, at least 1: the counter after it was incremented.
+        step: One element, at least 1: the counter after it was incremented; float32, float64, int32 or int64.
         beta1: At least 0, below 1.
         beta2: Likewise.
-        bc1_inv: 0-d: gets the multiplier for ``beta1``, computed in float64.
-        bc2_inv: 0-d: that for ``beta2``.
+        bc1_inv: One element, of any floating-point dtype: gets the multiplier for ``beta1``, computed in float64.
+        bc2_inv: Likewise, that for ``beta2``.
 
     Returns:
         ``bc1_inv`` and ``bc2_inv``.
+
+    Raises:
+        PassError: A tensor has another dtype or number of elements.
 
     Source: Kingma and Ba, Adam, arXiv:1412.6980, section 3.
     """

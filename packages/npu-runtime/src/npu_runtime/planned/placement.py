@@ -23,6 +23,7 @@ class Placement:
         kinds: Of each value.
         lies_in: The pieces in which a value lies, or may lie.
         reasons: Why a value is made in each run.
+        allocated: Those of them that may take memory then: what is known to be a view takes none.
         compute: The calls of the first phase.
         commit: Those of the second one.
         stand_ins: What holds a result, or new content, in place of the value itself.
@@ -34,6 +35,7 @@ class Placement:
     kinds: dict[Value, Kind] = field(default_factory=dict)
     lies_in: dict[Value, tuple[Piece, ...]] = field(default_factory=dict)
     reasons: dict[Value, str] = field(default_factory=dict)
+    allocated: list[Value] = field(default_factory=list)
     compute: list[Step] = field(default_factory=list)
     commit: list[Step] = field(default_factory=list)
     stand_ins: dict[Value, Value] = field(default_factory=dict)

@@ -153,6 +153,8 @@ class Placer:
             self.done.lay_in(value, tuple(pieces) if is_tensor else ())
             if is_tensor:
                 self.done.reasons[value] = _reason(item)
+                if item.seen is None or not item.seen.is_view:
+                    self.done.allocated.append(value)
 
     # Steps with a form
 

@@ -50,7 +50,7 @@ class Plan:
         calls: What is called, phase by phase.
         arena_bytes: The size of the arena.
         lower_bound_bytes: The most memory of the arena that is in use at once: no placement needs less.
-        made_bytes: What one run allocates besides, in all.
+        made_bytes: What one run allocates besides for values, in all, at most; ops may take more while they compute.
         compute: The program of the first phase: it changes nothing but the arena.
         commit: That of the second one, which writes state.
         passed: What the first phase hands to the second one.

@@ -15,7 +15,7 @@ from npu_runtime.backends.assignment import assign
 from npu_runtime.backends.registry import backends_of
 from npu_runtime.choosing import device_of
 from npu_runtime.compiling import plain_steps
-from npu_runtime.node_steps import NodeStep
+from npu_runtime.node_steps import NodeStep, step_of
 from npu_runtime.planned.arena import Span, lower_bound, offsets_of
 from npu_runtime.planned.constants import constants_of, split_constants
 from npu_runtime.planned.phases import split_phases
@@ -79,7 +79,7 @@ def _planned(graph: Graph, device: torch.device, backends: Sequence[Backend]) ->
         calls={"compute": tuple(placement.compute), "commit": tuple(placement.commit)},
         arena_bytes=size,
         lower_bound_bytes=lower_bound(spans),
-        made_bytes=sum(bytes_of(value) for value in placement.reasons if not placement.lies_in[value]),
+        made_bytes=sum(map(bytes_of, placement.allocated)),
         compute=_program(f"{graph.name} compute", numbers, placement.compute, passed),
         commit=_program(f"{graph.name} commit", [*numbers, *passed], placement.commit, ()),
         passed=passed,
@@ -98,9 +98,21 @@ def _steps(
     }
     prober = Prober(device, known, frozenset(), {}, is_planned=True)
     as_stated = {value for value in (*graph.inputs, *graph.arguments, *constants) if not _overlaps(value)}
+    as_stated |= _expanded(graph, device, prober, as_stated)
     plain = plain_steps(graph, assign(graph, backends), device, prober, as_stated)
     returned = (*graph.results[1], *graph.updates.values())
     return merge_views(plain, {item for item in returned if isinstance(item, Value)})
+
+
+def _expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set[Value]) -> set[Value]:
+    """Return what the prologue makes of elements that share memory, and lays out as the graph states."""
+    found: set[Value] = set()
+    for node in graph.prologue:
+        if any(map(_overlaps, node.outputs)) and (as_stated | found).issuperset(node.inputs):
+            item = step_of(node, prober, device)
+            laid_out = item.seen.is_laid_out if item.seen is not None else [False] * len(node.outputs)
+            found.update(value for value, is_so in zip(node.outputs, laid_out, strict=True) if is_so)
+    return found
 
 
 def _prologue_values(graph: Graph) -> list[Value]:

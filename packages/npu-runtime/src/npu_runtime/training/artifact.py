@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from npu_runtime.training.capture.warming import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
 from npu_runtime.training.compile_artifact import CompileArtifact
 from npu_runtime.training.compiling import arguments_of, trace_step
+from npu_runtime.training.shared_state import SharedState
 from npu_runtime.training.step_function import LossFunction
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.traced_step import TracedStep
@@ -64,7 +66,8 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
         loss_fn: As for `compile_ir`.
         example_batch: As for `compile_ir`; of a graph the arguments of a call, or a dict of them by name. The warm-up
             runs on it. A graph or traced step is only warmed up without it where a device records: on zeros.
-        weights: What a graph works on, by name, changed in its own memory; of other steps it is known.
+        weights: What a graph works on, by name, changed in its own memory; of other steps it is known. The state of an
+            optimizer becomes that of the optimizer itself with the first step that is taken.
         name: What `get_artifact` finds the artifact by; the name of the graph, unregistered, if not given.
         backend: Who runs what it can: a name, a `Backend`, or several in order of preference.
         device: Where it runs; where the weights are if not given.
@@ -120,6 +123,7 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
         _run_on=lambda other: capturing.on(_held(graph, other)),
         _hyperparameters=step.hyperparameters if isinstance(step, TracedStep) else None,
         _require_branches=_branches(step) if isinstance(step, TracedStep) else None,
+        _share=functools.partial(SharedState, step) if isinstance(step, TracedStep) else None,
         generators=tuple(generators),
     )
     for kind in enforce_ops:

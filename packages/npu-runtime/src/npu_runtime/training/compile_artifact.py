@@ -22,7 +22,9 @@ from npu_runtime.training.compiled_step import CompiledStep
 class CompileArtifact(CompiledStep):
     """A step over the memory of its model: `replay` takes a step, `run_ir` computes the same on the executor.
 
-    Made by `compile_and_capture`. It is not for two threads at once: calls of `replay` wait for each other.
+    Made by `compile_and_capture`. The state it trains with is that of the optimizer: it is in ``optimizer.state_dict()``,
+    eager steps go on with it, and what is loaded there is what the next replay works on. It is not for two threads at
+    once: calls of `replay` wait for each other.
 
     Attributes:
         name: What `get_artifact` finds it by.
@@ -52,6 +54,7 @@ class CompileArtifact(CompiledStep):
                 or a tensor of the model lies elsewhere now.
         """
         with self._lock:
+            self._follow_optimizers()
             self._require_same_memory()
             if self._require_branches is not None and "hyperparameters" not in named:
                 self._require_branches()
@@ -63,6 +66,7 @@ class CompileArtifact(CompiledStep):
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Copy a batch into the fixed inputs; no step is taken."""
         with self._lock:
+            self._follow_optimizers()
             self._numbers = self._runner.load(args, self._with_hyperparameters(kwargs))
 
     def launch(self, numbers: Sequence[Any] = ()) -> Sequence[Any]:
@@ -71,6 +75,14 @@ class CompileArtifact(CompiledStep):
         Args:
             numbers: A number for each input that is one, in the order of ``graph.inputs``.
         """
+        with self._lock:
+            results = self.run_unshared(numbers)
+            if self._shared is not None:
+                self._shared.install()
+            return results
+
+    def run_unshared(self, numbers: Sequence[Any] = ()) -> Sequence[Any]:
+        """Take a step as `launch` does, and leave the optimizers without its state: for steps that are taken back."""
         with self._lock:
             self._numbers = numbers
             return self._runner.run(*numbers)
@@ -84,9 +96,12 @@ class CompileArtifact(CompiledStep):
             named: As for `replay`.
         """
         with self._lock:
+            self._follow_optimizers()
             if commit:
                 results, mutations = self._executed(batch, named)
                 store(self.graph, mutations, lambda target: named_weight(target, self.weights).detach())
+                if self._shared is not None:
+                    self._shared.install()
             else:
                 with unchanged(self.weights.values(), self.generators):
                     results, _ = self._executed(batch, named)
@@ -94,8 +109,10 @@ class CompileArtifact(CompiledStep):
 
     def mutations(self, *batch: Any, **named: Any) -> dict[str, torch.Tensor]:
         """Return what `run_ir` computes for the state, by name; nothing changes."""
-        with self._lock, unchanged(self.weights.values(), self.generators):
-            return self._executed(batch, named)[1]
+        with self._lock:
+            self._follow_optimizers()
+            with unchanged(self.weights.values(), self.generators):
+                return self._executed(batch, named)[1]
 
     def _executed(self, batch: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         executor = IRExecutor(self.graph, self.weights, backend=list(self.backends), passes=None)
@@ -108,10 +125,16 @@ class CompileArtifact(CompiledStep):
             self.weights, self.program, self._runner = weights, other.program, other.runner
             self.capture_state, self.reason = other.capture_state, other.reason
             self._trace = None
-            for name in ("pool", "_places"):
+            for name in ("pool", "_places", "_shared"):
                 self.__dict__.pop(name, None)
 
     # Inside
+
+    def _follow_optimizers(self) -> None:
+        """Work on the state that the optimizers have, where they were given other state since the last step."""
+        replaced = {} if self._shared is None else self._shared.replaced()
+        if replaced:
+            self.rebind({**self.weights, **replaced})
 
     def _require_same_memory(self) -> None:
         moved = next((name for name, tensor, place in self._places if tensor.data_ptr() != place), None)

@@ -21,6 +21,7 @@ from npu_runtime.training.capture.recording import record_trace
 from npu_runtime.training.capture.runners import Runner, named_weight
 from npu_runtime.training.capture.trace import Trace
 from npu_runtime.training.checks.violations import CaptureReport
+from npu_runtime.training.shared_state import SharedState
 from npu_runtime.training.stages.dumps import dump_stages, graph_dump, lowered_dumps, plan_dump, trace_dump
 from npu_runtime.training.stages.lowering import Lowered, lower_to_backend_ops
 
@@ -56,10 +57,16 @@ class CompiledStep:
     _run_on: Callable[[Mapping[str, torch.Tensor]], Running]
     _hyperparameters: Callable[[], Mapping[str, Any]] | None = None
     _require_branches: Callable[[], None] | None = None
+    _share: Callable[[Mapping[str, torch.Tensor]], SharedState] | None = None
     generators: Sequence[torch.Generator] = ()
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _numbers: Sequence[Any] | None = None
     _trace: Trace | None = None
+
+    @functools.cached_property
+    def _shared(self) -> SharedState | None:
+        """The state that optimizers are to have; None where no optimizer belongs to the step."""
+        return None if self._share is None else self._share(self.weights)
 
     @property
     def inputs(self) -> tuple[torch.Tensor | None, ...]:

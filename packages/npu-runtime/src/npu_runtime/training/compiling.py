@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -13,6 +14,7 @@ from npu_ir import Graph
 from npu_runtime.errors import TracingError
 from npu_runtime.training.step_function import LossFunction, StepFunction
 from npu_runtime.training.tracing.function import trace_function
+from npu_runtime.training.tracing.refusals import scaler_error
 from npu_runtime.training.tracing.subjects import Subjects, find_subjects, subjects_of
 from npu_runtime.training.tracing.traced_step import TracedStep
 
@@ -96,6 +98,7 @@ def step_of(
         raise TracingError(
             f"a step of a model needs an optimizer, not {optimizer!r}", fix="give one of torch.optim"
         )
+    _require_known(options)
     step = StepFunction(model, optimizer, loss_fn, **options)
     named: list[tuple[str, Module]] = [("", model)]
     if isinstance(loss_fn, Module) and _has_tensors(loss_fn):
@@ -104,6 +107,17 @@ def step_of(
     if isinstance(loss_fn, Module) and len(named) == 1:
         subjects = dataclasses.replace(subjects, watched=(loss_fn,))
     return step, subjects
+
+
+def _require_known(options: Mapping[str, Any]) -> None:
+    known = [item.name for item in dataclasses.fields(StepFunction)][3:]
+    for name, value in options.items():
+        if isinstance(value, torch.amp.GradScaler):
+            raise scaler_error(f"{name}= is a GradScaler")
+        if name not in known:
+            raise TracingError(
+                f"a step of a model has no option {name!r}", fix=f"its options are {', '.join(known)}"
+            )
 
 
 def arguments_of(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 
 from npu_ir.structure import flatten, unflatten
 from npu_runtime.errors import TracingError
+from npu_runtime.training.microbatches import Part, joined, parts_of
 
 LossFunction = Callable[..., Any]
 
@@ -26,11 +28,13 @@ class StepFunction:
         optimizer: Of the model's parameters.
         loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss; or a tuple or list that begins with it, or a dict
             with a ``"loss"``: the rest is returned as it is. None: the model returns that itself, and takes all of the
-            batch.
-        accumulate: The batch is cut along its first dimension into so many parts, whose gradients are averaged.
+            batch; a model of transformers is asked for no cache (``use_cache=False``) if the call does not say.
+        accumulate: The batch is cut along its first dimension into so many parts, as even as they can be; their gradients
+            are averaged, each part with the weight of its rows. That is the gradient of a loss that is a mean over rows.
         clip_grad_norm: The gradients are scaled such that their total norm is at most this.
         clip_grad_value: The gradients are clamped to this size, element by element.
-        autocast: The dtype of ``torch.autocast`` around model and loss.
+        autocast: The dtype of ``torch.autocast`` around model and loss: bfloat16 as a rule. Gradients of float16 are not
+            scaled; a ``GradScaler`` is refused.
     """
 
     model: Module
@@ -58,26 +62,31 @@ class StepFunction:
         return f"{type(self.model).__name__}_step"
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
-        """Take one step, and return what ``loss_fn`` returns; of several parts, the mean of each entry.
+        """Take one step, and return what ``loss_fn`` returns.
+
+        Of several parts, entries without dimensions are averaged as the gradients are; others are joined along their
+        first dimension, as the batch was cut.
 
         Args:
             batch: The inputs of the model, and the target behind them.
             named: Further inputs of the model.
         """
         self.optimizer.zero_grad()
-        parts = [self._backward(*args, **kwargs) for args, kwargs in _parts((batch, named), self.accumulate)]
+        cut = parts_of((batch, named), self.accumulate)
+        parts = [self._backward(part) for part in cut]
         parameters = [item for group in self.optimizer.param_groups for item in group["params"]]
         if self.clip_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, self.clip_grad_norm, foreach=True)
         if self.clip_grad_value is not None:
             torch.nn.utils.clip_grad_value_(parameters, self.clip_grad_value, foreach=True)
         self.optimizer.step()
-        return parts[0] if len(parts) == 1 else _mean(parts)
+        return parts[0] if len(parts) == 1 else joined(parts, [part.share for part in cut])
 
-    def _backward(self, *batch: Any, **named: Any) -> Any:
+    def _backward(self, part: Part) -> Any:
+        batch, named = part.arguments
         with self._autocast(batch, named):
             if self.loss_fn is None:
-                results = self.model(*batch, **named)
+                results = self.model(*batch, **_without_cache(self.model, named))
             elif not batch:
                 raise TracingError(
                     "a step takes the inputs of the model and a target",
@@ -86,7 +95,7 @@ class StepFunction:
             else:
                 results = self.loss_fn(self.model(*batch[:-1], **named), batch[-1])
         loss = _loss_of(results)
-        scaled = loss if self.accumulate == 1 else loss / self.accumulate
+        scaled = loss if part.share == 1 else loss / part.share
         scaled.backward()  # type: ignore[no-untyped-call]
         leaves, structure = flatten(results)
         return unflatten(
@@ -125,25 +134,14 @@ def _loss_of(results: Any) -> torch.Tensor:
     return loss
 
 
-def _parts(batch: Any, count: int) -> list[Any]:
-    if count == 1:
-        return [batch]
-    leaves, structure = flatten(batch)
-    cut = []
-    for item in leaves:
-        if not isinstance(item, torch.Tensor) or not item.dim():
-            cut.append([item] * count)
-            continue
-        if item.shape[0] % count:
-            raise TracingError(
-                f"a batch of {item.shape[0]} cannot be cut into {count} equal parts",
-                fix=f"choose a size that is a multiple of accumulate={count}",
-            )
-        cut.append(list(item.chunk(count)))
-    return [unflatten(structure, [parts[index] for parts in cut]) for index in range(count)]
+def _without_cache(model: Module, named: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the named arguments, without a cache where a model of transformers would decide by its configuration.
 
-
-def _mean(parts: list[Any]) -> Any:
-    structure = flatten(parts[0])[1]
-    columns = zip(*(flatten(part)[0] for part in parts), strict=True)
-    return unflatten(structure, [torch.stack(list(column)).mean(0) for column in columns])
+    A cache is of no use to training, and no graph returns it.
+    """
+    try:
+        found = inspect.signature(model.forward).parameters.get("use_cache")
+    except ValueError:  # a function of C
+        return named
+    is_open = found is not None and found.default is None and "use_cache" not in named
+    return {**named, "use_cache": False} if is_open else named

@@ -49,16 +49,19 @@ class TrainStep:
         model: The model; or a step function as `compile_ir` takes it, alone.
         optimizer: Of the model's parameters: any of `torch.optim` but LBFGS, Adafactor and SparseAdam.
         loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that begins with it,
-            or a dict with a ``"loss"``. None: the model returns that itself, and takes all of the batch.
+            or a dict with a ``"loss"``. None: the model returns that itself, and takes all of the batch; a model of
+            transformers is asked for no cache (``use_cache=False``) if the call does not say.
         backend: Who runs what it can: a name, a `Backend`, or several in order of preference.
         passes: What to run over the graph: the name of a pipeline, or passes; None for none. ``"train"`` is
             ``"train-cpu"`` where ATen runs the step on a CPU.
         capture: ``"require"``: fail where the step cannot be captured. ``"prefer"``: run the graph op by op there, and
             say why in `explain`. ``"off"``: always do that.
-        accumulate: Cut the batch along its first dimension into so many parts, and average their gradients.
+        accumulate: Cut the batch along its first dimension into so many parts, as even as they can be, and average their
+            gradients, each with the weight of its rows. Of the results, numbers are averaged and rows joined.
         clip_grad_norm: Scale the gradients such that their total norm is at most this.
         clip_grad_value: Clamp each element of the gradients to this size.
-        autocast: The dtype of ``torch.autocast`` around model and loss.
+        autocast: The dtype of ``torch.autocast`` around model and loss: bfloat16 as a rule. Gradients of float16 are not
+            scaled; a ``GradScaler`` is refused.
         borrow: Return the memory that the next call overwrites, in place of copies of it.
         modules: The modules of a step function, where they are not to be found in its closure.
         optimizers: Its optimizers, likewise.

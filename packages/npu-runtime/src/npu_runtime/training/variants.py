@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from npu_ir import Graph
 from npu_ir.backend import Backend
@@ -19,9 +18,9 @@ from npu_runtime.errors import FallbackWarning
 from npu_runtime.training.artifact import CompileArtifact, compile_and_capture
 from npu_runtime.training.capture.snapshots import Snapshot
 from npu_runtime.training.compiled_step import OFF
+from npu_runtime.training.shared_state import is_alike
 from npu_runtime.training.tracing.function import trace_function
 from npu_runtime.training.tracing.hyperparameters import Reader
-from npu_runtime.training.tracing.optimizer_state import parameters_of
 from npu_runtime.training.tracing.stand_ins import Originals
 from npu_runtime.training.tracing.subjects import Subjects
 from npu_runtime.training.tracing.traced_step import TracedStep
@@ -88,12 +87,6 @@ class Variant:
         self._structure = self.graph.results[0]
         self._draws = any(map(is_random, self.graph.nodes))
         self._devices = list(dict.fromkeys(item.device for item in traced.weights().values()))
-        self._has_installed = False
-        self._owners = traced.subjects.optimized()
-        self._keys: dict[str, list[str]] = {}
-        for name in traced.state:
-            owner, _, key = name.rpartition(".")
-            self._keys.setdefault(owner, []).append(key)
         self._values: list[float] = []
         self._bind()
 
@@ -130,16 +123,9 @@ class Variant:
                 fixed.copy_(leaves[index])
         finally:
             record_gradients(before)
-        if not self._has_installed:
-            self._adopt()
         results = self._launched()
         for fixed, index in self._written:
             _write_back(leaves[index], fixed)
-        if not self._has_installed:
-            self._install()
-        for optimizer in self._optimizers:
-            # What schedulers ask for, to warn where they are called too early.
-            optimizer._opt_called = True  # type: ignore[attr-defined]
         if not borrow:
             results = [item.clone() for item in results]
         return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
@@ -149,10 +135,9 @@ class Variant:
         state = Originals(self.traced.subjects).state
         for name, old in self.traced.state.items():
             new = state.get(name)
-            if new is None or (new.shape, new.dtype, new.device) != (old.shape, old.dtype, old.device):
+            if new is None or not is_alike(new, old):
                 return False
         self.traced.state.update({name: state[name] for name in self.traced.state})
-        self._has_installed = False
         self.artifact.rebind(self.traced.weights())
         self._bind()
         return True
@@ -197,7 +182,6 @@ class Variant:
         self._names.sort(key=lambda name: (name not in inputs, inputs.get(name, 0)))
         self._read = Reader(subjects.optimizers, self._names)
         self._values = self._read()
-        self._optimizers = list(subjects.optimizers.values())
 
     def _branch_names(self) -> set[str]:
         return {name for branch in self.traced.branches for name in branch.names}
@@ -212,27 +196,6 @@ class Variant:
         except BaseException:
             before.restore()
             raise
-
-    def _entries(self) -> Iterator[tuple[Optimizer, torch.Tensor, str, str]]:
-        """Yield for each tensor of state its optimizer, its parameter, and its name there and in the graph."""
-        for prefix, optimizer in self.traced.subjects.optimizers.items():
-            for owner, item in zip(self._owners[prefix], parameters_of(optimizer), strict=True):
-                for key in self._keys.get(owner, ()):
-                    yield optimizer, item, key, f"{owner}.{key}"
-
-    def _adopt(self) -> None:
-        """Before the first run: what an optimizer has in the meantime takes the place of what it would begin with."""
-        for optimizer, item, key, name in self._entries():
-            own = self.traced.state[name]
-            if optimizer.state.get(item, {}).get(key, own) is not own:
-                self.rebind()
-                return
-
-    def _install(self) -> None:
-        """Let the optimizers have the state that the step works on: they can save it, and go on with it."""
-        for optimizer, item, key, name in self._entries():
-            optimizer.state[item][key] = self.traced.state[name]
-        self._has_installed = True
 
 
 def _write_back(tensor: torch.Tensor, content: torch.Tensor) -> None:

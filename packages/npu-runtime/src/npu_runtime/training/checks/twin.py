@@ -59,7 +59,7 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
 def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
     numbers = list(artifact.example_numbers)
     for _ in range(_STEPS_BEFORE):
-        artifact.launch(numbers)
+        artifact.run_unshared(numbers)
     names = [value.name for value in artifact.graph.inputs if not isinstance(value.type, TensorType)]
     plain = _outcome(artifact, numbers, _SEEDS[0])
     if not _are_same(plain, _outcome(artifact, numbers, _SEEDS[0])):
@@ -104,7 +104,7 @@ def _outcome(artifact: CompileArtifact, numbers: Sequence[Any], seed: int) -> li
         torch.manual_seed(seed)
         for generator in artifact.generators:
             generator.manual_seed(seed)
-        results = artifact.launch(numbers)
+        results = artifact.run_unshared(numbers)
         kept = [*results, *artifact.state.values()]
         return [item.clone() if isinstance(item, torch.Tensor) else item for item in kept]
 

@@ -27,6 +27,8 @@ from npu_runtime.training.tracing.refusals import (
     require_no_strangers,
     require_no_sync,
     require_no_writes_outside,
+    require_tensor,
+    scalers_refused,
     untraceable,
 )
 from npu_runtime.training.tracing.stand_ins import Originals
@@ -115,7 +117,7 @@ class _Tracing:
             stack.enter_context(_random_numbers_kept())
             states = RandomStates()
             try:
-                with HeldMessages(), states.noted():
+                with HeldMessages(), states.noted(), scalers_refused():
                     module = self._world.trace(self._step, fakes, refuse_write)
                 require_no_sync(module)
                 require_no_strangers(module)
@@ -146,12 +148,7 @@ class _Tracing:
 
 
 def _plain(result: Any) -> torch.Tensor:
-    if not isinstance(result, torch.Tensor):
-        raise TracingError(
-            f"the step returns {type(result).__name__}: its results are tensors",
-            fix="return the loss itself, not loss.item(): call item() on what the step returns, when you need it",
-        )
-    return result.detach()
+    return require_tensor(result).detach()
 
 
 @contextlib.contextmanager

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.fx import GraphModule, Node
 
 from npu_ir.capture.provenance import place
 from npu_runtime._torch import OpOverload
-from npu_runtime._torch.tracing import written
+from npu_runtime._torch.tracing import is_tracing, written
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing.subjects import Subjects
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = str(Path(__file__).parents[2]) + os.sep
+_NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFloat)
 _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
 
 
@@ -31,6 +34,64 @@ def require_no_hooks(subjects: Subjects) -> None:
                 f"the parameter {key!r} has hooks, which would not run in a graph",
                 fix="change gradients between backward() and step() of a step function, or in a module's own hook",
             )
+
+
+_NO_SCALER = "autocast=torch.bfloat16 needs no scaling; or keep steps in float16 in eager PyTorch; GradScaler(enabled=False) may stay"
+
+
+def scaler_error(what: str, where: str = "") -> TracingError:
+    """Return what to tell the user of a step that would scale its loss, and look at the gradients for what overflowed."""
+    return TracingError(
+        f"{what}, which decides in Python, by the content of the gradients, whether to take a step",
+        where=where,
+        fix=_NO_SCALER,
+    )
+
+
+@contextlib.contextmanager
+def scalers_refused() -> Iterator[None]:
+    """Refuse a step that scales its loss when it does so: before the scaler makes its state of what is traced."""
+    kind = torch.amp.GradScaler
+    plain = {name: getattr(kind, name) for name in ("scale", "unscale_", "step", "update")}
+
+    def refusing(name: str) -> Callable[..., Any]:
+        @functools.wraps(plain[name])
+        def method(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
+            if scaler.is_enabled() and is_tracing():
+                where = _users_line(traceback.extract_stack())
+                raise scaler_error(f"the step calls {name}() of a GradScaler", where)
+            return plain[name](scaler, *args, **kwargs)
+
+        return method
+
+    try:
+        for name in plain:
+            setattr(kind, name, refusing(name))
+        yield
+    finally:
+        for name, method in plain.items():
+            setattr(kind, name, method)
+
+
+def require_tensor(result: Any) -> torch.Tensor:
+    """Return a result of a step.
+
+    Raises:
+        TracingError: It is not a tensor.
+    """
+    if isinstance(result, torch.Tensor):
+        return result
+    if result is None or isinstance(result, _NUMBERS):
+        raise TracingError(
+            f"the step returns {'nothing' if result is None else 'a number'} where its results are tensors",
+            fix="return the loss itself, not loss.item(): call item() on what the step returns, when you need it",
+        )
+    kind = type(result).__name__
+    raise TracingError(
+        f"the step returns {kind}, which is not a tensor",
+        fix=f"leave the {kind} out of what the model, or the loss function, returns; a model of transformers returns no "
+        "cache when it is called with use_cache=False",
+    )
 
 
 def require_no_sync(module: GraphModule) -> None:
@@ -126,7 +187,8 @@ def untraceable(error: Exception) -> TracingError:
     return TracingError(
         f"the step cannot be traced: {kind}: {text[0] if text else ''}",
         where=where,
-        fix="the exception above is PyTorch's own; see docs/concepts/training-step.md for what can be captured",
+        fix="the exception above says what failed: see that the step runs in eager PyTorch as it is; while it is traced, "
+        "tensors have shapes but no content, so let it do without .numpy(), .tolist() and what is not an op of PyTorch",
     )
 
 

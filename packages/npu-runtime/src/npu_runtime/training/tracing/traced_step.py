@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from npu_ir import Graph
+from npu_ir.structure import unflatten
 from npu_runtime._torch.tracing import Branch
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.subjects import Subjects
@@ -39,6 +40,11 @@ class TracedStep:
         return {**self.subjects.parameters(), **self.subjects.buffers(), **self.state}
 
     def hyperparameters(self) -> dict[str, float]:
-        """Return the numbers of the optimizers as they are now, by name: what a call of the graph takes."""
-        found = self.subjects.optimizers
-        return {**hyperparameters.fixed_numbers(found), **hyperparameters.numbers(found)}
+        """Return the numbers of the optimizers as they are now, by name: what a call of the graph takes.
+
+        Others may have come since: a scheduler notes down an ``initial_lr``.
+        """
+        optimizers = self.subjects.optimizers
+        found = {**hyperparameters.fixed_numbers(optimizers), **hyperparameters.numbers(optimizers)}
+        _, named = unflatten(*self.graph.call)
+        return {name: found[name] for name in named[HYPERPARAMETERS] if name in found}

@@ -1,0 +1,87 @@
+"""The state that a step works on, and the optimizers that are to have it as their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch.optim import Optimizer
+
+from npu_runtime.errors import CaptureError
+from npu_runtime.training.tracing.optimizer_state import parameters_of
+from npu_runtime.training.tracing.stand_ins import Originals
+from npu_runtime.training.tracing.traced_step import TracedStep
+
+
+class SharedState:
+    """The tensors of optimizer state that a step changes, as entries of the optimizers it was traced with.
+
+    Only parameters that the step changes in their own memory have entries: what works on copies of a model is not for
+    its optimizer.
+
+    Args:
+        traced: The step.
+        weights: What it works on, by name.
+    """
+
+    def __init__(self, traced: TracedStep, weights: Mapping[str, torch.Tensor]) -> None:
+        self._traced = traced
+        self._entries: list[tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]] = []
+        self._optimizers = []
+        keys: dict[str, list[str]] = {}
+        for name in traced.state:
+            owner, _, key = name.rpartition(".")
+            keys.setdefault(owner, []).append(key)
+        owners = traced.subjects.optimized()
+        for prefix, optimizer in traced.subjects.optimizers.items():
+            own = [
+                (owner, item)
+                for owner, item in zip(owners[prefix], parameters_of(optimizer), strict=True)
+                if owner not in weights or weights[owner].data_ptr() == item.data_ptr()
+            ]
+            for owner, item in own:
+                for key in keys.get(owner, ()):
+                    name = f"{owner}.{key}"
+                    self._entries.append((optimizer, item, key, name, weights.get(name, traced.state[name])))
+            if own:
+                self._optimizers.append(optimizer)
+        self._is_installed = False
+
+    def install(self) -> None:
+        """Let the optimizers have the state: they save it, and go on with it. Called when a step was taken."""
+        for optimizer in self._optimizers:
+            # What schedulers ask for, to warn where they are called too early.
+            optimizer._opt_called = True  # type: ignore[attr-defined]
+        if not self._is_installed:
+            for optimizer, item, key, _, tensor in self._entries:
+                optimizer.state[item][key] = tensor
+            self._is_installed = True
+
+    def replaced(self) -> dict[str, torch.Tensor]:
+        """Return what optimizers have in the place of this state, by name: of a checkpoint, or of steps of their own.
+
+        Raises:
+            CaptureError: It is of another kind.
+        """
+        if not any(map(self._is_replaced, self._entries)):
+            return {}
+        found = Originals(self._traced.subjects).state
+        for _, _, _, name, tensor in self._entries:
+            other = found.get(name)
+            if other is None or not is_alike(other, tensor):
+                raise CaptureError(
+                    f"the optimizer has {'no ' if other is None else 'another kind of '}{name!r} by now",
+                    where=f"graph {self._traced.graph.name!r}",
+                    fix="compile the step again; TrainStep does so by itself",
+                )
+        return {name: found[name] for *_, name, _ in self._entries}
+
+    def _is_replaced(self, entry: tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]) -> bool:
+        optimizer, item, key, _, tensor = entry
+        now = optimizer.state[item].get(key) if item in optimizer.state else None
+        return now is not tensor and (now is not None or self._is_installed)
+
+
+def is_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether a step that was traced for one tensor of state may work on the other."""
+    return (left.shape, left.dtype, left.device) == (right.shape, right.dtype, right.device)

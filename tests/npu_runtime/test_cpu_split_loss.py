@@ -1,0 +1,66 @@
+"""A loss of all elements as the loss of each, and their mean or sum: the same bits, in planned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from npu_ir import Graph, extract_ir
+from npu_passes import PassManager
+from npu_passes.testing import check_pass
+from npu_runtime import TrainStep
+from npu_runtime.cpu.split_loss import SplitLoss
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "mse": F.mse_loss,
+    "smooth l1": lambda x, y, **more: F.smooth_l1_loss(x, y, beta=0.3, **more),
+    "huber": lambda x, y, **more: F.huber_loss(x, y, delta=0.3, **more),
+}
+
+
+class Loss(nn.Module):
+    def __init__(self, loss: Callable[..., Tensor], reduction: str) -> None:
+        super().__init__()
+        self.loss, self.reduction = loss, reduction
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(x, y, reduction=self.reduction)
+
+
+def graph_of(loss: Callable[..., Tensor], reduction: str, dtype: torch.dtype = torch.float32) -> Graph:
+    return extract_ir(
+        Loss(loss, reduction), (torch.randn(65, 33, dtype=dtype), torch.randn(65, 33, dtype=dtype))
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("reduction", "last"), [("mean", "aten.mean.default"), ("sum", "aten.sum.default")])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_loss_is_computed_in_two_steps_to_the_bit(
+    loss: Any, reduction: str, last: str, dtype: torch.dtype
+) -> None:
+    graph = graph_of(loss, reduction, dtype)
+
+    assert check_pass(SplitLoss(), graph) == 1
+
+    assert list(PassManager([SplitLoss()]).run(graph).graph.nodes)[-1].op_type == last
+
+
+def test_the_loss_of_each_element_stays() -> None:
+    assert check_pass(SplitLoss(), graph_of(F.mse_loss, "none")) == 0
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_step_makes_nothing_outside_of_its_plan(loss: Any) -> None:
+    model = nn.Linear(7, 5)
+    step = TrainStep(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, capture="require")
+
+    step(torch.randn(6, 7), torch.randn(6, 5))
+
+    assert step.artifact.plan.made_bytes == 0
+    assert "made" not in {item.kind for item in step.artifact.plan.buffers}

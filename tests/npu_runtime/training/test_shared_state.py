@@ -1,0 +1,222 @@
+"""What an artifact trains with is the state of the optimizer: it can be saved, loaded, and gone on with in eager."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+from torch.nn import functional as F
+
+from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and_capture
+from npu_runtime.training.compiling import trace_step
+from tests.npu_runtime.training.cases import case_named
+from tests.npu_runtime.training.full_state import require_same
+from tests.npu_runtime.training.optimizers import entries, recipe_named
+
+CASE = case_named("mlp")
+RECIPES = [
+    "SGD, nesterov",
+    "Adam, amsgrad",
+    "AdamW, amsgrad, maximize",
+    "NAdam",
+    "ASGD",
+    "Muon",
+]
+ADAMS = ["Adam", "SGD, momentum"]
+Batch = tuple[Tensor, ...]
+
+
+def parts(name: str = "Adam") -> tuple[nn.Module, optim.Optimizer]:
+    model = CASE.model()
+    return model, recipe_named(name).make(CASE, model)
+
+
+def captured(model: nn.Module, optimizer: optim.Optimizer, **options: Any) -> CompileArtifact:
+    return compile_and_capture(model, optimizer, F.mse_loss, CASE.batches(1)[0], **options)
+
+
+def eager_step(model: nn.Module, optimizer: optim.Optimizer, batch: Batch) -> None:
+    optimizer.zero_grad()
+    F.mse_loss(model(batch[0]), batch[1]).backward()
+    optimizer.step()
+
+
+def trained_in_eager(name: str, batches: list[Batch]) -> tuple[nn.Module, optim.Optimizer]:
+    model, optimizer = parts(name)
+    for batch in batches:
+        eager_step(model, optimizer, batch)
+    return model, optimizer
+
+
+def require_close(model: nn.Module, optimizer: optim.Optimizer, expected: tuple[Any, Any]) -> None:
+    found = {**model.state_dict(), **state_of(model, optimizer)}
+    wanted = {**expected[0].state_dict(), **state_of(*expected)}
+    assert found.keys() == wanted.keys()
+    for name, item in wanted.items():
+        torch.testing.assert_close(
+            found[name], item, rtol=1e-5, atol=1e-6, msg=lambda text, at=name: f"{at}: {text}"
+        )
+
+
+def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, Tensor]:
+    return entries(optimizer, {item: name for name, item in model.named_parameters()})
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_eager_steps_go_on_behind_replays(name: str) -> None:
+    model, optimizer = parts(name)
+    batches = CASE.batches(8)
+    artifact = captured(model, optimizer)
+
+    for batch in batches[:5]:
+        artifact.replay(*batch)
+    require_close(model, optimizer, trained_in_eager(name, batches[:5]))
+    for batch in batches[5:]:
+        eager_step(model, optimizer, batch)
+
+    require_close(model, optimizer, trained_in_eager(name, batches))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_checkpoint_behind_replays_is_gone_on_with_in_eager(name: str) -> None:
+    model, optimizer = parts(name)
+    batches = CASE.batches(8)
+    artifact = captured(model, optimizer)
+    for batch in batches[:5]:
+        artifact.replay(*batch)
+
+    checkpoint = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    other, fresh = parts(name)
+    other.load_state_dict(checkpoint[0])
+    fresh.load_state_dict(checkpoint[1])
+    for batch in batches[5:]:
+        eager_step(other, fresh, batch)
+
+    require_close(other, fresh, trained_in_eager(name, batches))
+
+
+@pytest.mark.parametrize("capture", ["require", "off"])
+@pytest.mark.parametrize("name", ADAMS)
+def test_replays_go_on_behind_eager_steps_and_loaded_checkpoints(name: str, capture: str) -> None:
+    model, optimizer = parts(name)
+    batches = CASE.batches(9)
+    artifact = captured(model, optimizer, capture=capture)
+
+    for index, batch in enumerate(batches):
+        if index in (0, 4):
+            eager_step(model, optimizer, batch)
+        elif index == 6:
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # state in memory of its own
+            artifact.run_ir(*batch, commit=True)
+        else:
+            artifact.replay(*batch)
+
+    require_close(model, optimizer, trained_in_eager(name, batches))
+
+
+def test_two_artifacts_of_one_optimizer_share_its_state() -> None:
+    model, optimizer = parts()
+    batches = CASE.batches(6)
+    artifacts = [captured(model, optimizer), captured(model, optimizer)]
+
+    for index, batch in enumerate(batches):
+        artifacts[index % 2].replay(*batch)
+
+    require_close(model, optimizer, trained_in_eager("Adam", batches))
+
+
+def test_state_that_was_dropped_begins_anew() -> None:
+    model, optimizer = parts()
+    artifact, batch = captured(model, optimizer), CASE.batches(1)[0]
+    artifact.replay(*batch)
+    optimizer.state.clear()
+
+    artifact.replay(*batch)
+
+    assert {item["step"].item() for item in optimizer.state.values()} == {1.0}
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        pytest.param(lambda artifact, batch: artifact.replay(*batch), id="replay"),
+        pytest.param(lambda artifact, batch: artifact.run_ir(*batch, commit=True), id="run_ir"),
+        pytest.param(lambda artifact, batch: artifact.launch(artifact.example_numbers), id="launch"),
+    ],
+)
+def test_whatever_takes_a_step_gives_the_optimizer_its_state(
+    take: Callable[[CompileArtifact, Batch], Any],
+) -> None:
+    model, optimizer = parts()
+    batch = CASE.batches(1)[0]
+    artifact = captured(model, optimizer)
+
+    take(artifact, batch)
+
+    require_close(model, optimizer, trained_in_eager("Adam", [batch]))
+
+
+def test_what_takes_no_step_leaves_the_optimizer_without_state() -> None:
+    model, optimizer = parts()
+    artifact, batch = captured(model, optimizer), CASE.batches(1)[0]
+
+    check_replay(artifact, *batch)
+    artifact.run_ir(*batch)
+    artifact.mutations(*batch)
+    artifact.prepare(batch, {})
+    artifact.trace  # noqa: B018 - it is recorded
+
+    assert not optimizer.state
+
+
+def test_a_scheduler_behind_a_replay_does_not_warn() -> None:
+    model, optimizer = parts()
+    artifact = captured(model, optimizer)
+    scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    artifact.replay(*CASE.batches(1)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scheduler.step()
+
+
+def test_a_step_on_copies_of_a_model_leaves_its_optimizer_alone() -> None:
+    model, optimizer = parts()
+    batch = CASE.batches(1)[0]
+    step = trace_step(model, optimizer, F.mse_loss, batch)
+    copies = {name: item.detach().clone() for name, item in step.weights().items()}
+    before = copy.deepcopy(model.state_dict())
+
+    compile_and_capture(step, weights=copies).replay(*batch)
+
+    assert not optimizer.state
+    require_same(model.state_dict(), before)
+    assert not torch.equal(copies["fc1.weight"], model.fc1.weight)
+
+
+def test_state_of_another_kind_is_refused() -> None:
+    model, optimizer = parts()
+    artifact, batch = captured(model, optimizer), CASE.batches(1)[0]
+    artifact.replay(*batch)
+    entry = optimizer.state[next(model.parameters())]
+    entry["exp_avg"] = entry["exp_avg"].double()
+
+    with pytest.raises(
+        CaptureError, match=r"(?s)another kind of 'fc1.weight.exp_avg' by now.*compile the step again"
+    ):
+        artifact.replay(*batch)
+
+
+def test_state_that_is_gone_in_part_is_refused() -> None:
+    model, optimizer = parts()
+    artifact, batch = captured(model, optimizer), CASE.batches(1)[0]
+    artifact.replay(*batch)
+    del optimizer.state[next(model.parameters())]["exp_avg"]
+
+    with pytest.raises(CaptureError, match=r"the optimizer has no 'fc1.weight.exp_avg' by now"):
+        artifact.replay(*batch)
