@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from npu_ir import ExecutionError, GraphError, execute_ir, parse_ir
-from npu_runtime import compile_and_capture
+from npu_runtime import TrainStep, compile_and_capture
 from npu_runtime.planned import PlannedProgram, plan
 from npu_runtime.planned.arena import Span, lower_bound, offsets_of
 
@@ -137,6 +137,22 @@ def test_a_step_with_a_loss_of_one_number_allocates_nothing(optimizer: Any, loss
 
     assert artifact.plan.made_bytes == 0
     assert allocated_by(program, *artifact.example_numbers) == []
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(F.mse_loss, id="mse"),
+        pytest.param(F.smooth_l1_loss, id="smooth l1"),
+        pytest.param(lambda p, y: (p * y).mean(), id="mean of products"),
+    ],
+)
+def test_the_passes_for_the_cpu_leave_nothing_to_allocate_for_a_mean(loss: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    step = TrainStep(model, torch.optim.AdamW(model.parameters(), lr=0.1), loss, capture="require")
+    step(torch.randn(32, 8), torch.randn(32, 4))
+
+    assert allocated_by(step.artifact.program, *step.artifact.example_numbers) == []
 
 
 def test_random_numbers_are_those_of_the_interpreter() -> None:

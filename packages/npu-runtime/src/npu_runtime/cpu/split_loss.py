@@ -1,35 +1,66 @@
-"""A loss that is a mean or a sum, as the loss of each element and its mean or sum."""
+"""A loss of all elements in steps, each of which has a place in planned memory."""
 
 from __future__ import annotations
 
-from npu_ir import Graph
+import torch
+
+from npu_ir import Graph, OpNode, TensorType
 from npu_passes import Pass
 from npu_passes.arguments import arguments_of
 
+_MEAN = "aten.mean.default"
 _POINTWISE = ("aten.mse_loss.default", "aten.smooth_l1_loss.default", "aten.huber_loss.default")
 _NONE = 0
-_REDUCTIONS = {1: "aten.mean.default", 2: "aten.sum.default"}
+_REDUCTIONS = {1: _MEAN, 2: "aten.sum.default"}
+# A narrower type cannot hold every number of elements; ATen divides by it in float32.
+_DIVIDED = (torch.float32, torch.float64)
 
 
 class SplitLoss(Pass):
-    """Compute a loss of all elements in two steps: that of each element, and the mean or sum of these.
+    """Compute a loss of all elements in steps that have a place in planned memory.
 
-    PyTorch computes it in the same two steps, to the bit, and allocates memory for both in each call (torch 2.13). Apart,
-    both have a place in planned memory, and take as long.
+    1. ``mse_loss``, ``smooth_l1_loss`` and ``huber_loss``: the loss of each element, and the mean or sum of these.
+    2. A mean of all elements: their sum, divided by a tensor that holds their number.
+
+    PyTorch computes them in the same steps, to the bit, and allocates memory for them in each call: for the losses, and
+    for the number that a mean is divided by (torch 2.13).
     """
 
     name = "split-loss"
     is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
-        """Split ``mse_loss``, ``smooth_l1_loss`` and ``huber_loss``."""
+        """Split losses, then means."""
         before = graph.edits
         for node in list(graph.nodes_of(*_POINTWISE)):
-            given = arguments_of(node, defaults=True)
-            reduction = given.pop("reduction")
-            if reduction != _NONE:
-                inputs = given.pop("self"), given.pop("target")
-                with self.rewrite(graph, "split", node) as edit:
-                    each = edit.call(node.op_type, *inputs, **given, reduction=_NONE)
-                    edit.replace(node.outputs[0], edit.call(_REDUCTIONS[reduction], each))
+            self._split_loss(graph, node)
+        for node in list(graph.nodes_of(_MEAN)):
+            self._split_mean(graph, node)
         return graph.edits != before
+
+    def _split_loss(self, graph: Graph, node: OpNode) -> None:
+        given = arguments_of(node, defaults=True)
+        reduction = given.pop("reduction")
+        if reduction == _NONE:
+            return
+        inputs = given.pop("self"), given.pop("target")
+        with self.rewrite(graph, "loss", node) as edit:
+            each = edit.call(node.op_type, *inputs, **given, reduction=_NONE)
+            edit.replace(node.outputs[0], edit.call(_REDUCTIONS[reduction], each))
+
+    def _split_mean(self, graph: Graph, node: OpNode) -> None:
+        given, mean = node.inputs[0].tensor_type, node.outputs[0].tensor_type
+        if node.in_prologue or given.symbols or given.dtype != mean.dtype or mean.dtype not in _DIVIDED:
+            return
+        with self.rewrite(graph, "mean", node) as edit:
+            total = edit.call("aten.sum.default", node.inputs[0])
+            # On meta: it is made on the device that the graph runs on.
+            count = edit.call(
+                "aten.full.default",
+                [],
+                given.numel,
+                type=TensorType((), mean.dtype),
+                dtype=mean.dtype,
+                device=torch.device("meta"),
+            )
+            edit.replace(node.outputs[0], edit.call("aten.div.Tensor", total, count))
