@@ -138,6 +138,21 @@ def test_memory_that_a_backend_returns_a_view_of_is_not_overwritten() -> None:
     assert torch.equal(positive, torch.relu(x + 1))
 
 
+class CopiedView(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin().t().contiguous().view(-1)
+
+
+@pytest.mark.parametrize("op", ["aten.contiguous.default", "aten.t.default"])
+def test_a_backend_gets_nothing_but_tensors_with_data(op: str) -> None:
+    x, backend = torch.randn(3, 4), Some(ops=[op])
+
+    executor = IRExecutor(extract_ir(CopiedView(), (x,)), backend=backend, passes=None)
+
+    assert torch.equal(executor(x), CopiedView()(x))
+    assert [item.device for (item,) in backend.given] == [x.device]
+
+
 def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_was_given() -> None:
     class Fails(Some):
         def run(self, program: Program, inputs: Sequence[Any]) -> Sequence[Any]:

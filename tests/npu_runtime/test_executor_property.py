@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npu_ir import ExecutionError, ExportError, Graph, GraphError, Interpreter, TensorType, extract_ir
 from npu_ir.random_data import random_call, random_weights
 from npu_ir.structure import flatten
-from npu_runtime import IRExecutor
+from npu_runtime import Backend, IRExecutor
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_ir.random_programs import DYNAMIC_SHAPES, Program, inputs, programs
 from tests.npu_passes.random_models import Growing, models
@@ -52,7 +52,9 @@ def interpreted(
         raise
 
 
-def check(graph: Graph, sizes: dict[str, int] | None = None) -> None:
+def check(
+    graph: Graph, sizes: dict[str, int] | None = None, backend: str | Backend | Sequence[Backend] = "aten"
+) -> None:
     """Compare three calls, and one node by node, with the interpreter; nothing that was given may change."""
     weights = random_weights(graph, seed=1)
     args, kwargs = random_call(graph, seed=2, sizes=sizes)
@@ -61,7 +63,7 @@ def check(graph: Graph, sizes: dict[str, int] | None = None) -> None:
     expected, updates = interpreted(graph, weights, args, kwargs)
     shared = sharing(expected, outside)
 
-    executor = IRExecutor(graph, weights, passes=None)
+    executor = IRExecutor(graph, weights, passes=None, backend=backend)
     for attempt in range(3):
         torch.manual_seed(3)
         leaves, mutations = executor.run_flat(args, kwargs)
