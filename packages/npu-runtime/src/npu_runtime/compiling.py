@@ -19,7 +19,7 @@ from npu_ir.size_choice import chosen_sizes
 from npu_ir.structure import unflatten
 from npu_ir.symbol_values import SymbolValues
 from npu_runtime.backends.assignment import Choice, segment_of
-from npu_runtime.memory import Memory
+from npu_runtime.memory import Memory, Sharing
 from npu_runtime.node_steps import ATEN, NodeStep, step_of
 from npu_runtime.overwriting import overwriting
 from npu_runtime.probing import Prober
@@ -40,14 +40,14 @@ class Compiled:
         steps: What the program does.
         program: The program: it returns the results of the graph, then the new contents of what it updates.
         memory: Which values of ``steps`` may share memory.
-        seen_memory: Which were seen to do so; what nothing is known of shares nothing.
+        shares: For each of ``steps`` what is known of the memory of its outputs.
     """
 
     plain: tuple[NodeStep, ...]
     steps: tuple[Step, ...]
     program: Program
     memory: Memory
-    seen_memory: Memory
+    shares: tuple[Sharing, ...]
 
 
 def compile_graph(
@@ -74,10 +74,10 @@ def compile_graph(
     merged = merge_views(plain, kept)
     ends = [(item.step.inputs, item.step.outputs) for item in merged]
     memory = Memory(ends, [item.shares for item in merged], kept)
-    seen_memory = Memory(ends, [item.seen_shares for item in merged], kept)
+    shares = tuple(Sharing(item.shares, is_certain=item.is_certain) for item in merged)
     steps = overwriting(merged, memory)
     source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
-    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, seen_memory)
+    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, shares)
 
 
 def plain_steps(

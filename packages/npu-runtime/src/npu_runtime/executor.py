@@ -21,6 +21,7 @@ from npu_runtime.compiling import compile_graph
 from npu_runtime.engine import Engine
 from npu_runtime.inputs import positional
 from npu_runtime.observing import Run, watch
+from npu_runtime.results import copied_values
 from npu_runtime.state import bind
 from npu_runtime.steps import Step
 
@@ -204,12 +205,17 @@ class IRExecutor:
     def memory_plan(self) -> MemoryPlan:
         """Return how long each value is kept, the peak of a call, and what no program could go below.
 
+        What may share memory or not is counted as if it did not, and is marked: the peak is never told too low.
+
         Raises:
             GraphError: Sizes are symbolic.
         """
         from npu_runtime.memory_plan import plan_memory
 
-        return plan_memory(self.steps, self._compiled.seen_memory)
+        copied = copied_values(self.graph, self._compiled.memory)
+        returned = (*self.graph.results[1], *self.graph.updates.values())
+        kept = [item for item in returned if isinstance(item, Value)]
+        return plan_memory(self.steps, self._compiled.shares, kept, copied)
 
     def profile(
         self,

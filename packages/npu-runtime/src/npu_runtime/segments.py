@@ -62,6 +62,7 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         shares=(may_share,) * outputs,
         is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
         is_at_start=(False,) * outputs,
+        is_certain=not may_share,
     )
     return NodeStep(step, seen)
 

@@ -109,8 +109,7 @@ def _is_plain(view: Any, before: _Place, value: Value) -> bool:
 
 def _is_view(item: NodeStep) -> bool:
     """Whether a step looks at its only input in another way, and nothing else; what a backend runs is opaque."""
-    seen = item.seen
-    return seen is not None and not item.step.is_segment and seen.is_view and len(item.step.inputs) == 1
+    return item.seen is not None and item.seen.is_view and len(item.step.inputs) == 1
 
 
 def _merged(item: NodeStep, places: Mapping[Value, _Place]) -> NodeStep:
