@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from npu_ir import ExecutionError, Graph, Interpreter, OpNode, extract_ir
+from npu_ir._torch import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor import IRExecutor
+from npu_runtime.planned import PlannedProgram, plan
 from tests.npu_runtime.broken_backends import Program, Sound
 
 
@@ -120,6 +122,29 @@ def test_a_backend_gets_tensors_in_the_strides_that_the_graph_states() -> None:
 
     assert [item.stride() for (item,) in backend.given] == [(4, 1), (4, 1)]
     assert torch.equal(results[0], x.relu())
+
+
+def conjugated(x: torch.Tensor) -> torch.Tensor:
+    return torch.complex(x, -x).conj().imag
+
+
+@pytest.mark.parametrize("lazily", [negated_view, conjugated])
+@pytest.mark.parametrize("over_planned_memory", [False, True])
+def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily(
+    lazily: Callable[[torch.Tensor], torch.Tensor], over_planned_memory: bool
+) -> None:
+    x = torch.randn(3)
+    graph = relu_graph()
+    run = (
+        PlannedProgram(plan(graph, backend="host"))
+        if over_planned_memory
+        else IRExecutor(graph, backend="host")
+    )
+
+    found = run(lazily(x))
+
+    assert lazily(x).is_neg()
+    assert torch.equal(found, lazily(x).relu())
 
 
 class ReadTwice(nn.Module):
