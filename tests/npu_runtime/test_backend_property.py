@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 from npu_cuda.backend import HostBackend
 from npu_cuda.backend.selection import ops_of
@@ -15,12 +15,14 @@ from npu_ir.backend import copied
 from npu_ir.random_data import random_call, random_weights
 from npu_runtime import Backend
 from npu_runtime.planned import PlannedProgram, plan
-from npu_runtime.tensor_facts import laid_out
+from npu_runtime.tensor_facts import laid_out, overlaps
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_passes.random_models import models
 from tests.npu_runtime.test_backend_segments import Some
 from tests.npu_runtime.test_executor_property import check, interpreted, memory_puzzles
 
+# Complex numbers are multiplied by other instructions where a result lies elsewhere in memory (torch 2.13).
+CLOSE = 1e-4
 few = settings(suppress_health_check=list(HealthCheck), max_examples=15, deadline=None)
 
 
@@ -55,11 +57,12 @@ def test_a_random_graph_gives_the_same_on_backends(graph: Graph, backends: list[
 @given(graph=memory_puzzles())
 @few
 def test_views_and_copies_give_the_same_on_backends(graph: Graph, backends: list[Backend]) -> None:
-    check(graph, backend=backends)
+    check(graph, backend=backends, tolerance=CLOSE)
 
 
-def check_planned(graph: Graph, backends: list[Backend]) -> None:
+def check_planned(graph: Graph, backends: list[Backend], tolerance: float = 0.0) -> None:
     """Compare a run over planned memory with the interpreter."""
+    assume(not any(overlaps(target.type) for target in graph.updates))  # nothing can be written there
     given = random_weights(graph, seed=1)
     args, kwargs = random_call(graph, seed=2)
     expected, updates = interpreted(graph, given, args, kwargs)
@@ -70,8 +73,9 @@ def check_planned(graph: Graph, backends: list[Backend]) -> None:
 
     found = program.run(*program.load(tuple(args), kwargs))
 
-    assert_same(list(found), expected, "the result")
-    assert_same({name: program.state[name] for name in updates}, updates, "what the run updates")
+    assert_same(list(found), expected, "the result", tolerance)
+    state = {name: program.state[name] for name in updates}
+    assert_same(state, updates, "what the run updates", tolerance)
 
 
 @on_backends
@@ -85,4 +89,4 @@ def test_a_random_graph_over_planned_memory_gives_the_same(graph: Graph, backend
 @given(graph=memory_puzzles())
 @few
 def test_views_and_copies_over_planned_memory_give_the_same(graph: Graph, backends: list[Backend]) -> None:
-    check_planned(graph, backends)
+    check_planned(graph, backends, CLOSE)

@@ -45,7 +45,10 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
         artifact.prepare(batch, named)
         found = list(_frozen(artifact))
         if artifact.program is not None:
-            found += unplanned_allocations(artifact.program, artifact.example_numbers)
+            numbers = (
+                artifact.example_numbers if artifact.program.numbers else ()
+            )  # they may be tensors by now
+            found += unplanned_allocations(artifact.program, numbers)
     found += _moved(pointers, artifact.pointers(), artifact.moved())
     found += (
         Violation(
