@@ -16,7 +16,22 @@ from tests.npu_cuda.emulator.building import (
     run_compiler,
 )
 
-CORE = ("call.cpp", "hazards.cpp", "kernel.cpp")
+CORE = tuple(
+    f"{name}.cpp"
+    for name in (
+        *(
+            "attr_schema",
+            "call",
+            "call_checks",
+            "dispatch",
+            "eager_workspace",
+            "hazards",
+            "kernel",
+            "op_info",
+        ),
+        "registry",
+    )
+)
 
 
 def names(file: str) -> list[str]:

@@ -122,6 +122,9 @@ def test_an_addend_times_nothing_is_not_read() -> None:
             "f32[4, 6]@[16, 2]", "f32[4, 6]@[16, 2] = aten.relu.default(self=%a)", "contiguous", id="gaps"
         ),
         pytest.param(
+            "f32[3, 4]@[0, 1]", "f32[3, 4] = aten.clone.default(self=%a)", "whose elements share no memory", id="expanded"
+        ),
+        pytest.param(
             "f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}", "does not change device", id="device"
         ),
         pytest.param("f32[3]", "i64[3] = aten._to_copy.default(self=%a) {dtype=i64}", "^Copy: ", id="cast"),

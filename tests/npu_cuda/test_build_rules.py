@@ -66,23 +66,51 @@ def test_a_folder_includes_the_layers_below_it(path: Path) -> None:
     assert [name for name in includes(path) if is_ours(name) and not name.startswith(allowed)] == []
 
 
-@pytest.mark.parametrize("path", [p for p in sources("ops") if p.parent != CSRC / "ops"], ids=ids)
-def test_an_op_includes_the_core_the_launch_and_its_own_folder(path: Path) -> None:
-    shared = tuple(ids(p) for p in sources("ops") if p.parent == CSRC / "ops")
-    allowed = (*OUR_HEADERS, f"ops/{path.parent.name}/", *shared, "cuda/launch.h")
+SHARED_BY_OPS = [path for path in sources("ops") if path.parent == CSRC / "ops"]
+
+
+@pytest.mark.parametrize("path", SHARED_BY_OPS, ids=ids)
+def test_what_ops_share_includes_the_core_and_the_launch(path: Path) -> None:
+    ops = tuple(f"ops/{item.name}/" for item in (CSRC / "ops").iterdir() if item.is_dir())
+    listed = ops if path.name == "all.cpp" else ()
+    allowed = (*OUR_HEADERS, *map(ids, SHARED_BY_OPS), "cuda/cuda_handles.h", "cuda/launch.h", *listed)
 
     assert [name for name in includes(path) if is_ours(name) and not name.startswith(allowed)] == []
 
 
-@pytest.mark.parametrize("path", [p for p in sources("ops") if p.suffix == ".cpp"], ids=ids)
-def test_the_host_code_of_an_op_includes_no_cuda(path: Path) -> None:
-    seen, todo = set(), [path]
+@pytest.mark.parametrize("path", [p for p in sources("ops") if p.parent != CSRC / "ops"], ids=ids)
+def test_an_op_includes_the_core_the_launch_and_its_own_folder(path: Path) -> None:
+    allowed = (*OUR_HEADERS, f"ops/{path.parent.name}/", *map(ids, SHARED_BY_OPS), "cuda/launch.h")
+
+    assert [name for name in includes(path) if is_ours(name) and not name.startswith(allowed)] == []
+
+
+def reached(path: Path) -> set[str]:
+    """Return what a file includes, directly or by way of our own headers."""
+    seen: set[str] = set()
+    todo = [path]
     while todo:
         names = set(includes(todo.pop())) - seen
         seen |= names
         todo += [CSRC / name for name in names if is_ours(name)]
+    return seen
 
-    assert [name for name in seen if name.startswith(CUDA_HEADERS)] == []
+
+HOST_CODE = [*sources("core"), *sources("host"), *(p for p in sources("ops") if p.suffix == ".cpp")]
+
+
+@pytest.mark.parametrize("path", HOST_CODE, ids=ids)
+def test_host_code_reaches_neither_cuda_nor_python(path: Path) -> None:
+    foreign = [name for name in reached(path) if name.startswith((*CUDA_HEADERS, *PYTHON_HEADERS))]
+
+    assert [name for name in foreign if not is_ours(name)] == []
+
+
+def test_the_rules_are_about_files_that_are_there() -> None:
+    """A folder that is renamed would leave rules about nothing."""
+    assert {path.split("/")[0] for path in map(ids, sources())} == {*ALLOWED, "ops"}
+    assert all((CSRC / path).exists() for path in JOINTS)
+    assert "cuda_runtime_api.h" in reached(CSRC / "cuda" / "cuda_status.cpp")
 
 
 @pytest.mark.parametrize("path", [p for p in sources() if p.parent.name != "bindings"], ids=ids)

@@ -40,6 +40,11 @@ def test_edges(driver: Path, scenario: str) -> None:
     cuda_driver.run([str(driver), scenario])
 
 
+@pytest.mark.parametrize("scenario", cuda_driver.names("dispatch.cpp"))
+def test_dispatch(driver: Path, scenario: str) -> None:
+    cuda_driver.run([str(driver), scenario])
+
+
 @pytest.mark.parametrize("scenario", cuda_driver.names("update.cpp"))
 def test_update(driver: Path, scenario: str) -> None:
     cuda_driver.run([str(driver), scenario])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from npu_ir import ExecutionError, Graph, Interpreter, OpNode, extract_ir
+from npu_ir._torch import negated_view
 from npu_runtime import Backend, BackendError
 from npu_runtime.executor import IRExecutor
+from npu_runtime.planned import PlannedProgram, plan
 from tests.npu_runtime.broken_backends import Program, Sound
 
 
@@ -122,6 +124,29 @@ def test_a_backend_gets_tensors_in_the_strides_that_the_graph_states() -> None:
     assert torch.equal(results[0], x.relu())
 
 
+def conjugated(x: torch.Tensor) -> torch.Tensor:
+    return torch.complex(x, -x).conj().imag
+
+
+@pytest.mark.parametrize("lazily", [negated_view, conjugated])
+@pytest.mark.parametrize("over_planned_memory", [False, True])
+def test_native_kernels_see_the_values_of_arguments_that_are_negated_lazily(
+    lazily: Callable[[torch.Tensor], torch.Tensor], over_planned_memory: bool
+) -> None:
+    x = torch.randn(3)
+    graph = relu_graph()
+    run = (
+        PlannedProgram(plan(graph, backend="host"))
+        if over_planned_memory
+        else IRExecutor(graph, backend="host")
+    )
+
+    found = run(lazily(x))
+
+    assert lazily(x).is_neg()
+    assert torch.equal(found, lazily(x).relu())
+
+
 class ReadTwice(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x + 1
@@ -136,6 +161,21 @@ def test_memory_that_a_backend_returns_a_view_of_is_not_overwritten() -> None:
     row, positive = executor(x)
     assert torch.equal(row, (x + 1).view(12))
     assert torch.equal(positive, torch.relu(x + 1))
+
+
+class CopiedView(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin().t().contiguous().view(-1)
+
+
+@pytest.mark.parametrize("op", ["aten.contiguous.default", "aten.t.default"])
+def test_a_backend_gets_nothing_but_tensors_with_data(op: str) -> None:
+    x, backend = torch.randn(3, 4), Some(ops=[op])
+
+    executor = IRExecutor(extract_ir(CopiedView(), (x,)), backend=backend, passes=None)
+
+    assert torch.equal(executor(x), CopiedView()(x))
+    assert [item.device for (item,) in backend.given] == [x.device]
 
 
 def test_a_backend_that_fails_while_it_runs_is_told_with_the_node_and_what_it_was_given() -> None:

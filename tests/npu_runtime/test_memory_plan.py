@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import weakref
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
 from torch import Tensor, nn, randn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from npu_ir import Graph, GraphError, TensorType, extract_ir
+from npu_ir.random_data import random_call, random_weights
 from npu_runtime import IRExecutor
 from tests.npu_ir.corpus.case import Function
+from tests.npu_runtime.test_executor_property import interpreted, memory_puzzles
 
 KIB = 1024  # of a tensor with 256 elements
 
@@ -119,12 +123,15 @@ class Peak(TorchDispatchMode):
         self.most = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        import weakref
-
         result = function(*args, **(kwargs or {}))
         given = {
             item.untyped_storage()._cdata for item in tree_leaves((args, kwargs)) if isinstance(item, Tensor)
         }
+        self.follow(result, given)
+        return result
+
+    def follow(self, result: Any, given: set[int]) -> None:
+        """Take note of memory that a call has made; ``given`` was there before."""
         for item in tree_leaves(result):
             if isinstance(item, Tensor):
                 storage = item.untyped_storage()
@@ -133,7 +140,6 @@ class Peak(TorchDispatchMode):
                     self.alive[key] = storage.nbytes()
                     weakref.finalize(storage, self.alive.pop, key, None)
         self.most = max(self.most, sum(self.alive.values()))
-        return result
 
 
 def peak_of(call: Any, x: Tensor) -> int:
@@ -160,6 +166,133 @@ def test_the_peak_is_no_higher_than_that_of_eager(passes: Any) -> None:
 
     assert 0 < ours <= eager
     assert ours <= executor.memory_plan().peak_bytes <= eager
+
+
+class Cache(nn.Module):
+    """Writes one row of a cache that it is given: the row is a slice, in strides that no type states."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Linear(64, 192)
+
+    def forward(self, x: Tensor, cache: Tensor, position: Tensor) -> Tensor:
+        row = self.rows(x)[..., :64]
+        cache.index_copy_(1, position, row)
+        return row + cache.sum(1)
+
+
+def test_what_may_be_a_copy_counts_and_says_so() -> None:
+    model, cache = Cache().eval(), torch.zeros(1, 512, 64)
+    args = (randn(1, 1, 64), cache, torch.tensor([3]))
+    executor = IRExecutor(extract_ir(model, args), model.state_dict(), updates="ignore")
+
+    plan = executor.memory_plan()
+
+    (copy,) = [item for item in plan.lifetimes if item.value == "index_copy"]
+    assert copy.bytes == 512 * 64 * 4
+    assert copy.may_share == ("cache", "position", "slice_1")
+    assert "strides" in copy.reason
+    assert not plan.is_exact
+    assert plan.peak_bytes >= copy.bytes > plan.lower_bound_bytes
+    assert str(plan).startswith("peak at most ")
+    assert "may share the memory of cache, position, slice_1: it depends on" in str(plan)
+    assert json.loads(json.dumps(plan.to_dict()))["is_exact"] is False
+    with torch.no_grad(), Peak() as peak:
+        executor(*args)
+    assert copy.bytes < peak.most <= plan.peak_bytes
+
+
+def test_what_may_be_lain_in_is_kept_as_long_as_what_may_lie_in_it() -> None:
+    @torch.library.custom_op("npu_runtime_tests::opaque", mutates_args=())
+    def opaque(x: Tensor) -> Tensor:
+        return x + 1
+
+    opaque.register_fake(torch.empty_like)
+    plan = executor_of(lambda x: (opaque(x @ x) @ x).sum(), randn(16, 16)).memory_plan()
+
+    product, unknown = plan.lifetimes[:2]
+    assert (product.value, unknown.may_share) == ("matmul", ("matmul",))
+    assert product.last == unknown.last
+    assert "cannot be tried beforehand" in unknown.reason
+
+
+def test_what_backends_and_branches_need_inside_is_named() -> None:
+    def function(x: Tensor) -> Any:
+        y = torch.relu(x @ x)
+        return torch.cond(y.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (y,))
+
+    plan = IRExecutor(extract_ir(Function(function), (randn(16, 16),)), backend="host").memory_plan()
+
+    assert plan.uncounted == ("host.run (matmul to relu)", "cond")
+    assert "not counted: what is needed inside of host.run (matmul to relu), cond" in str(plan)
+
+
+def test_a_backend_that_may_return_a_view_is_counted_as_if_it_did_not() -> None:
+    graph = extract_ir(Function(lambda x: x.t().contiguous()), (randn(16, 16),))
+
+    (copy,) = IRExecutor(graph, backend="host", passes=None).memory_plan().lifetimes
+
+    assert (copy.bytes, copy.may_share) == (KIB, ("t",))
+    assert copy.reason == "the backend 'host' may return views"
+
+
+class Turned(nn.Module):
+    """Updates a buffer with a result: what is kept for the next call is a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(16, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state.add_(x)
+        return self.state.t()
+
+
+def test_copies_behind_the_last_step_count() -> None:
+    model, x = Turned(), randn(16, 16)
+    executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+
+    plan = executor.memory_plan()
+
+    assert plan.steps[-1] == plan.peak_step == "return"
+    assert plan.lifetimes[-1].bytes == KIB
+    assert peak_of(executor, x) == plan.peak_bytes == 2 * KIB
+
+
+def peak_between_steps(executor: IRExecutor, args: Any, kwargs: Any) -> int:
+    """Return the most that is alive behind a step: what a kernel needs inside does not count."""
+    given = [*tree_leaves((args, kwargs)), *executor.weights().values()]
+    outside = {item.untyped_storage()._cdata for item in given if isinstance(item, Tensor)}
+    peak = Peak()
+
+    def wrap(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            read = {
+                item.untyped_storage()._cdata
+                for item in tree_leaves((args, kwargs))
+                if isinstance(item, Tensor)
+            }
+            result = function(*args, **kwargs)
+            peak.follow(result, outside | read)
+            return result
+
+        return call
+
+    executor.instrumented(wrap)(*args, **kwargs)
+    return peak.most
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=40, deadline=None)
+@given(memory_puzzles())
+def test_no_call_needs_more_than_its_plan_says(graph: Graph) -> None:
+    weights = random_weights(graph, seed=1)
+    args, kwargs = random_call(graph, seed=2)
+    interpreted(graph, weights, args, kwargs)
+    executor = IRExecutor(graph, weights, passes=None)
+
+    measured = peak_between_steps(executor, args, kwargs)
+
+    assert measured <= executor.memory_plan().peak_bytes
 
 
 def test_a_graph_of_nothing_needs_nothing() -> None:

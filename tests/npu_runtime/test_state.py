@@ -232,7 +232,6 @@ def test_a_changed_argument_is_told_and_the_caller_s_stays() -> None:
     assert_same(leaves, [result], "the result")
     assert_same(given, (ones(2), ones(2)), "the arguments")
     assert_same(mutations, dict(zip(("x", "y"), expected, strict=True)), "what is updated")
-    assert_same(executor(*given), result, "the result of a call")
 
 
 def test_tied_buffers_are_told_by_both_names() -> None:

@@ -8,8 +8,8 @@
 int main(int count, char** arguments) {
   using namespace npu::scenarios;
   Scenarios all;
-  for (const auto part : {capture_scenarios, dag_scenarios, device_scenarios, fault_scenarios, refusal_scenarios,
-                          thread_scenarios, update_scenarios}) {
+  for (const auto part : {capture_scenarios, dag_scenarios, device_scenarios, dispatch_scenarios, fault_scenarios,
+                          refusal_scenarios, thread_scenarios, update_scenarios}) {
     all.merge(part());
   }
   if (count < 2) {

@@ -46,16 +46,6 @@ KernelPtr kernel(const std::string& id, Status (*launch)(const OpCall& call),
   return make_kernel(traits, {[](const OpCall&) { return Status(); }, launch});
 }
 
-TensorDesc desc_of(const Buffer& buffer) {
-  TensorDesc desc{};
-  desc.data = buffer.data();
-  desc.numel = desc.shape[0] = kCount;
-  desc.strides[0] = desc.rank = 1;
-  desc.dtype = kFloat32;
-  desc.device_type = NPU_CUDA;
-  return desc;
-}
-
 }  // namespace
 
 void expect(bool is_true, const std::string& what) {
@@ -71,6 +61,16 @@ void expect_failure(const Status& status, StatusCode code, const std::string& fr
   const std::string text = std::string(name_of(status.code())) + ": " + status.message();
   expect(status.code() == code, text + " is " + name_of(code));
   expect(status.message().find(fragment) != std::string::npos, text + " says " + fragment);
+}
+
+TensorDesc desc_of(const Buffer& buffer) {
+  TensorDesc desc{};
+  desc.data = buffer.data();
+  desc.numel = desc.shape[0] = kCount;
+  desc.strides[0] = desc.rank = 1;
+  desc.dtype = kFloat32;
+  desc.device_type = NPU_CUDA;
+  return desc;
 }
 
 CudaDevice& device() {

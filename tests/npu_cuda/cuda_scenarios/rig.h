@@ -38,6 +38,7 @@ class Buffer {
   float* data_ = nullptr;
 };
 bool holds(const Buffer& buffer, float value);
+TensorDesc desc_of(const Buffer& buffer);
 
 // x is 1, y is 0.
 struct Pair {
@@ -84,6 +85,7 @@ using Scenarios = std::map<std::string, std::function<void()>>;
 Scenarios capture_scenarios();
 Scenarios dag_scenarios();
 Scenarios device_scenarios();
+Scenarios dispatch_scenarios();
 Scenarios fault_scenarios();
 Scenarios refusal_scenarios();
 Scenarios thread_scenarios();

@@ -228,3 +228,42 @@ def test_symbolic_sizes_are_refused() -> None:
 
     with pytest.raises(GraphError, match="memory is planned for fixed sizes only"):
         plan(parse_ir(text))
+
+
+NEGATED = """
+graph negated {
+  input %x: f32[64]
+  %sin: f32[64] = aten.sin.default(self=%x)
+  %view: f32[64] = aten._neg_view.default(self=%sin)
+  %relu: f32[64] = aten.relu.default(self=%view)
+  %cos: f32[64] = aten.cos.default(self=%relu)
+  return (%cos,)
+}
+"""
+
+
+@pytest.mark.parametrize("backend", ["aten", "host"])
+def test_a_view_that_negates_is_not_overwritten(backend: str) -> None:
+    x, graph = torch.randn(64), parse_ir(NEGATED)
+
+    program = PlannedProgram(plan(graph, backend=backend))
+
+    for factor in (1.0, -2.0):
+        assert torch.equal(program(factor * x)[0], execute_ir(graph, (factor * x,))[0])
+
+
+def test_a_form_that_would_resize_what_it_is_given_is_not_taken(recwarn: pytest.WarningsRecorder) -> None:
+    graph = parse_ir("""
+graph product {
+  input %x: f32[2]
+  input %y: f32[2, 3]
+  %product: f32[3] = aten.matmul.default(self=%x, other=%y)
+  return (%product,)
+}
+""")
+    x, y = torch.randn(2), torch.randn(2, 3)
+
+    (found,) = PlannedProgram(plan(graph))(x, y)
+
+    torch.testing.assert_close(found, x @ y)
+    assert not recwarn.list

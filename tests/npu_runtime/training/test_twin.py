@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from npu_ir import parse_ir
 from npu_runtime import CaptureReport, CompileArtifact, check_replay, compile_and_capture
 from tests.npu_runtime.training.full_state import Mlp, state_bits
+from tests.npu_runtime.training.tiny_backend import TinyBackend
 
 
 def artifact_of(
@@ -49,6 +51,40 @@ def test_a_momentum_that_meets_zeros_is_not_taken_for_frozen() -> None:
 
     assert check_replay(artifact, *batch).ok
     assert not artifact.state["first.weight.momentum_buffer"].any()
+
+
+class Allocating(TinyBackend):
+    """Makes a workspace in each run of what it has bound."""
+
+    def bind(self, program: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        compute = super().bind(program, inputs, outputs)
+
+        def allocate_and_compute() -> None:
+            torch.empty(1000)
+            compute()
+
+        return allocate_and_compute
+
+
+def test_what_a_step_allocates_beside_its_plan_is_seen_by_name() -> None:
+    artifact, batch = artifact_of(backend=Allocating())
+
+    report = check_replay(artifact, *batch)
+
+    notes = [str(item) for item in report.notes if "aten.empty.memory_format" in item.message]
+    assert report.ok
+    assert notes
+    assert re.match(
+        r"note allocation: tiny\.run allocates f32\[1000\] by aten\.empty\.memory_format in each run, which is in no plan\n"
+        r"  at: node '(mm|relu)",
+        notes[0],
+    )
+
+
+def test_kernels_over_fixed_memory_allocate_nothing() -> None:
+    artifact, batch = artifact_of(backend="host")
+
+    assert check_replay(artifact, *batch).violations == ()
 
 
 class FrozenArtifact:

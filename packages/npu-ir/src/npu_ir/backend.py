@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
+from npu_ir._torch import negated_view
 from npu_ir.graph import Graph
 from npu_ir.node import OpNode, Value
 from npu_ir.types import TensorType
@@ -144,8 +145,8 @@ class Backend(abc.ABC):
 
         Args:
             program: What `prepare` returned.
-            inputs: In the order of ``graph.inputs``, of the types that they state, strides included; they stay as
-                they are. They may start anywhere in their storage, so their addresses are multiples of the item
+            inputs: In the order of ``graph.inputs``, of the types that they state, strides included but where these
+                let elements share memory; they stay as they are. They may start anywhere in their storage, so their addresses are multiples of the item
                 size and no more. One tensor may be passed for several, and some may be parameters; the caller has
                 switched off the recording of gradients.
 
@@ -174,7 +175,7 @@ class Backend(abc.ABC):
         def compute() -> None:
             for fixed, item in zip(outputs, self.run(program, inputs), strict=True):
                 if isinstance(fixed, torch.Tensor):
-                    _memory(fixed).copy_(_memory(item))
+                    copy_memory(item, fixed)
 
         return compute
 
@@ -197,7 +198,7 @@ class Backend(abc.ABC):
         """
         for fixed, item in zip(captured.outputs, self.run(captured.program, captured.inputs), strict=True):
             if isinstance(fixed, torch.Tensor):
-                _memory(fixed).copy_(_memory(item))
+                copy_memory(item, fixed)
 
 
 def copied(item: Any) -> Any:
@@ -207,8 +208,18 @@ def copied(item: Any) -> Any:
     return _memory(item).clone().as_strided(item.shape, item.stride(), 0)
 
 
+def copy_memory(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy a tensor into another one of the same type and strides, whose elements may overlap."""
+    _memory(target).copy_(_memory(source))
+
+
 def _memory(item: torch.Tensor) -> torch.Tensor:
     """Return all that a tensor spans as a row, gaps included: ``copy_`` refuses tensors whose elements overlap."""
-    plain = item.detach().resolve_conj().resolve_neg()
+    plain = item.detach()
+    # Resolving would lay out anew what has gaps or overlaps.
+    if plain.is_conj():
+        return _memory(plain.conj()).conj()
+    if plain.is_neg():
+        return negated_view(_memory(negated_view(plain)))
     reach = sum((size - 1) * step for size, step in zip(plain.shape, plain.stride(), strict=True))
     return plain.as_strided((reach + 1 if plain.numel() else 0,), (1,))

@@ -10,17 +10,16 @@ from typing import Any
 
 import torch
 
-from npu_ir import Graph, InputKind, OpNode, TensorType, Value
+from npu_ir import Graph, InputKind, OpNode, Value
 from npu_ir.backend import Backend
-from npu_ir.binding import bind_inputs, bind_weights, overlap
+from npu_ir.binding import bind_inputs, bind_weights
 from npu_ir.errors import UsageError
 from npu_ir.running import require_in_range
 from npu_ir.size_choice import chosen_sizes
 from npu_ir.structure import unflatten
 from npu_ir.symbol_values import SymbolValues
-from npu_ir.types import Type
 from npu_runtime.backends.assignment import Choice, segment_of
-from npu_runtime.memory import Memory
+from npu_runtime.memory import Memory, Sharing
 from npu_runtime.node_steps import ATEN, NodeStep, step_of
 from npu_runtime.overwriting import overwriting
 from npu_runtime.probing import Prober
@@ -28,7 +27,7 @@ from npu_runtime.program import Program
 from npu_runtime.segments import segment_step
 from npu_runtime.source import source_of
 from npu_runtime.steps import Step
-from npu_runtime.tensor_facts import is_laid_out
+from npu_runtime.tensor_facts import is_laid_out, overlaps
 from npu_runtime.views import merge_views
 
 
@@ -41,14 +40,14 @@ class Compiled:
         steps: What the program does.
         program: The program: it returns the results of the graph, then the new contents of what it updates.
         memory: Which values of ``steps`` may share memory.
-        seen_memory: Which were seen to do so; what nothing is known of shares nothing.
+        shares: For each of ``steps`` what is known of the memory of its outputs.
     """
 
     plain: tuple[NodeStep, ...]
     steps: tuple[Step, ...]
     program: Program
     memory: Memory
-    seen_memory: Memory
+    shares: tuple[Sharing, ...]
 
 
 def compile_graph(
@@ -75,10 +74,10 @@ def compile_graph(
     merged = merge_views(plain, kept)
     ends = [(item.step.inputs, item.step.outputs) for item in merged]
     memory = Memory(ends, [item.shares for item in merged], kept)
-    seen_memory = Memory(ends, [item.seen_shares for item in merged], kept)
+    shares = tuple(Sharing(item.shares, is_certain=item.is_certain) for item in merged)
     steps = overwriting(merged, memory)
     source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
-    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, seen_memory)
+    return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, shares)
 
 
 def plain_steps(
@@ -148,14 +147,10 @@ def _as_stated(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
     """Return the values from outside that are laid out as the graph states, in each call."""
     given = (*graph.inputs, *state_of(graph))
     # What is given is laid out anew where it is not as stated, but where elements are stated to share memory.
-    certain = {value for value in given if not value.type.symbols and not _overlaps(value.type)}
-    if any(_overlaps(value.type) for value in graph.arguments if value not in given):
+    certain = {value for value in given if not value.type.symbols and not overlaps(value.type)}
+    if any(overlaps(value.type) for value in graph.arguments if value not in given):
         return certain  # other weights may be laid out otherwise
     return certain | {value for value, item in known.items() if is_laid_out(item, value.type)}
-
-
-def _overlaps(type: Type) -> bool:
-    return isinstance(type, TensorType) and type.strides is not None and overlap(type.sizes, type.steps)
 
 
 def _trusted(steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bool) -> Iterator[NodeStep]:

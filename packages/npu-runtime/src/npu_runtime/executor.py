@@ -19,8 +19,10 @@ from npu_runtime.backends.registry import backends_of
 from npu_runtime.choosing import Passes, Weights, device_of, loaded, optimized
 from npu_runtime.compiling import compile_graph
 from npu_runtime.engine import Engine
+from npu_runtime.input_updates import InputUpdates, Updates
 from npu_runtime.inputs import positional
 from npu_runtime.observing import Run, watch
+from npu_runtime.results import copied_values
 from npu_runtime.state import bind
 from npu_runtime.steps import Step
 
@@ -34,8 +36,9 @@ class IRExecutor:
     """Runs a graph fast: compiled once, called often, from any number of threads.
 
     What it returns is what `npu_ir.Interpreter` returns, up to what the passes state. No gradients are recorded;
-    neither the arguments nor the given weights are ever written to. Buffers that the model changes are held here
-    and advance with each call; calls of a graph that has such buffers run one after another.
+    the given weights are never written to, and arguments only where the model does so and ``updates="write"`` was said.
+    Buffers that the model changes are held here and advance with each call; calls of a graph that has such buffers run
+    one after another.
 
     Args:
         graph: The program; a copy is taken.
@@ -51,6 +54,10 @@ class IRExecutor:
             `npu_passes.PassManager` takes them; None for none.
         threads: The number of threads that an op may use, during calls; the process's own setting if not given. It is
             set for the whole process: calls of such executors run one at a time.
+        updates: What calls do with the new contents of inputs that the model writes to. ``"write"``: as in eager mode,
+            the tensors that are given are written to when the call has succeeded; one that fails changes none.
+            ``"return"``: a call returns a pair, the results and the new contents by input name. ``"ignore"``: they are
+            dropped. Nothing has to be said for a model that writes to none; a call of any other one is refused then.
 
     Attributes:
         graph: What is run: the graph after the passes.
@@ -76,12 +83,14 @@ class IRExecutor:
         device: torch.device | str | None = None,
         passes: Passes = "default",
         threads: int | None = None,
+        updates: Updates | None = None,
     ) -> None:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
         with no_collection():  # nothing here is garbage, and collecting it would take longer than making it
             graph.check()
             self.graph = optimized(graph, passes)
+            self._updates = InputUpdates(self.graph, updates)
             self.threads = threads
             self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
             given = loaded(weights, self.graph)
@@ -95,15 +104,30 @@ class IRExecutor:
         self._count = len(self.graph.results[1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model returns on these arguments, in its own structure.
+        """Return what the model returns on these arguments, in its own structure; with ``updates="return"``, a pair.
 
         Raises:
             ExecutionError: The arguments are not what the graph was made for, or a node fails; the executor can be
-                used again.
+                used again. Or the model writes to an input, and that cannot be done, or nothing was said about it.
         """
+        if not self._updates.are_dropped:
+            return self._updating(args, kwargs)
         leaves = self._engine.returned(args, kwargs)[: self._count]
         if self._structure.kind == LEAF:
             return leaves[0]
+        return unflatten(self._structure, leaves)
+
+    def _updating(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Return the results of a call, and do with the new contents of inputs what was chosen."""
+        updates = self._updates
+        updates.require_choice()
+        targets = updates.given(args, kwargs) if updates.choice == "write" else []
+        returned = self._engine.returned(args, kwargs)
+        leaves = list(returned[: self._count])
+        contents = updates.contents(returned[self._count :])
+        if updates.choice == "return":
+            return unflatten(self._structure, leaves), contents
+        updates.write(targets, list(contents.values()), leaves)
         return unflatten(self._structure, leaves)
 
     def run_flat(
@@ -114,6 +138,8 @@ class IRExecutor:
         observe: Observer | None = None,
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
         """Return the results as a flat list, and the new content of what the model updates, by name.
+
+        No argument is written to, whatever ``updates`` is.
 
         Args:
             args: Positional arguments.
@@ -138,7 +164,7 @@ class IRExecutor:
         """Run once, node by node, and tell what happens in between.
 
         Slower than a call: no memory is reused, and each node is a call of its own. Where another backend runs
-        several nodes at once, only the values that leave it are seen.
+        several nodes at once, only the values that leave it are seen. No argument is written to, whatever ``updates`` is.
 
         Args:
             args: Positional arguments.
@@ -187,9 +213,11 @@ class IRExecutor:
     def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> IRExecutor:
         """Return an executor of the same program and weights that calls ``wrap(function)`` in place of each function.
 
-        Each step is one call, in order. Its buffers begin with what they hold here, and advance on their own.
+        Each step is one call, in order. Its buffers begin with what they hold here, and advance on their own. Its calls
+        write to no argument.
         """
         twin = copy.copy(self)
+        twin._updates = InputUpdates(self.graph, "ignore")
         twin._engine = self._engine.instrumented(wrap)
         return twin
 
@@ -204,12 +232,17 @@ class IRExecutor:
     def memory_plan(self) -> MemoryPlan:
         """Return how long each value is kept, the peak of a call, and what no program could go below.
 
+        What may share memory or not is counted as if it did not, and is marked: the peak is never told too low.
+
         Raises:
             GraphError: Sizes are symbolic.
         """
         from npu_runtime.memory_plan import plan_memory
 
-        return plan_memory(self.steps, self._compiled.seen_memory)
+        copied = copied_values(self.graph, self._compiled.memory)
+        returned = (*self.graph.results[1], *self.graph.updates.values())
+        kept = [item for item in returned if isinstance(item, Value)]
+        return plan_memory(self.steps, self._compiled.shares, kept, copied)
 
     def profile(
         self,

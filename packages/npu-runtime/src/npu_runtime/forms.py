@@ -76,7 +76,9 @@ def forms_of(call: Call) -> tuple[Form, ...]:
     found: list[Form] = []
     wrong: list[Form] = []  # a slower one of the same kind calls the same kernel
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some resize what they are given, and say so
+        warnings.simplefilter("ignore")
+        # A form that does so would warn at each run, and PyTorch is to refuse it some day.
+        warnings.filterwarnings("error", message="An output with one or more elements was resized")
         for form in _candidates(call, len(trial.wanted)):
             if any(_is_alike(form, other) for other in found + wrong):
                 continue
@@ -134,6 +136,8 @@ class _Trial:
         args, kwargs = form.binding.arguments([*inputs, *memory], call.device)
         try:
             form.function(*args, **kwargs)
+        except UserWarning:  # it resizes what it is given
+            return False
         except Exception:  # noqa: BLE001 - it takes other arguments than the operator
             return None
         return (

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from npu_ir import Value
 
 # For each step and output: the inputs of the step, by number, whose memory the output may share.
 Shares = Sequence[Sequence[Collection[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What is known of the memory of the outputs of one step.
+
+    Attributes:
+        shares: For each output the inputs, by number, whose memory it may share.
+        is_certain: Whether it shares all of these, in each call.
+    """
+
+    shares: Sequence[Collection[int]]
+    is_certain: bool
 
 
 class Memory:

@@ -41,9 +41,9 @@ class NodeStep:
         return [every] * len(self.step.outputs)
 
     @property
-    def seen_shares(self) -> Sequence[frozenset[int]]:
-        """For each output the inputs whose memory it was seen to share."""
-        return self.seen.shares if self.seen is not None else [frozenset()] * len(self.step.outputs)
+    def is_certain(self) -> bool:
+        """Whether the outputs are known to share memory with just those inputs."""
+        return self.seen is not None and self.seen.is_certain
 
 
 def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions | None = None) -> NodeStep:

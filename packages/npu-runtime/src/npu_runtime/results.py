@@ -62,6 +62,21 @@ def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
     return ResultPlan(count, any(group in own for group in groups), tuple(state))
 
 
+def copied_values(graph: Graph, memory: Memory) -> list[Value]:
+    """Return the values of which a call makes a copy behind its last step, or may do so; each once.
+
+    Args:
+        graph: The program.
+        memory: Which of its values share memory.
+    """
+    results = [item for item in graph.results[1] if isinstance(item, Value)]
+    own = {memory.group(value) for value in _own_values(graph)}
+    plan = plan_results(graph, memory)
+    new = list(graph.updates.values())
+    contents = [new[index - plan.count] for index, *_, is_copied in plan.state if is_copied]
+    return [*dict.fromkeys(value for value in results if memory.group(value) in own), *contents]
+
+
 def _strides(type: Type) -> tuple[int, ...] | None:
     """Return the strides that a tensor always has; None where that depends on the call."""
     is_plain = isinstance(type, TensorType) and type.layout is torch.strided and not type.symbols

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from npu_ir import TensorType
-from npu_ir.backend import Backend
+from npu_ir.backend import Backend, copied, copy_memory
 from npu_ir.errors import BackendError
 from npu_ir.ops.calls import Binding, Slot
 from npu_ir.ops.effects import is_view
@@ -62,8 +62,38 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         shares=(may_share,) * outputs,
         is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
         is_at_start=(False,) * outputs,
+        is_certain=not may_share,
     )
     return NodeStep(step, seen)
+
+
+def bind_segment(
+    prepared: Prepared, types: Sequence[Type], inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> Callable[[], None]:
+    """Return what computes a segment over fixed tensors; it reads copies of those that are not as stated.
+
+    Args:
+        prepared: The backend, and what it prepared.
+        types: What the segment states of its inputs.
+        inputs: Of the shapes and dtypes of ``types``; they may have other strides, or be conjugated or negated lazily.
+        outputs: Of the types that the segment states. They share no memory with the inputs, nor with each other.
+    """
+    copies = [
+        (item, type, copied(_as_stated(item, type)))
+        for item, type in zip(inputs, types, strict=True)
+        if not _is_plain(item, _fixed_layout(type))
+    ]
+    of = {id(item): copy for item, _, copy in copies}
+    compute = prepared.backend.bind(prepared.program, [of.get(id(item), item) for item in inputs], outputs)
+    if not copies:
+        return compute
+
+    def refresh_and_compute() -> None:
+        for item, type, copy in copies:
+            copy_memory(_as_stated(item, type), copy)
+        compute()
+
+    return refresh_and_compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +125,7 @@ def _run_segment(
     for index, layout in enumerate(given_layouts):
         item = inputs[index]
         if isinstance(item, torch.Tensor) and not _is_plain(item, layout):
-            inputs[index] = laid_out(item.resolve_conj().resolve_neg(), given[index])
+            inputs[index] = _as_stated(item, given[index])
     outputs = backend.run(prepared, inputs)
     if len(outputs) == len(made):
         for output, layout, type in zip(outputs, made_layouts, made, strict=True):
@@ -107,6 +137,11 @@ def _run_segment(
         f"the backend {backend.name!r} returned {', '.join(map(described, outputs)) or 'nothing'}"
         f" in place of {', '.join(map(str, made))}"
     )
+
+
+def _as_stated(tensor: torch.Tensor, type: Type) -> Any:
+    """Return a tensor in the strides of a type, whose memory holds its values."""
+    return laid_out(tensor.resolve_conj().resolve_neg(), type)
 
 
 def _is_plain(tensor: torch.Tensor, layout: _Layout | None) -> bool:

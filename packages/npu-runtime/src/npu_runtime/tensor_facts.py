@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import OpNode, TensorType
-from npu_ir.binding import with_strides
+from npu_ir.binding import overlap, with_strides
 from npu_ir.equality import same_data
 from npu_ir.types import Type
 from npu_runtime._torch import memory_id, packed_layout, share_memory
@@ -98,6 +98,11 @@ def laid_out(tensor: Any, type: Type) -> Any:
     pairs = zip(type.sizes, tensor.stride(), type.steps, strict=True)
     differs_in_ones = all(actual == wanted for size, actual, wanted in pairs if size > 1)
     return tensor.detach().as_strided(type.sizes, type.steps) if differs_in_ones else tensor
+
+
+def overlaps(type: Type) -> bool:
+    """Return whether a type states that elements share memory."""
+    return isinstance(type, TensorType) and type.strides is not None and overlap(type.sizes, type.steps)
 
 
 def overlapping(tensors: Mapping[str, torch.Tensor], changed: Collection[str]) -> tuple[str, str] | None:

@@ -108,9 +108,8 @@ def _is_plain(view: Any, before: _Place, value: Value) -> bool:
 
 
 def _is_view(item: NodeStep) -> bool:
-    """Whether a step looks at its only input in another way, and nothing else."""
-    seen = item.seen
-    return seen is not None and len(item.step.inputs) == 1 and all(0 in shared for shared in seen.shares)
+    """Whether a step looks at its only input in another way, and nothing else; what a backend runs is opaque."""
+    return item.seen is not None and item.seen.is_view and len(item.step.inputs) == 1
 
 
 def _merged(item: NodeStep, places: Mapping[Value, _Place]) -> NodeStep:

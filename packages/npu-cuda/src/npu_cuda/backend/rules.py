@@ -10,6 +10,7 @@ import torch
 from npu_cuda.backend.readings import is_transposed
 from npu_ir import OpNode, TensorType
 from npu_ir.backend import BackendOp, Operand, Temporary
+from npu_ir.binding import overlap
 
 # A rule returns the ops that compute a node, kernels not chosen yet, or why there are none, in a few words. It looks at
 # the node alone. Whether a kernel takes the dtypes, shapes and strides is the kernel's to say.
@@ -31,6 +32,8 @@ def lowered(node: OpNode, pack: Pack) -> list[BackendOp] | str:
             return f"native ops take strided tensors, not {type}"
         if type.symbols:
             return f"native ops take fixed sizes, not {type}"
+        if overlap(type.sizes, type.steps):  # what a call gives need not be laid out so
+            return f"native ops take tensors whose elements share no memory, not {type}"
     return rule(node, pack)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "quick_callables_in_place",
     "random_state",
     "record_gradients",
+    "seeing_calls",
     "share_memory",
 ]
 
@@ -76,6 +77,23 @@ def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
         torch.manual_seed(seed)
     state: torch.Tensor = module.get_rng_state()
     return state
+
+
+def seeing_calls(
+    see: Callable[[OpOverload, list[Any], list[Any]], None],
+) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which ``see(op, arguments, results)``, both flat, is called behind each op of this thread."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Seeing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            see(func, tree_leaves((args, kwargs)), tree_leaves(result))
+            return result
+
+    mode: contextlib.AbstractContextManager[Any] = Seeing()  # type: ignore[no-untyped-call]
+    return mode
 
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:

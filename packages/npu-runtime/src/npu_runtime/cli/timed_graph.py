@@ -53,7 +53,7 @@ def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argpa
     from npu_runtime.executor import IRExecutor
 
     backends, passes = chosen_backends(options.backend or ["aten"]), chosen_passes(options.passes)
-    return IRExecutor(graph, weights, backend=backends, passes=passes)
+    return IRExecutor(graph, weights, backend=backends, passes=passes, updates="ignore")
 
 
 @contextlib.contextmanager

@@ -82,11 +82,10 @@ class Homes:
             return False
         if piece.owner.type != value.type or self._done.last_step(piece) > index:
             return False
-        if value.tensor_type.dtype.is_complex and any(
-            self._done.kinds[item] is Kind.VIEW for item in step.inputs
-        ):
-            return False  # a view may conjugate lazily: the memory holds something else
         reading = [at for at, item in enumerate(step.inputs) if piece in self._done.lies_in[item]]
+        # A view may conjugate or negate lazily: the memory holds something else.
+        if any(self._done.kinds[step.inputs[at]] is Kind.VIEW for at in reading):
+            return False
         return not reading or (
             len(reading) == 1
             and reading[0] in readable

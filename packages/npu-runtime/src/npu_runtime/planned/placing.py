@@ -15,7 +15,9 @@ from npu_runtime.planned.homes import Homes, Offer
 from npu_runtime.planned.placement import Placement, is_placeable
 from npu_runtime.planned.places import Kind, Once, Piece, Same
 from npu_runtime.planned.unbound import Unbound
+from npu_runtime.segments import bind_segment
 from npu_runtime.steps import Returns, Step
+from npu_runtime.tensor_facts import overlaps
 
 
 class Placer:
@@ -198,8 +200,10 @@ class Placer:
     def _segment_calls(self, item: NodeStep, index: int) -> list[Step]:
         """Return the call of a segment that is bound to fixed memory: what is made is copied there first."""
         step = item.step
-        if any(not is_placeable(value) for value in (*step.inputs, *step.outputs)):
-            self._make(item)
+        if not all(
+            is_placeable(value) and not overlaps(value.type) for value in (*step.inputs, *step.outputs)
+        ):
+            self._make(item)  # where elements are stated to share memory, those of a call need not do so
             return [step]
         calls, inputs = [], []
         for value in step.inputs:
@@ -212,7 +216,7 @@ class Placer:
             self.done.put(value, Piece(value, Kind.ARENA, first=index))
         ends = replace(step, inputs=(*inputs, *step.outputs), outputs=(), returns=Returns.NOTHING)
         assert step.prepared is not None
-        bind = functools.partial(step.prepared.backend.bind, step.prepared.program)
+        bind = functools.partial(bind_segment, step.prepared, [value.type for value in step.inputs])
         function = Unbound([inputs, step.outputs], bind)
         calls.append(replace(ends, function=function, binding=Binding((), {})))
         return calls

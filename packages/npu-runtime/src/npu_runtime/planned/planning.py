@@ -9,7 +9,6 @@ import torch
 
 from npu_ir import Graph, GraphError, TensorType, Value
 from npu_ir.backend import Backend
-from npu_ir.binding import overlap
 from npu_ir.collection import no_collection
 from npu_runtime.backends.assignment import assign
 from npu_runtime.backends.registry import backends_of
@@ -27,6 +26,7 @@ from npu_runtime.probing import Prober
 from npu_runtime.program import Program
 from npu_runtime.source import source_of
 from npu_runtime.steps import Step
+from npu_runtime.tensor_facts import overlaps
 from npu_runtime.views import merge_views
 
 
@@ -97,7 +97,7 @@ def _steps(
         if value.argument is not None and value.argument.data is not None
     }
     prober = Prober(device, known, frozenset(), {}, is_planned=True)
-    as_stated = {value for value in (*graph.inputs, *graph.arguments, *constants) if not _overlaps(value)}
+    as_stated = {value for value in (*graph.inputs, *graph.arguments, *constants) if not overlaps(value.type)}
     as_stated |= _expanded(graph, device, prober, as_stated)
     plain = plain_steps(graph, assign(graph, backends), device, prober, as_stated)
     returned = (*graph.results[1], *graph.updates.values())
@@ -108,7 +108,8 @@ def _expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set
     """Return what the prologue makes of elements that share memory, and lays out as the graph states."""
     found: set[Value] = set()
     for node in graph.prologue:
-        if any(map(_overlaps, node.outputs)) and (as_stated | found).issuperset(node.inputs):
+        is_expanded = any(overlaps(value.type) for value in node.outputs)
+        if is_expanded and (as_stated | found).issuperset(node.inputs):
             item = step_of(node, prober, device)
             laid_out = item.seen.is_laid_out if item.seen is not None else [False] * len(node.outputs)
             found.update(value for value, is_so in zip(node.outputs, laid_out, strict=True) if is_so)
@@ -117,11 +118,6 @@ def _expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set
 
 def _prologue_values(graph: Graph) -> list[Value]:
     return [value for node in graph.prologue for value in node.outputs]
-
-
-def _overlaps(value: Value) -> bool:
-    type = value.type
-    return isinstance(type, TensorType) and type.strides is not None and overlap(type.sizes, type.steps)
 
 
 def _require_fixed_sizes(graph: Graph) -> None:

@@ -11,6 +11,7 @@ from npu_ir import TensorType
 from npu_ir.ops.effects import is_random
 from npu_runtime.tensor_facts import is_same
 from npu_runtime.training.capture.snapshots import unchanged
+from npu_runtime.training.checks.allocations import unplanned_allocations
 from npu_runtime.training.checks.violations import CaptureReport, Violation
 from npu_runtime.training.compile_artifact import CompileArtifact
 
@@ -27,8 +28,9 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
     1. The same replay twice gives the same bits.
     2. With each hyperparameter perturbed, results or updates move.
     3. With another seed they move, where the step draws random numbers.
-    4. No fixed tensor has moved to another address.
-    5. All state holds afterwards, bit by bit, what it held before.
+    4. No step that has been given memory allocates any: notes.
+    5. No fixed tensor has moved to another address.
+    6. All state holds afterwards, bit by bit, what it held before.
 
     Args:
         artifact: Captured or not.
@@ -42,6 +44,11 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
     with unchanged(state.values(), artifact.generators):
         artifact.prepare(batch, named)
         found = list(_frozen(artifact))
+        if artifact.program is not None:
+            numbers = (
+                artifact.example_numbers if artifact.program.numbers else ()
+            )  # they may be tensors by now
+            found += unplanned_allocations(artifact.program, numbers)
     found += _moved(pointers, artifact.pointers(), artifact.moved())
     found += (
         Violation(
