@@ -105,7 +105,7 @@ def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[s
 def _note(argument: Argument) -> str:
     if argument.kind is InputKind.STATE:
         return " (optimizer state: not in model.state_dict(), pass it with the weights)"
-    return "" if argument.persistent else " (a non-persistent buffer: pass it in constants=)"
+    return "" if argument.persistent else " (not in the state_dict: pass it in constants=)"
 
 
 def _type_name(tensor: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from npu_ir import _torch
+from npu_ir.capture.held_tensors import held_objects
 from npu_ir.capture.provenance import place
 from npu_ir.errors import ConversionError
 from npu_ir.types import dtype_name
@@ -40,12 +42,13 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restored(model: torch.nn.Module) -> Iterator[None]:
-    """Put back what the model consists of and the attributes of its modules, and refuse what `unchanged` refuses.
+    """Put back what the model consists of and what its modules hold, and refuse what `unchanged` refuses.
 
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
     before = [(path, _registered(module), [_copied(vars(module))]) for path, module in model.named_modules()]
+    held = [_copied(owner) for _, item in held_objects(model) if (owner := _namespace(item)) is not None]
     changes: list[str] = []
     try:
         yield
@@ -53,6 +56,7 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
         for path, registered, attributes in before:
             changes += [f"{path}.{key}".lstrip(".") for key in _put_back(registered)]
             _put_back(attributes)
+        _put_back(held)
     if changes:
         raise ConversionError(
             f"forward registers, replaces or removes {', '.join(sorted(set(changes)))}",
@@ -94,10 +98,22 @@ def _copied(owner: Any) -> tuple[Any, Any]:
     return owner, owner.copy()
 
 
+def _namespace(item: Any) -> Any:
+    """Return what ``forward`` may change of something that a module holds: its content, or its attributes."""
+    if isinstance(item, (list, deque, dict)):
+        return item
+    return None if isinstance(item, torch.Tensor) else getattr(item, "__dict__", None)
+
+
 def _put_back(owners: list[tuple[Any, Any]]) -> list[str]:
     """Make collections what their copies are; return the names of the entries that differed."""
     changed: list[str] = []
     for owner, copy in owners:
+        if isinstance(owner, (list, deque)):
+            if [*map(id, owner)] != [*map(id, copy)]:
+                owner.clear()
+                owner.extend(copy)
+            continue
         differs = {*owner} ^ {*copy}
         if isinstance(owner, dict):
             differs |= {key for key in owner.keys() & copy.keys() if owner[key] is not copy[key]}
