@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.capture import Converter, convert_exported_program, extract_ir
+from npu_ir.capture import Converter, convert_exported_program, empty_weights, extract_ir
 from npu_ir.constraints import Constraint, Range
 from npu_ir.errors import (
     BackendError,
@@ -68,6 +68,7 @@ __all__ = [
     "__version__",
     "convert_exported_program",
     "draw",
+    "empty_weights",
     "execute_ir",
     "extract_ir",
     "format_ir",

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from npu_ir.capture import empty_weights
 from npu_ir.errors import FactoryError, UsageError
 
 _TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
@@ -47,7 +48,7 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
 
     Args:
         reference: As on the command line.
-        meta: Make it under ``torch.device("meta")``: without weights.
+        meta: Make it without weights: its parameters are on ``meta``, while its buffers are computed.
         train: Put it in train mode.
 
     Raises:
@@ -67,7 +68,7 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
             f"{reference} is {type(factory).__name__}",
             fix="name a function without arguments that returns a torch.nn.Module",
         )
-    with user_code(reference), torch.device("meta") if meta else contextlib.nullcontext():
+    with user_code(reference), empty_weights() if meta else contextlib.nullcontext():
         found = factory()
     made = Made(*found) if isinstance(found, tuple) and len(found) == 2 else Made(found)
     if not isinstance(made.model, torch.nn.Module):
