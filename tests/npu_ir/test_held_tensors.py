@@ -233,6 +233,24 @@ def test_what_is_only_read_is_a_constant_by_its_path() -> None:
     assert verify_ir(graph, model, (x,)).ok
 
 
+def test_an_attribute_that_forward_computes_anew_is_not_asked_for() -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.direction = nn.Parameter(torch.ones(2))
+            self.weight = self.direction.detach() * 2
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight = self.direction * 2
+            return x * self.weight
+
+    with torch.device("meta"):
+        graph = extract_ir(Normed(), (torch.randn(2),))
+
+    assert not graph.buffers
+    assert verify_ir(graph, Normed(), (torch.randn(2),)).ok
+
+
 def test_a_decision_by_a_constant_that_is_held_is_made_while_capturing() -> None:
     class Sized(nn.Module):
         def __init__(self) -> None:

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from npu_ir.capture.held_tensors import unregistered_tensors
 from tests.npu_ir.corpus.case import Call
 from tests.npu_ir.corpus.comparison import same_bits
 
@@ -23,9 +22,8 @@ _HOOKS = (
 
 
 def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return parameters and buffers by every name they go by, and other tensors of the model by path."""
+    """Return parameters and buffers by every name they go by, non-persistent buffers included."""
     return {
-        **unregistered_tensors(model),
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }

@@ -44,7 +44,7 @@ def _names(first: int) -> Iterator[str]:
 def name_held_tensors(
     program: ExportedProgram, held: Mapping[str, torch.Tensor], paths: Mapping[str, str]
 ) -> None:
-    """Call constants and buffers of ``program`` by the paths where the model holds them.
+    """Call constants and buffers of ``program`` by the paths where the model holds them; drop those that nothing reads.
 
     Args:
         program: As torch.export made it of the model; it is edited.
@@ -52,7 +52,13 @@ def name_held_tensors(
         paths: For the name of each that was registered for now: its path.
     """
     signature = program.graph_signature
-    for spec in signature.input_specs:
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    for spec, node in zip(list(signature.input_specs), placeholders, strict=True):
+        if spec.target in paths and not node.users:
+            program.graph.erase_node(node)
+            signature.input_specs.remove(spec)
+            del program.constants[str(spec.target)]
+            continue
         path = paths.get(str(spec.target))
         if spec.kind is InputKind.CONSTANT_TENSOR:
             tensor = program.constants[str(spec.target)]
