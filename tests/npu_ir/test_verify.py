@@ -305,7 +305,7 @@ def test_the_first_wrong_node_is_blamed_with_its_module_and_line() -> None:
     assert (divergence.node, divergence.compared) == ("add", 2)
     assert "test_verify.py:" in divergence.place
     assert str(report).startswith(
-        "graph and model differ: 1 of 1 result and 0 mutations\nresult: 2 of 2 elements differ by more than"
+        "graph and model differ: 1 of 1 result\nresult: 2 of 2 elements differ by more than"
     )
     assert "first diverging node: node 'add', " in str(report)
     assert str(report).endswith("(2 values before it agree)")

@@ -55,7 +55,7 @@ def bind_weights(
         more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise WeightError(
             f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_LISTED] + more),
-            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants=",
+            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants= (--constants FILE)",
         )
     return {value: with_strides(tensor, value.type) for value, tensor in bound.items()}
 

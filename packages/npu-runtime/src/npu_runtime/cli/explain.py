@@ -10,6 +10,7 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import INT_HIGH, add_file
+from npu_ir.cli.weight_choice import weights_or_random
 from npu_ir.errors import UsageError
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import (
@@ -19,7 +20,6 @@ from npu_runtime.cli.saved_graph import (
     chosen_backends,
     chosen_passes,
     load_call,
-    weights_or_random,
 )
 from npu_runtime.cli.timed_graph import make_executor
 
@@ -101,7 +101,7 @@ def _require_sense(options: argparse.Namespace) -> None:
         raise UsageError("--by is for --fail-under", fix="add --fail-under PCT, or leave it out")
     if options.by == "time" and not options.time:
         raise UsageError("--by time needs times", fix="add --time")
-    data = (options.weights, options.random_weights, options.seed, options.int_high)
+    data = (options.weights, options.random_weights, options.constants, options.seed, options.int_high)
     if not options.time and (options.input or options.size or any(item is not None for item in data)):
         raise UsageError(
             "nothing is run without --time, so no weights and no inputs are looked at",
@@ -124,7 +124,7 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     options.seed = 0 if options.seed is None else options.seed
     options.int_high = INT_HIGH if options.int_high is None else options.int_high
     saved = load_call(options)
-    weights, origin = weights_or_random(saved.graph, options)
+    weights, origin = weights_or_random(saved.graph, options, options.seed)
     executor = make_executor(saved.graph, weights, options)
     return explain(executor, saved.call.args, saved.call.kwargs), {"weights": origin, **saved.facts}
 

@@ -11,8 +11,9 @@ from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.options import add_file, number_from
 from npu_ir.cli.quantities import counted
+from npu_ir.cli.weight_choice import weights_or_random
 from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import load_call, weights_or_random
+from npu_runtime.cli.saved_graph import load_call
 from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
 
 _LIMIT = 20
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     from npu_runtime.profiling.tables import call_facts, table_rows
 
     saved = load_call(options)
-    weights, origin = weights_or_random(saved.graph, options)
+    weights, origin = weights_or_random(saved.graph, options, options.seed)
     executor = make_executor(saved.graph, weights, options)
     torch.manual_seed(options.seed)
     with chosen_threads(options):
