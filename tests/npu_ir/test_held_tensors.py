@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from npu_ir import (
     ExportError,
@@ -288,11 +289,13 @@ def test_what_forward_hangs_on_an_object_is_taken_off_again() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.held = Holder(torch.zeros(2))
-            self.log: list[int] = []
+            self.log: list[torch.Tensor] = []
+            self.sizes: list[int] = []
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.held.last = x * 2
-            self.log.append(len(x))
+            self.held.last, self.held.is_ready = x * 2, True
+            self.log.append(x)
+            self.sizes.append(len(x))
             return self.held.last + self.held.keys
 
     model = Lazy()
@@ -301,6 +304,48 @@ def test_what_forward_hangs_on_an_object_is_taken_off_again() -> None:
 
     assert vars(model.held).keys() == {"keys"}
     assert model.log == []
+    assert model.sizes == [2]
+
+
+def test_tensors_in_the_metadata_of_an_fx_graph_are_none_of_the_model() -> None:
+    program = torch.export.export(Counter(lambda count: count + 1), (torch.zeros(2),), strict=False)
+
+    graph = extract_ir(program.module(), (torch.zeros(2),))
+
+    assert len(graph.arguments) == 2
+
+
+def test_a_fake_tensor_that_something_left_behind_is_passed_over() -> None:
+    with FakeTensorMode():
+        left_behind = torch.zeros(2)
+    model = nn.Linear(2, 2)
+    model.cache = {"last": left_behind}
+
+    graph = extract_ir(model, (torch.zeros(1, 2),))
+
+    assert graph.parameters.keys() == {"weight", "bias"}
+    assert not graph.buffers
+
+
+def test_a_buffer_that_forward_replaces_is_another_one_than_what_was_held() -> None:
+    class Replacing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("keys", torch.ones(2))
+            self.held = Holder(self.keys)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.keys = self.keys + x
+            return self.held.keys * 2
+
+    model, x = Replacing(), torch.full((2,), 3.0)
+
+    graph = extract_ir(model, (x,))
+
+    result, mutations = execute_ir(graph, (x,), weights=model.state_dict(), return_mutations=True)
+    assert torch.equal(result, torch.full((2,), 2.0))
+    assert torch.equal(mutations["keys"], torch.full((2,), 4.0))
+    assert verify_ir(graph, model, (x,)).ok
 
 
 class PlainAttribute(nn.Module):

@@ -42,8 +42,12 @@ class Subject:
         self.is_shared = bool(everything)
 
     @property
+    def registered(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    @property
     def tensors(self) -> list[torch.Tensor]:
-        return [*self.model.parameters(), *self.model.buffers(), *self.held.values()]
+        return [*self.registered, *self.held.values()]
 
 
 @dataclass(frozen=True, slots=True)

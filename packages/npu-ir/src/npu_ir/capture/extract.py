@@ -18,7 +18,7 @@ from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.export_call import ExportCall, Subject
 from npu_ir.capture.held_constants import written_constants
-from npu_ir.capture.meta_tensors import StandIns, has_content, is_on_meta
+from npu_ir.capture.meta_tensors import StandIns, is_on_meta
 from npu_ir.errors import ExportError
 from npu_ir.graph import Graph
 
@@ -91,11 +91,15 @@ def export_program(
     """
     subject = Subject(model)
     tensors = [*subject.tensors, *_tensors((args, kwargs))]
-    stand_ins = StandIns(_torch.fake_mode_of(tensors))
+    stand_ins = StandIns(_torch.fake_mode_of([*subject.registered, *_tensors((args, kwargs))]))
     with stand_ins.in_model(model), _cpu_default_device():
         args, kwargs = _example_inputs((args, kwargs), stand_ins, subject, shared_inputs)
         call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
-        unknown = {path: stand_ins.of(item) for path, item in subject.held.items() if not has_content(item)}
+        unknown = {
+            path: stand_ins.of(item)
+            for path, item in subject.held.items()
+            if is_on_meta(item) or (_torch.is_fake(item) and item.fake_mode is stand_ins.mode)  # type: ignore[attr-defined]
+        }
         program = call.export(unknown)
         changed = written_constants(program)
         if changed & subject.held.keys():  # whatever the model does by their content would be frozen

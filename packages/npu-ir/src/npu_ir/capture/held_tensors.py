@@ -8,9 +8,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.fx import Graph, Node
 
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
-_ATOMS = (str, bytes, int, float, complex, type, types.ModuleType, types.FunctionType)
+# FX graphs have FakeTensors in their metadata.
+_ATOMS = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    Graph,
+    Node,
+    ExportedProgram,
+)
 
 
 def held_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -56,6 +71,15 @@ def _parts(item: Any) -> Iterator[tuple[Any, Any]]:
             yield from owner.items()
         yield from _attributes(item)
     else:
-        yield from list(getattr(item, "__dict__", {}).items())
+        yield from list(namespace(item).items())
         slots = [name for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())]
         yield from ((name, getattr(item, name)) for name in slots if hasattr(item, name))
+
+
+def namespace(item: Any) -> dict[str, Any]:
+    """Return the attributes of an object; not what it may pretend to have, as proxies do."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(item, "__dict__")
+    except AttributeError:
+        return {}
+    return found

@@ -19,7 +19,7 @@ class StandIns:
     """
 
     def __init__(self, mode: Any) -> None:
-        self._mode = mode
+        self.mode = mode
         self._fakes: dict[
             int, tuple[torch.Tensor, torch.Tensor]
         ] = {}  # with the original, which keeps its id
@@ -37,7 +37,7 @@ class StandIns:
             parts = _torch.wrapped_parts(tensor).items()
             fake = _torch.with_parts(tensor, {name: self.of(part) for name, part in parts})
         else:
-            with self._mode:
+            with self.mode:
                 fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, tensor.requires_grad)
