@@ -35,7 +35,7 @@ def test_a_graph_computes_what_eager_computes(case: Case, tmp_path: Path) -> Non
 
 # PyTorch cannot build the others of FakeTensors, or it would take too long to try all.
 UNBUILT = ("transformer", "bfloat16_convolution", "double_model", "channels_last_model", "orthogonal")
-SAMPLE = [case for case in CASES if case.id not in UNBUILT][::6]
+SAMPLE = [case for case in CASES if case.id not in UNBUILT and not case.unregistered][::6]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in SAMPLE])

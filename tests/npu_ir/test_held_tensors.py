@@ -376,6 +376,14 @@ def test_a_plain_attribute_on_meta_is_bound_when_the_graph_is_run(graph_without_
     assert verify_ir(graph_without_data, model, (x,)).ok
 
 
+def test_a_plain_attribute_of_a_model_of_fake_tensors_is_bound_likewise(graph_without_data: Graph) -> None:
+    with FakeTensorMode() as mode:
+        model, x = PlainAttribute(), torch.randn(1, 2)
+
+    assert model.scale.fake_mode is mode  # type: ignore[attr-defined]
+    assert extract_ir(model, (x,)) == graph_without_data
+
+
 def test_a_plain_attribute_that_is_not_given_is_named_with_where_it_goes(graph_without_data: Graph) -> None:
     with pytest.raises(
         WeightError, match=r"missing: scale, f32\[2\] \(not in the state_dict: pass it in constants=\)"
