@@ -252,6 +252,25 @@ def test_an_attribute_that_forward_computes_anew_is_not_asked_for() -> None:
     assert verify_ir(graph, Normed(), (torch.randn(2),)).ok
 
 
+def test_control_flow_beside_what_is_held_is_captured_and_verified() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(2))
+            self.held = Holder(self.keys)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.held.keys.add_(x)
+            result: torch.Tensor = torch.cond(x.sum() > 0, torch.sin, torch.cos, (self.held.keys * 1,))
+            return result
+
+    model, x = Branching(), torch.ones(2)
+
+    graph = extract_ir(model, (x,))
+
+    assert str(verify_ir(graph, model, (x,))).startswith("graph and model agree: 1 result and 1 mutation")
+
+
 def test_a_decision_by_a_constant_that_is_held_is_made_while_capturing() -> None:
     class Sized(nn.Module):
         def __init__(self) -> None:

@@ -35,7 +35,8 @@ def extract_ir(
 
     Args:
         model: Any module, in the mode (train or eval) to capture; real, built under
-            ``torch.device("meta")``, or made of FakeTensors.
+            ``torch.device("meta")`` or `empty_weights`, or made of FakeTensors. What it holds without data and
+            without having registered it becomes a buffer by its path, and is passed as a constant.
         args: Example arguments; only their structure, shapes and dtypes count, so they may be on
             ``meta`` or fake. Python scalars become part of the graph, unless ``dynamic_shapes`` says
             otherwise.

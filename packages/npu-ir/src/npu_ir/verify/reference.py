@@ -79,6 +79,8 @@ class _Copies(TorchFunctionMode):
         self._copies = copies
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # the bodies of control flow
+            return func(*args, **(kwargs or {}))
         args, kwargs = _torch.tree_map(lambda leaf: self._copies.get(id(leaf), leaf), (args, kwargs or {}))
         return func(*args, **kwargs)
 
