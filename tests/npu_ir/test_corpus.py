@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from npu_ir import ConversionError, execute_ir, extract_ir
+from npu_ir import execute_ir, extract_ir
 from tests.npu_ir.corpus import journey
 from tests.npu_ir.corpus.case import Case, Function
 from tests.npu_ir.corpus.comparison import assert_same
@@ -27,21 +27,15 @@ def test_a_graph_computes_what_eager_computes(case: Case, tmp_path: Path) -> Non
     loaded = journey.check_graph(case, graph, tmp_path)
 
     journey.check_execution(case, [graph, graph, loaded], expected)
-    if not case.meta_refusal:
-        bare = journey.capture_without_weights(case)
+    bare = journey.capture_without_weights(case)
+    if not case.unregistered:
         assert journey.text_without_data(bare) == journey.text_without_data(graph)
-        journey.check_execution(case, [journey.check_graph(case, bare, tmp_path)], expected)
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES if case.meta_refusal])
-def test_a_model_whose_data_is_lost_on_meta_is_refused(case: Case) -> None:
-    with pytest.raises(ConversionError, match=case.meta_refusal):
-        journey.capture_without_weights(case)
+    journey.check_execution(case, [journey.check_graph(case, bare, tmp_path)], expected)
 
 
 # PyTorch cannot build the others of FakeTensors, or it would take too long to try all.
 UNBUILT = ("transformer", "bfloat16_convolution", "double_model", "channels_last_model", "orthogonal")
-SAMPLE = [case for case in CASES if case.id not in UNBUILT and not case.meta_refusal][::6]
+SAMPLE = [case for case in CASES if case.id not in UNBUILT and not case.unregistered][::6]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in SAMPLE])

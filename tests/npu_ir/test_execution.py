@@ -308,7 +308,7 @@ def test_everything_wrong_with_the_weights_is_listed_at_once(ran: list[str]) -> 
         "the weights do not fit graph 'g':",
         "  misfit: w is f32[1], the graph needs f32[2]",
         "  missing: s, f32[2]",
-        "  missing: m, f32[2] (a non-persistent buffer: pass it in constants=)",
+        "  missing: m, f32[2] (not in the state_dict: pass it in constants=)",
         "  misfit: c is i32[2], the graph needs f32[2]",
         "  unexpected: extra",
         "  unexpected: other",

@@ -112,21 +112,65 @@ def test_tensors_made_in_forward_keep_their_content_on_meta() -> None:
     assert torch.equal(execute_ir(graph, (x,), weights=twin.state_dict()), twin(x))
 
 
-def test_a_tensor_attribute_without_data_is_refused_with_advice() -> None:
+def test_a_constant_without_data_in_a_program_of_ones_own_is_refused_with_advice() -> None:
     class Attribute(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = nn.Linear(2, 2)
             self.scale = torch.ones(2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x) * self.scale
+            return x * self.scale
+
+    program = torch.export.export(Attribute(), (torch.randn(2),), strict=False)
+    program.constants["scale"] = torch.ones(2, device="meta")
+
+    with pytest.raises(ConversionError, match=r"(?s)'scale'.*no data.*fix: make it a parameter or a buffer"):
+        convert_exported_program(program)
+
+
+def test_integer_and_frozen_half_parameters_are_captured_on_meta() -> None:
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.index = nn.Parameter(torch.arange(4), requires_grad=False)
+            self.scale = nn.Parameter(torch.ones(4, dtype=torch.half), requires_grad=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.index + self.scale.float()
 
     with torch.device("meta"):
-        model = Attribute()
+        graph = extract_ir(Frozen(), (torch.empty(2, 4),))
+    model, x = Frozen(), torch.randn(2, 4)
 
-    with pytest.raises(ConversionError, match=r"(?s)'scale'.*no data.*register_buffer\('scale'"):
-        extract_ir(model, (torch.randn(1, 2),))
+    assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
+
+
+@pytest.mark.parametrize(
+    "device_of",
+    [
+        pytest.param(lambda model, x: x.device, id="input"),
+        pytest.param(lambda model, x: model.linear.weight.device, id="weight"),
+        pytest.param(lambda model, x: model.device, id="stored"),
+        pytest.param(lambda model, x: str(model.device), id="name"),
+    ],
+)
+def test_a_cache_made_in_forward_is_on_the_device_of_a_model_on_meta(device_of: Any) -> None:
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.device = self.linear.weight.device
+
+        def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+            cache = torch.zeros(3, 2, device=device_of(self, x))
+            cache.index_copy_(0, place.to(device_of(self, x)), self.linear(x))
+            return cache
+
+    with torch.device("meta"):
+        graph = extract_ir(Decoder(), (torch.empty(1, 2), torch.zeros(1, dtype=torch.long)))
+    model, args = Decoder(), (torch.randn(1, 2), torch.tensor([1]))
+
+    assert torch.equal(execute_ir(graph, args, weights=model.state_dict()), model(*args))
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -94,6 +94,31 @@ def test_a_runner_that_is_not_there_is_refused(runners: Any, capsys: Capture, co
     )
 
 
+def test_the_executor_gets_the_backends_that_are_named(runners: Any, capsys: Capture) -> None:
+    asked: list[Any] = []
+
+    def executor(graph: Any, weights: Any, constants: Any, backends: Any = ()) -> Interpreter:
+        asked.append(backends)
+        return Interpreter(graph, weights, constants)
+
+    runners["executor"] = executor
+
+    code = main(["run", "net.json", "--backend", "acme", "--backend", "aten"])
+
+    assert code == 0
+    assert asked == [["acme", "aten"]]
+    assert "run by       executor on acme, aten\n" in capsys.readouterr().out
+
+
+def test_backends_are_for_the_executor_alone(runners: Any, capsys: Capture) -> None:
+    assert main(["run", "net.json", "--on", "interpreter", "--backend", "aten"]) == 2
+
+    assert capsys.readouterr().err == (
+        "npu: error: the interpreter has no backends\n"
+        "  fix: --on executor, which npu-runtime brings, or no --backend\n"
+    )
+
+
 def test_verify_compares_what_the_runner_computes(runners: Any, capsys: Capture) -> None:
     runners["executor"] = Doubling
 

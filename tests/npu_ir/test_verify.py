@@ -305,7 +305,7 @@ def test_the_first_wrong_node_is_blamed_with_its_module_and_line() -> None:
     assert (divergence.node, divergence.compared) == ("add", 2)
     assert "test_verify.py:" in divergence.place
     assert str(report).startswith(
-        "graph and model differ: 1 of 1 result and 0 mutations\nresult: 2 of 2 elements differ by more than"
+        "graph and model differ: 1 of 1 result\nresult: 2 of 2 elements differ by more than"
     )
     assert "first diverging node: node 'add', " in str(report)
     assert str(report).endswith("(2 values before it agree)")
@@ -415,3 +415,40 @@ def test_randomness_is_the_same_on_both_sides() -> None:
 
     assert report.ok
     assert report.max_abs == 0
+
+
+# What is said, and of what
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
+def test_sparse_results_are_compared_by_their_values(layout: torch.layout) -> None:
+    x = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    graph = extract_ir(Function(lambda x: (x * 2).to_sparse(layout=layout)), (x,))
+
+    same = verify_ir(graph, Function(lambda x: (x + x).to_sparse(layout=layout)), (x,))
+    other = verify_ir(graph, Function(lambda x: (x * 3).to_sparse(layout=layout)), (x,))
+
+    assert same.ok
+    assert "result: 2 of 4 elements differ" in str(other)
+
+
+def test_another_layout_is_another_result() -> None:
+    dense = torch.eye(2)
+
+    assert "got" in str(compare("x", dense.to_sparse(), dense).problem)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param((0, 1), "graph and model differ: 0 of 1 result and 1 of 2 mutations\n", id="mutation"),
+        pytest.param((1, 0), "graph and model differ: 1 of 1 result and 0 of 2 mutations\n", id="result"),
+    ],
+)
+def test_a_report_says_how_many_of_what_differ(wrong: tuple[int, int], said: str) -> None:
+    good, bad = Comparison("good"), Comparison("bad", "got 1, expected 2")
+    outputs = (bad if wrong[0] else good,)
+    mutations = (good, bad if wrong[1] else good)
+
+    assert str(VerificationReport(outputs, mutations)).startswith(said)

@@ -126,7 +126,7 @@ def test_a_nonpersistent_buffer_of_a_meta_model_must_be_given() -> None:
     graph = extract_ir(model, (X, OPTIONS, 0.5), {"mask": MASK})
 
     with pytest.raises(
-        WeightError, match=r"missing: hidden, f32\[2\] \(a non-persistent buffer: pass it in constants=\)"
+        WeightError, match=r"missing: hidden, f32\[2\] \(not in the state_dict: pass it in constants=\)"
     ):
         execute_ir(graph, (X, OPTIONS, 0.5), {"mask": MASK}, weights=Net().state_dict())
 

@@ -57,8 +57,7 @@ class Case:
         op: An op type that the graph must contain; "" for any.
         under: The surroundings the model is built, captured and run by eager in; a graph is always
             run outside them.
-        meta_refusal: What the ConversionError says that capturing it on ``meta`` raises, as a
-            pattern; "" where it works.
+        unregistered: It reads tensors that it has not registered: without data, these are no constants but buffers.
         meta_by_moving: It cannot be built on ``meta``, only moved there.
         tolerance: Largest relative difference from eager; 0 stands for equal to the bit.
         reason: Why the tolerance is not 0.
@@ -71,7 +70,7 @@ class Case:
     more_inputs: Callable[[], Sequence[Call]] = tuple
     op: str = ""
     under: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-    meta_refusal: str = ""
+    unregistered: bool = False
     meta_by_moving: bool = False
     tolerance: float = 0.0
     reason: str = ""

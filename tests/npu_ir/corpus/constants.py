@@ -158,7 +158,7 @@ class PlainAttribute(nn.Module):
         return x * self.scale + self.options["shift"] - self.options["list"][0]
 
 
-module("tensors_as_plain_attributes", PlainAttribute, one, meta_refusal="register_buffer")
+module("tensors_as_plain_attributes", PlainAttribute, one, unregistered=True)
 OUTSIDE = tensor([4.0, 3.0, 2.0, 1.0])
 function("tensor_of_the_enclosing_module", lambda x: x * OUTSIDE, one)
 

@@ -15,6 +15,7 @@ from torch.utils import _pytree
 
 from npu_ir import Graph, Value, execute_ir, extract_ir, load_ir, parse_ir, save_ir
 from npu_ir.binding import bind_inputs
+from npu_ir.capture.held_tensors import unregistered_tensors
 from npu_ir.symbol_values import SymbolValues
 from tests.npu_ir.corpus.case import Call, Case
 from tests.npu_ir.corpus.comparison import assert_same
@@ -197,6 +198,8 @@ def _check_call(case: Case, graphs: list[Graph], number: int, expected: Eager, e
     twin = case.make_model()
     weights = twin.state_dict()
     constants = {name: tensor for name, tensor in twin.named_buffers() if name not in weights}
+    if case.unregistered:
+        constants |= unregistered_tensors(twin)
     before = copies(tensors_of(twin))
     for graph in graphs:
         given = case.make_calls()[number]

@@ -8,7 +8,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch  # noqa: F401
 
-from npu_ir.capture import Converter, convert_exported_program, extract_ir
+from npu_ir.capture import Converter, convert_exported_program, empty_weights, extract_ir
 from npu_ir.constraints import Constraint, Range
 from npu_ir.diff import GraphDiff, diff_ir
 from npu_ir.errors import (
@@ -79,6 +79,7 @@ __all__ = [
     "diff_ir",
     "draw",
     "draw_diff",
+    "empty_weights",
     "execute_ir",
     "extract_ir",
     "format_ir",

@@ -150,6 +150,20 @@ def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
     )
 
 
+def is_tracing() -> bool:
+    """Return whether PyTorch records what is computed, as torch.export does while a model runs."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return get_proxy_mode() is not None
+
+
+def outside_tracing() -> Any:
+    """Return a context in which ops just run, though PyTorch traces."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
 def is_wrapper(tensor: Any) -> bool:
     """Return whether ``tensor`` is of a subclass that wraps other tensors and can be taken apart."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass

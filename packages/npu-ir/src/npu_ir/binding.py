@@ -55,7 +55,7 @@ def bind_weights(
         more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise WeightError(
             f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_LISTED] + more),
-            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants=",
+            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants= (--constants FILE)",
         )
     return {value: with_strides(tensor, value.type) for value, tensor in bound.items()}
 
@@ -105,7 +105,7 @@ def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[s
 def _note(argument: Argument) -> str:
     if argument.kind is InputKind.STATE:
         return " (optimizer state: not in model.state_dict(), pass it with the weights)"
-    return "" if argument.persistent else " (a non-persistent buffer: pass it in constants=)"
+    return "" if argument.persistent else " (not in the state_dict: pass it in constants=)"
 
 
 def _type_name(tensor: Any) -> str:

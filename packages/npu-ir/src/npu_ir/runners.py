@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,7 +12,6 @@ from npu_ir import plugins
 from npu_ir.call_signature import did_you_mean
 from npu_ir.distributions import how_to_get
 from npu_ir.errors import UsageError
-from npu_ir.graph import Graph
 from npu_ir.interpreter import Interpreter
 from npu_ir.plugins import INTERPRETER
 from npu_ir.running import Observer
@@ -32,9 +32,8 @@ class Runner(Protocol):
         """Return the results as a flat list, and the new content of what the model updates, by name."""
 
 
-MakeRunner = Callable[
-    [Graph, "Mapping[str, torch.Tensor] | None", "Mapping[str, torch.Tensor] | None"], Runner
-]
+# Of a graph, its weights and its constants; the executor takes the names of backends besides.
+MakeRunner = Callable[..., Runner]
 
 
 def all_runners() -> dict[str, MakeRunner]:
@@ -45,6 +44,22 @@ def all_runners() -> dict[str, MakeRunner]:
 def default_runner() -> str:
     """Return the name of the quickest runner there is: the executor, where npu-runtime is installed."""
     return EXECUTOR if EXECUTOR in all_runners() else INTERPRETER
+
+
+def find_runner_on(name: str, backends: Sequence[str] | None) -> MakeRunner:
+    """Return what makes the runner of this name, which runs graphs on these backends if they are given.
+
+    Raises:
+        UsageError: There is no such runner, or it is not the one that has backends.
+    """
+    make = find_runner(name)
+    if not backends:
+        return make
+    if name != EXECUTOR:
+        raise UsageError(
+            f"the {name} has no backends", fix=f"--on {EXECUTOR}, which npu-runtime brings, or no --backend"
+        )
+    return functools.partial(make, backends=list(backends))
 
 
 def find_runner(name: str) -> MakeRunner:

@@ -24,11 +24,11 @@ def npu_add_commands(commands: Any) -> None:
 
 @hookimpl
 def npu_runners() -> dict[str, Any]:
+    from npu_runtime.cli.saved_graph import chosen_backends
     from npu_runtime.executor import IRExecutor
 
-    # As the graph stands: what is run once gains nothing from passes, and what is verified is the graph itself.
-    return {
-        "executor": lambda graph, weights, constants: IRExecutor(
-            graph, weights, constants=constants, passes=None
-        )
-    }
+    def executor(graph: Any, weights: Any, constants: Any, backends: Any = ("aten",)) -> IRExecutor:
+        # As the graph stands: what is run once gains nothing from passes, and what is verified is the graph itself.
+        return IRExecutor(graph, weights, constants=constants, backend=chosen_backends(backends), passes=None)
+
+    return {"executor": executor}

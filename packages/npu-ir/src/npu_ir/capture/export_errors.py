@@ -11,7 +11,6 @@ import torch
 
 from npu_ir.blame import user_line
 from npu_ir.call_signature import misfit
-from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.errors import ExportError
 
 _FIX = (
@@ -24,6 +23,8 @@ _FIXES = {
     "data-dependent": _BRANCH,
     "in output, which is not a known type": "return tensors, numbers and containers of them, or register the type "
     "with torch.utils._pytree (models of transformers: use_cache=False)",
+    "cpu and meta": "a tensor on meta that the model does not hold has no data: make it an attribute or a buffer of the "
+    "model, and the graph asks for it by name",
     "Unsupported input type": "pass tensors, numbers, strings, None and containers of them; "
     "torch.export.register_dataclass makes a dataclass one",
 }
@@ -39,16 +40,8 @@ _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 
 def export_error(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
-) -> Exception:
+) -> ExportError:
     """Return what to raise where torch.export raises ``error`` for ``model(*args, **kwargs)``."""
-    lost = [
-        f"{path}.{key}".lstrip(".")
-        for path, module in model.named_modules()
-        for key, value in vars(module).items()
-        if isinstance(value, torch.Tensor) and value.is_meta
-    ]
-    if lost:
-        return lost_data_error(lost[0])
     name, wrong_call = type(model).__name__, misfit(model.forward, args, kwargs)
     if wrong_call is not None:
         return ExportError(

@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram, ShapesCollection
-from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
 from npu_ir.capture.convert import convert_exported_program
-from npu_ir.capture.export_errors import export_error
-from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.capture.model_guard import unchanged
-from npu_ir.errors import ExportError, NpuError
+from npu_ir.capture.export_call import ExportCall, Subject
+from npu_ir.capture.held_constants import written_constants
+from npu_ir.capture.meta_tensors import StandIns, is_on_meta
+from npu_ir.errors import ExportError
 from npu_ir.graph import Graph
 
 
@@ -39,7 +38,8 @@ def extract_ir(
 
     Args:
         model: Any module, in the mode (train or eval) to capture; real, built under
-            ``torch.device("meta")``, or made of FakeTensors.
+            ``torch.device("meta")`` or `empty_weights`, or made of FakeTensors. What it holds without data and
+            without having registered it becomes a buffer by its path, and is passed as a constant.
         args: Example arguments; only their structure, shapes and dtypes count, so they may be on
             ``meta`` or fake. Python scalars become part of the graph, unless ``dynamic_shapes`` says
             otherwise.
@@ -97,48 +97,23 @@ def export_program(
         ConversionError: It cannot, because the content of a tensor does not exist, or ``forward``
             changes what the model consists of.
     """
-    tensors = [*model.parameters(), *model.buffers(), *_tensors((args, kwargs))]
-    mode = _torch.fake_mode_of(tensors)
-    dressed: dict[int, torch.Tensor] = {}
-    with _dressed_model(model, mode, dressed), _cpu_default_device():
-        args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
-        try:
-            with unchanged(model), _DataIsDetach():
-                return _exported(model, args, kwargs, dynamic_shapes)
-        except NpuError:
-            raise
-        except Exception as error:
-            raise export_error(model, args, kwargs, error) from error
-
-
-def _exported(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
-) -> ExportedProgram:
-    """Return what torch.export makes, whose open sizes may be 1 where it can be sure of that; 0 they never are.
-
-    By itself it takes sizes for at least 2 while it traces, and says that they may be less: a branch for a
-    batch of one would be lost without a word (torch 2.13). Where it cannot do without, it runs again as it
-    is, and the ranges of the graph begin at 2.
-    """
-    settings = {"dynamic_shapes": dynamic_shapes, "strict": False}
-    if dynamic_shapes is not None:
-        # Whatever it is, torch.export says it again below, or does without.
-        with contextlib.suppress(Exception), HeldMessages(model), _torch.without_assumptions_of_size():
-            return torch.export.export(model, args, kwargs, **settings)
-    with HeldMessages(model):
-        return torch.export.export(model, args, kwargs, **settings)
-
-
-_READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-
-
-class _DataIsDetach(TorchFunctionMode):
-    """Read ``tensor.data`` as ``tensor.detach()``: torch.export loses track of the first (torch 2.13)."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func == _READ_DATA:
-            return args[0].detach()
-        return func(*args, **(kwargs or {}))
+    subject = Subject(model)
+    tensors = [*subject.tensors, *_tensors((args, kwargs))]
+    stand_ins = StandIns(_torch.fake_mode_of([*subject.registered, *_tensors((args, kwargs))]))
+    with stand_ins.in_model(model), _cpu_default_device():
+        args, kwargs = _example_inputs((args, kwargs), stand_ins, subject, shared_inputs)
+        call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
+        unknown = {
+            path: stand_ins.of(item)
+            for path, item in subject.held.items()
+            if is_on_meta(item) or (_torch.is_fake(item) and item.fake_mode is stand_ins.mode)  # type: ignore[attr-defined]
+        }
+        program = call.export(unknown)
+        changed = written_constants(program)
+        if changed & subject.held.keys():  # whatever the model does by their content would be frozen
+            written = {path: item for path, item in subject.held.items() if path in changed}
+            program = call.export(unknown | written)
+        return program
 
 
 def _require_containers(args: Any, kwargs: Any) -> None:
@@ -160,56 +135,24 @@ def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return len({id(tensor) for tensor in tensors}) < len(tensors)
 
 
-@contextlib.contextmanager
-def _dressed_model(model: torch.nn.Module, mode: Any, dressed: dict[int, torch.Tensor]) -> Iterator[None]:
-    """Put FakeTensors on the CPU in place of the model's ``meta`` tensors; put them back at the end."""
-    originals: list[tuple[dict[str, Any], str, torch.Tensor]] = []
-    try:
-        for module in model.modules():
-            for owner in (module._parameters, module._buffers):
-                for key, tensor in owner.items():
-                    if tensor is not None and tensor.is_meta and not _torch.is_fake(tensor):
-                        originals.append((owner, key, tensor))
-                        owner[key] = _dress(tensor, mode, dressed)  # type: ignore[assignment]
-        yield
-    finally:
-        for owner, key, tensor in originals:
-            owner[key] = tensor  # type: ignore[assignment]
-
-
-def _dress(tensor: torch.Tensor, mode: Any, dressed: dict[int, torch.Tensor]) -> torch.Tensor:
-    """Return the FakeTensor for a meta tensor: one for one, so that tied tensors stay tied."""
-    if id(tensor) not in dressed:
-        if _torch.is_wrapper(tensor):
-            parts = _torch.wrapped_parts(tensor).items()
-            fake = _torch.with_parts(tensor, {name: _dress(part, mode, dressed) for name, part in parts})
-        else:
-            with mode:
-                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-        if isinstance(tensor, torch.nn.Parameter):
-            fake = torch.nn.Parameter(fake)
-        dressed[id(tensor)] = fake.requires_grad_(tensor.requires_grad)
-    return dressed[id(tensor)]
-
-
 def _example_inputs(
-    tree: tuple[Any, Any], mode: Any, dressed: dict[int, torch.Tensor], shared_inputs: bool
+    tree: tuple[Any, Any], stand_ins: StandIns, subject: Subject, shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with ``meta`` tensors dressed; a tensor passed twice is copied.
+    """Return the arguments off ``meta``; a tensor that is passed twice, or is one of the model's, is copied.
 
     torch.export would take a tensor passed twice for one input, and the graph would then be wrong
     for two different ones. With ``shared_inputs`` it may.
     """
+    known = {id(tensor) for tensor in subject.tensors}
     seen: set[int] = set()
 
     def prepared(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        is_repeat = id(leaf) in seen and not shared_inputs
+        is_copied = id(leaf) in known or (id(leaf) in seen and not shared_inputs)
         seen.add(id(leaf))
-        if leaf.is_meta and not _torch.is_fake(leaf):
-            leaf = _dress(leaf, mode, dressed)
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_repeat else leaf
+        leaf = stand_ins.of(leaf)
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_copied else leaf
 
     return _torch.tree_map(prepared, tree)  # type: ignore[no-any-return]
 

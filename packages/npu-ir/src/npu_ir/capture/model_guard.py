@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.nn.modules.module import register_module_buffer_registration_hook
 
 from npu_ir import _torch
+from npu_ir.capture.held_tensors import held_objects, namespace
 from npu_ir.capture.provenance import place
 from npu_ir.errors import ConversionError
 from npu_ir.types import dtype_name
@@ -40,12 +42,13 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restored(model: torch.nn.Module) -> Iterator[None]:
-    """Put back what the model consists of and the attributes of its modules, and refuse what `unchanged` refuses.
+    """Put back what the model consists of and what its modules hold, and refuse what `unchanged` refuses.
 
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
     before = [(path, _registered(module), [_copied(vars(module))]) for path, module in model.named_modules()]
+    held = [_copied(_content(item)) for _, item in held_objects(model) if not isinstance(item, torch.Tensor)]
     changes: list[str] = []
     try:
         yield
@@ -53,6 +56,7 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
         for path, registered, attributes in before:
             changes += [f"{path}.{key}".lstrip(".") for key in _put_back(registered)]
             _put_back(attributes)
+        _take_off_tensors(held)
     if changes:
         raise ConversionError(
             f"forward registers, replaces or removes {', '.join(sorted(set(changes)))}",
@@ -92,6 +96,25 @@ def _registered(module: torch.nn.Module) -> list[tuple[Any, Any]]:
 
 def _copied(owner: Any) -> tuple[Any, Any]:
     return owner, owner.copy()
+
+
+def _content(item: Any) -> Any:
+    """Return what ``forward`` may change of something that a module holds: what is in it, or its attributes."""
+    return item if isinstance(item, (list, deque, dict)) else namespace(item)
+
+
+def _take_off_tensors(owners: list[tuple[Any, Any]]) -> None:
+    """Make lists, dicts and attributes what their copies are, where there are other tensors now: those were only traced."""
+    for owner, copy in owners:
+        is_dict = isinstance(owner, dict)
+        before = {id(item) for item in (copy.values() if is_dict else copy)}
+        if not any(
+            isinstance(item, torch.Tensor) and id(item) not in before
+            for item in (owner.values() if is_dict else owner)
+        ):
+            continue
+        owner.clear()
+        owner.update(copy) if is_dict else owner.extend(copy)
 
 
 def _put_back(owners: list[tuple[Any, Any]]) -> list[str]:

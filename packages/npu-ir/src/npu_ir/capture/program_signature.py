@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind as ExportInputKind
 from torch.fx import Node
 
 from npu_ir import _torch
+from npu_ir.capture.meta_tensors import has_content
 from npu_ir.capture.provenance import place
 from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts, require_plain
 from npu_ir.errors import ConversionError, GraphError
@@ -56,7 +57,7 @@ class ProgramSignature:
         aliases: dict[str, list[str]] = {}
         for spec in specs:
             first = self._ties.get(spec.arg.name)
-            if first is not None and spec.kind is not ExportInputKind.USER_INPUT:
+            if first is not None and spec.kind in (ExportInputKind.PARAMETER, ExportInputKind.BUFFER):
                 aliases.setdefault(first, []).append(str(spec.target))
         leaves = []
         for spec in specs:
@@ -154,11 +155,7 @@ def _structure(spec: Any, where: str) -> Structure:
 
 def content(tensor: Any) -> torch.Tensor | None:
     """Return a tensor's data on its own memory, or None where there is none."""
-    return tensor.detach().clone() if _has_content(tensor) else None
-
-
-def _has_content(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and not tensor.is_meta and not _torch.is_fake(tensor)
+    return tensor.detach().clone() if has_content(tensor) else None
 
 
 def require_data(program: ExportedProgram) -> None:
@@ -172,13 +169,8 @@ def require_data(program: ExportedProgram) -> None:
                 f"torch.export takes a tensor that torch.func differentiates for a constant: {spec.target}",
                 fix="use torch.autograd.grad; of torch.func only vmap can be captured",
             )
-        if not _has_content(tensor):
-            raise lost_data_error(str(spec.target))
-
-
-def lost_data_error(target: str) -> ConversionError:
-    """Return the error for a tensor that is part of the program but whose content does not exist."""
-    return ConversionError(
-        f"the content of the tensor {target!r} is part of the program, but it is on 'meta' or fake: there is no data",
-        fix=f"self.register_buffer({target.rpartition('.')[2]!r}, ...) makes it a buffer that comes with the weights",
-    )
+        if not has_content(tensor):
+            raise ConversionError(
+                f"the content of the tensor {spec.target!r} is part of the program, but it is on 'meta' or fake: there is no data",
+                fix="make it a parameter or a buffer of the model, or use extract_ir, which asks for attributes by name",
+            )

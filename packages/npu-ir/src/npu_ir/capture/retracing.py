@@ -44,7 +44,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     """
     require_separate_elements(program)
     prepared = with_own_graph(program)
-    targets = _all_targets(program.graph_module)
+    targets = all_written(program.graph_module)
     storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}
     separate_placeholders(program, prepared, aliases, storages)
     for module in prepared.graph_module.modules():
@@ -66,8 +66,8 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     return functional
 
 
-def _all_targets(module: GraphModule) -> Iterator[Node]:
-    """Yield the nodes that the nodes of ``module`` and of its bodies may change."""
+def all_written(module: GraphModule) -> Iterator[Node]:
+    """Yield the nodes whose tensors the nodes of ``module`` and of its bodies may change."""
     for part in module.modules():
         if isinstance(part, GraphModule):
             for node in part.graph.nodes:

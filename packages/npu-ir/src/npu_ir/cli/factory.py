@@ -19,6 +19,7 @@ import torch
 
 from npu_ir.blame import user_line
 from npu_ir.call_signature import did_you_mean, misfit, required_names
+from npu_ir.capture import empty_weights
 from npu_ir.errors import FactoryError, UsageError
 
 _MISSING = object()
@@ -105,7 +106,7 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
 
     Args:
         reference: As on the command line.
-        meta: Make it under ``torch.device("meta")``: without weights.
+        meta: Make it without weights: its parameters are on ``meta``, while its buffers are computed.
         train: Put it in train mode.
 
     Raises:
@@ -121,7 +122,7 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
                 fix=f"{what} a function that makes it: def make(): return ...",
             )
         return Made(factory.train(train))
-    with torch.device("meta") if meta else contextlib.nullcontext():
+    with empty_weights() if meta else contextlib.nullcontext():
         found = call_factory(factory, reference)
     made = Made(*found) if isinstance(found, tuple) and len(found) == 2 else Made(found)
     if not isinstance(made.model, torch.nn.Module):

@@ -12,6 +12,7 @@ from npu_ir.cli.quantities import counted, size_text
 from npu_ir.constraints import Range
 from npu_ir.graph import Graph
 from npu_ir.node import Value
+from npu_ir.ops.execution import is_known
 from npu_ir.serial.load import beside, read_document
 from npu_ir.serial.place import Place
 from npu_ir.types import TensorType, dtype_name
@@ -44,6 +45,7 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
         "nodes_in_regions": len(nodes) - len(graph),
         "nodes_in_prologue": len(graph.prologue),
         "ops": dict(Counter(node.op_type for node in nodes).most_common()),
+        "unknown_ops": [op for op in dict.fromkeys(node.op_type for node in nodes) if not is_known(op)],
     }
 
 
@@ -111,6 +113,14 @@ def ops_text(ops: Mapping[str, int]) -> str:
     lines = [f"{count:{width},}  {op}" for op, count in top]
     left_out = len(ops) - len(top)
     return "\n".join([*lines, *([f"... and {counted(left_out, 'other op')}"] if left_out else [])])
+
+
+def unknown_ops_text(ops: Sequence[str]) -> str:
+    """Return how many ops nothing here runs, and the first of them."""
+    left_out = [f"... and {len(ops) - _TOP_OPS:,} more"] if len(ops) > _TOP_OPS else []
+    return "\n".join(
+        [f"{counted(len(ops), 'op')} that neither PyTorch nor a plugin has here:", *ops[:_TOP_OPS], *left_out]
+    )
 
 
 def files_text(sizes: Mapping[str, int | None]) -> str:

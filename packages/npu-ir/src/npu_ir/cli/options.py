@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from npu_ir import plugins
 from npu_ir.runners import all_runners
 
 # How the generated completions say "a file": what shtab.FILE holds, which is only there with the extra `cli`.
@@ -41,6 +42,34 @@ def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
     parser.add_argument("-i", "--input", action="append", default=[], metavar="NAME=VALUE", help=help)
 
 
+def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> None:
+    """Add ``--weights``, ``--random-weights`` and ``--constants``, which `npu_ir.cli.weight_choice` reads.
+
+    Args:
+        parser: Of the command.
+        help: Of ``--weights``.
+        use: What they are for, at the beginning of each help.
+    """
+    weights = parser.add_mutually_exclusive_group()
+    add_file(weights, "--weights", help=f"{use}{help}")
+    weights.add_argument(
+        "--random-weights",
+        type=int,
+        metavar="SEED",
+        help=f"{use}make up weights: to see it run, or to time it",
+    )
+    add_constants(parser, use)
+
+
+def add_constants(parser: argparse.ArgumentParser, use: str = "") -> None:
+    """Add ``--constants``, a file of tensors that no ``state_dict`` has."""
+    add_file(
+        parser,
+        "--constants",
+        help=f"{use}tensors by name that are not in the state_dict, such as non-persistent buffers",
+    )
+
+
 def add_factory(parser: argparse.ArgumentParser) -> None:
     """Add what `npu_ir.cli.factory` makes the model from."""
     parser.add_argument(
@@ -72,6 +101,12 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
         help="what runs the graph: executor, interpreter or a plugin's (default: the executor, with npu-runtime)",
     )
     complete(action, all_runners)
+
+
+def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add ``--backend``, the names of backends for the executor, in order of preference."""
+    action = parser.add_argument("--backend", action="append", metavar="NAME", help=help)
+    complete(action, lambda: plugins.loaded().backends)
 
 
 def add_random_data(parser: argparse.ArgumentParser) -> None:

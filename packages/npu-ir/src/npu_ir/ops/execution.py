@@ -25,6 +25,11 @@ FUNCTIONAL_FIX = (
 _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 
+def is_known(op_type: str) -> bool:
+    """Return whether something runs nodes of ``op_type``: PyTorch, or a plugin."""
+    return op_type in plugins.registry().table("execution") or find_op(op_type) is not None
+
+
 def execute_node(
     node: OpNode,
     inputs: Sequence[Any],

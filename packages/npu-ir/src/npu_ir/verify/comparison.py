@@ -55,7 +55,7 @@ def compare(
 ) -> Comparison:
     """Compare one result with what was expected.
 
-    Tensors must have the same dtype and shape. Integers and bools must be equal; floats may differ
+    Tensors must have the same dtype, shape and layout; sparse ones are compared as dense ones. Integers and bools must be equal; floats may differ
     by ``atol + rtol * |expected|``, computed in float64, nan equal to nan. Anything else must be
     equal and of the same Python type.
 
@@ -77,8 +77,11 @@ def compare(
             if same
             else Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
         )
-    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+    kinds = [(item.dtype, item.shape, item.layout) for item in (actual, expected)]
+    if kinds[0] != kinds[1]:
         return Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
+    if expected.layout is not torch.strided:
+        actual, expected = actual.to_dense(), expected.to_dense()
     if same_data(actual, expected):  # the usual case, at a fraction of the cost of float64 copies
         return Comparison(name)
     default = _TOLERANCES.get(expected.dtype, (0.0, 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Interpreter as FxInterpreter
 from torch.fx import Node
+from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
+from npu_ir.capture.held_tensors import held_tensors, unregistered_tensors
 from npu_ir.capture.sizes import Sizes
 from npu_ir.graph import Graph
 from npu_ir.node import Value
@@ -34,8 +37,9 @@ def copied(tree: Any) -> Any:
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return every parameter and buffer by every name it has, tied and non-persistent ones too."""
+    """Return every parameter and buffer by every name it has, and what the model holds besides, by its path."""
     return {
+        **unregistered_tensors(model),
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
@@ -52,10 +56,33 @@ def run_eagerly(
     The model computes on copies of ``tensors``: neither it nor they change.
     """
     state, first = copied(dict(tensors)), _first_names(model)
+    held = unregistered_tensors(model)
     # Of a module that is there twice once: functional_call would leave copies in it (torch 2.13).
-    passed = {name: tensor for name, tensor in state.items() if first.get(name, name) == name}
-    result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs), tie_weights=False)
-    return result, {name: passed[first.get(name, name)] for name in state}
+    passed = {
+        name: tensor for name, tensor in state.items() if first.get(name, name) == name and name not in held
+    }
+    copies = {id(tensor): state[name] for name, tensor in model_tensors(model).items() if name in state}
+    with _Copies(copies) if held_tensors(model) else contextlib.nullcontext():
+        result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs), tie_weights=False)
+    return result, {name: passed.get(first.get(name, name), state[name]) for name in state}
+
+
+class _Copies(TorchFunctionMode):
+    """Compute on copies of the tensors of a model, whatever else than its modules holds them, too.
+
+    Args:
+        copies: By the id of the original.
+    """
+
+    def __init__(self, copies: Mapping[int, torch.Tensor]) -> None:
+        super().__init__()
+        self._copies = copies
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # the bodies of control flow
+            return func(*args, **(kwargs or {}))
+        args, kwargs = _torch.tree_map(lambda leaf: self._copies.get(id(leaf), leaf), (args, kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _first_names(model: torch.nn.Module) -> dict[str, str]:
@@ -102,7 +129,7 @@ def node_values(
     converter.run()
     program = functional.program
     reference = NodeValues(program, converter.converted)
-    constants = {**program.constants, **copied(dict(tensors))}
+    constants = copied({**program.constants, **tensors})
     user_inputs = iter(copied(_torch.tree_leaves((tuple(args), dict(kwargs)))))
     flat = [
         constants[spec.target] if spec.target is not None else next(user_inputs)

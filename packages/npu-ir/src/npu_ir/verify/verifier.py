@@ -66,17 +66,22 @@ class VerificationReport:
         return max((item.max_abs for item in (*self.outputs, *self.mutations)), default=0.0)
 
     def __str__(self) -> str:
-        compared = f"{_count(self.outputs, 'result')} and {_count(self.mutations, 'mutation')}"
         if self.ok:
+            compared = f"{_count(self.outputs, 'result')} and {_count(self.mutations, 'mutation')}"
             return f"graph and model agree: {compared}, max difference {self.max_abs:.3g}"
+        differ = [_differ(self.outputs, "result"), _differ(self.mutations, "mutation")]
         wrong = [str(item) for item in (*self.outputs, *self.mutations) if not item.ok]
         blame = str(self.first_divergence or _no_blame(self.on))
-        return "\n".join([f"graph and model differ: {len(wrong)} of {compared}", *wrong, blame])
+        return "\n".join([f"graph and model differ: {' and '.join(filter(None, differ))}", *wrong, blame])
 
 
 def _no_blame(on: str) -> str:
     agreed = "every node that could be compared agrees with the exported program"
     return agreed if on == INTERPRETER else f"{agreed} when the interpreter runs it, not the {on}"
+
+
+def _differ(items: Sequence[Comparison], what: str) -> str:
+    return f"{sum(not item.ok for item in items)} of {_count(items, what)}" if items else ""
 
 
 def _count(items: Sequence[Comparison], what: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import torch
 
@@ -12,9 +11,8 @@ from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.input_text import parse_inputs
 from npu_ir.cli.options import INT_HIGH
 from npu_ir.cli.size_text import parse_sizes
-from npu_ir.cli.weight_choice import choose_weights
-from npu_ir.random_data import needed_weights, random_tensor, random_weights
-from npu_ir.serial.load import read_document
+from npu_ir.cli.weight_choice import weights_or_random
+from npu_ir.random_data import random_tensor
 from npu_passes.checking import Checked
 
 
@@ -31,16 +29,5 @@ def chosen_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | No
     seed, int_high = options.seed or 0, options.int_high or INT_HIGH
     generator = torch.Generator().manual_seed(seed)
     call = graph_arguments(graph, inputs, lambda type: random_tensor(type, generator, int_high), sizes)
-    weights, origin = _chosen_weights(graph, options, seed)
+    weights, origin = weights_or_random(graph, options, seed)
     return Checked(weights=weights, calls=[(call.args, call.kwargs)], seed=seed), origin
-
-
-def _chosen_weights(
-    graph: Graph, options: argparse.Namespace, seed: int
-) -> tuple[dict[str, torch.Tensor], str]:
-    """Return weights as `npu run` chooses them, but random ones where there are none."""
-    is_given = options.weights is not None or options.random_weights is not None
-    saved: Any = read_document(options.file)["weights"]
-    if not is_given and saved is None and any(needed_weights(graph)):
-        return random_weights(graph, seed), f"random, seed {seed}"
-    return choose_weights(graph, options)

@@ -9,7 +9,7 @@ from typing import Any
 from npu_ir import load_ir, save_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.failures import FAILED, OK, warn
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, complete
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, complete
 from npu_ir.cli.outputs import add_graph_output, add_output_folder
 from npu_ir.cli.quantities import counted
 from npu_ir.errors import UsageError
@@ -97,9 +97,7 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
         "--repro-dir",
         help="for --bisect: where to put what shows it, over what is there (default: OUT.repro, or FILE.repro)",
     )
-    weights = parser.add_mutually_exclusive_group()
-    add_file(weights, "--weights", help="for --check and --bisect; any file that npu run takes")
-    weights.add_argument("--random-weights", type=int, metavar="SEED", help="make up weights")
+    add_weights(parser, "any file that npu run takes", "for --check and --bisect: ")
     add_inputs(parser, "an argument of the graph")
     add_sizes(parser)
     add_random_data(parser)
@@ -153,7 +151,7 @@ def _require_sense(options: argparse.Namespace) -> None:
         raise UsageError(f"--max-rounds {options.max_rounds}: passes run in at least one round")
     if not options.bisect and (options.rtol is not None or options.repro_dir is not None):
         raise UsageError("--rtol and --repro-dir are for --bisect", fix="add --bisect, or leave them out")
-    data = (options.weights, options.random_weights, options.seed, options.int_high)
+    data = (options.weights, options.random_weights, options.constants, options.seed, options.int_high)
     is_data_given = options.input or options.size or any(item is not None for item in data)
     if is_data_given and not (options.check or options.bisect):
         raise UsageError(

@@ -18,9 +18,10 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import time_text
+from npu_ir.cli.weight_choice import given_constants, weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.result_difference import result_difference
-from npu_runtime.cli.saved_graph import SavedGraph, load_call, weights_or_random
+from npu_runtime.cli.saved_graph import SavedGraph, load_call
 from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _model_and_weights(
 ) -> tuple[torch.nn.Module | None, dict[str, torch.Tensor], str]:
     """Return the model, if one is named, the weights for all, and where they are from."""
     if options.model is None:
-        return None, *weights_or_random(graph, options)
+        return None, *weights_or_random(graph, options, options.seed)
     from npu_ir.verify.reference import model_tensors
 
     model = factory.make_model(options.model, train=options.train)
@@ -133,12 +134,14 @@ def _model_and_weights(
         known = (*graph.parameters, *graph.buffers)
         return (
             model,
-            {name: item for name, item in model_tensors(model).items() if name in known},
+            {name: item for name, item in model_tensors(model).items() if name in known}
+            | given_constants(options),
             options.model,
         )
-    weights, origin = weights_or_random(graph, options)
+    weights, origin = weights_or_random(graph, options, options.seed)
+    state = {name: tensor for name, tensor in weights.items() if _is_in_state_dict(graph, name)}
     try:
-        unexpected = model.load_state_dict(weights, strict=False).unexpected_keys
+        unexpected = model.load_state_dict(state, strict=False).unexpected_keys
     except RuntimeError as error:
         raise WeightError(
             f"{options.model} does not take the weights of the graph: {error}",
@@ -152,6 +155,12 @@ def _model_and_weights(
             fix="name the model that the graph was captured from",
         )
     return model, weights, origin
+
+
+def _is_in_state_dict(graph: Graph, name: str) -> bool:
+    buffer = graph.buffers.get(name)
+    is_left_out = buffer is not None and buffer.argument is not None and not buffer.argument.persistent
+    return not is_left_out and name not in graph.constants
 
 
 def _calls(

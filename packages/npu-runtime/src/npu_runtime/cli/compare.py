@@ -13,8 +13,9 @@ from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.options import add_file, add_tolerances, complete
 from npu_ir.cli.outputs import add_output, add_output_folder
+from npu_ir.cli.weight_choice import given_constants, weights_or_random
 from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import add_data, add_graph, load_call, weights_or_random
+from npu_runtime.cli.saved_graph import add_data, add_graph, load_call
 
 if TYPE_CHECKING:
     from npu_runtime.cli.side_text import SideText
@@ -119,10 +120,10 @@ def _sides(
 
     models = {text: text.make_model(train=options.train) for text in texts if text.is_eager}
     is_given = options.weights is not None or options.random_weights is not None
-    weights, origin = None, "those of the model"
+    weights, origin = given_constants(options) or None, "those of the model"
     if is_given or not models:
-        weights, origin = weights_or_random(graphs[0], options)
-    own = weights if weights is not None else model_tensors(next(iter(models.values())))
+        weights, origin = weights_or_random(graphs[0], options, options.seed)
+    own = (model_tensors(next(iter(models.values()))) if models and not is_given else {}) | (weights or {})
     sides = [
         models[text] if text in models else text.make(graph, own)
         for text, graph in zip(texts, graphs, strict=True)

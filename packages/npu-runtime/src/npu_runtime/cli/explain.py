@@ -9,19 +9,18 @@ from npu_ir import Graph, load_ir
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_report
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import INT_HIGH
+from npu_ir.cli.options import INT_HIGH, add_backends
 from npu_ir.cli.outputs import add_output
+from npu_ir.cli.weight_choice import weights_or_random
 from npu_ir.errors import UsageError
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import (
-    add_backends,
     add_data,
     add_graph,
     add_passes,
     chosen_backends,
     chosen_passes,
     load_call,
-    weights_or_random,
 )
 from npu_runtime.cli.timed_graph import make_executor
 
@@ -102,7 +101,7 @@ def _require_sense(options: argparse.Namespace) -> None:
         raise UsageError("--by is for --fail-under", fix="add --fail-under PCT, or leave it out")
     if options.by == "time" and not options.time:
         raise UsageError("--by time needs times", fix="add --time")
-    data = (options.weights, options.random_weights, options.seed, options.int_high)
+    data = (options.weights, options.random_weights, options.constants, options.seed, options.int_high)
     if not options.time and (options.input or options.size or any(item is not None for item in data)):
         raise UsageError(
             "nothing is run without --time, so no weights and no inputs are looked at",
@@ -128,7 +127,7 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     options.progress.stage("reading the graph")
     saved = load_call(options)
     options.progress.stage("reading weights")
-    weights, origin = weights_or_random(saved.graph, options)
+    weights, origin = weights_or_random(saved.graph, options, options.seed)
     options.progress.stage("preparing the executor")
     executor = make_executor(saved.graph, weights, options)
     options.progress.stage("timing calls")

@@ -12,8 +12,9 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.options import number_from
 from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import counted
+from npu_ir.cli.weight_choice import weights_or_random
 from npu_runtime.cli.json_file import write_json
-from npu_runtime.cli.saved_graph import load_call, weights_or_random
+from npu_runtime.cli.saved_graph import load_call
 from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor
 
 _LIMIT = 20
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     options.progress.stage("reading the graph")
     saved = load_call(options)
     options.progress.stage("reading weights")
-    weights, origin = weights_or_random(saved.graph, options)
+    weights, origin = weights_or_random(saved.graph, options, options.seed)
     options.progress.stage("preparing the executor")
     executor = make_executor(saved.graph, weights, options)
     torch.manual_seed(options.seed)

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -14,16 +13,14 @@ from npu_ir import Graph, load_ir
 from npu_ir.backend import Backend
 from npu_ir.cli import input_text
 from npu_ir.cli.graph_call import GraphCall, graph_arguments
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, complete
+from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, complete
 from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.weight_choice import choose_weights
 from npu_ir.errors import BackendError, UsageError
-from npu_ir.random_data import needed_weights, random_tensor, random_weights
-from npu_ir.serial.load import read_document
+from npu_ir.random_data import random_tensor
 from npu_passes import Pass, PassError, all_passes, all_pipelines
 from npu_passes.pass_text import parse_passes
 from npu_passes.registry import passes_of
-from npu_runtime.backends.registry import all_backends, find_backend
+from npu_runtime.backends.registry import find_backend
 
 NONE = "none"
 
@@ -49,12 +46,6 @@ def names_of_passes() -> set[str]:
     return {NONE, *all_pipelines(), *all_passes()}
 
 
-def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add ``--backend``, which `chosen_backends` reads."""
-    action = parser.add_argument("--backend", action="append", metavar="NAME", help=help)
-    complete(action, all_backends)
-
-
 def add_data(parser: argparse.ArgumentParser, use: str = "") -> None:
     """Add what tells the weights and arguments of a call.
 
@@ -62,9 +53,7 @@ def add_data(parser: argparse.ArgumentParser, use: str = "") -> None:
         parser: Of the command.
         use: What they are for, at the beginning of each help.
     """
-    weights = parser.add_mutually_exclusive_group()
-    add_file(weights, "--weights", help=f"{use}any file that npu run takes")
-    weights.add_argument("--random-weights", type=int, metavar="SEED", help=f"{use}make up weights")
+    add_weights(parser, "any file that npu run takes", use)
     add_inputs(parser, f"{use}an argument of the graph")
     add_sizes(parser)
     add_random_data(parser)
@@ -103,15 +92,6 @@ def load_call(options: argparse.Namespace) -> SavedGraph:
     if call.invented:
         facts["random data"] = f"{', '.join(map(repr, call.invented))}, seed {options.seed}"
     return SavedGraph(graph, call, facts)
-
-
-def weights_or_random(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, torch.Tensor], str]:
-    """Return weights as ``npu run`` chooses them, but random ones where there are none; and where they are from."""
-    is_given = options.weights is not None or options.random_weights is not None
-    saved: Any = read_document(options.file)["weights"]
-    if not is_given and saved is None and any(needed_weights(graph)):
-        return random_weights(graph, options.seed), f"random, seed {options.seed}"
-    return choose_weights(graph, options)
 
 
 def chosen_passes(text: str) -> list[Pass] | None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from npu_ir import Graph
-from npu_ir.cli.options import number_from
+from npu_ir.cli.options import add_backends, number_from
 from npu_runtime.cli.saved_graph import (
-    add_backends,
     add_data,
     add_graph,
     add_passes,

@@ -55,7 +55,9 @@ def add_to(commands: Any) -> None:
     )
     add_graph_output(parser, "where to save the graph, as JSON; its constants go to a file beside it")
     parser.add_argument(
-        "--meta", action="store_true", help="make the model without weights, on the meta device"
+        "--meta",
+        action="store_true",
+        help="make the model without weights, however large it is; buffers are computed",
     )
     parser.add_argument(
         "--save-weights", action="store_true", help="save the model's weights too, beside the graph"

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from npu_ir.cli.console import print_facts
-from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines, ops_text
+from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines, ops_text, unknown_ops_text
 from npu_ir.cli.options import add_file
 from npu_ir.serial import load_ir
 
@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> None:
         {
             **graph_lines(graph),
             "ops": ops_text(graph["ops"]),
+            **({"unknown": unknown_ops_text(graph["unknown_ops"])} if graph["unknown_ops"] else {}),
             "files": files_text(file["files"]),
             "made with": made_with,
         }

@@ -11,15 +11,24 @@ import torch
 from npu_ir.cli import input_text
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.graph_call import graph_arguments
-from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_runner, add_sizes
+from npu_ir.cli.options import (
+    add_backends,
+    add_file,
+    add_inputs,
+    add_random_data,
+    add_runner,
+    add_sizes,
+    add_weights,
+)
 from npu_ir.cli.outputs import add_output
+from npu_ir.cli.quantities import counted
 from npu_ir.cli.result_files import require_supported, save_results
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.values_text import value_line
 from npu_ir.cli.weight_choice import choose_weights
 from npu_ir.graph import Graph
 from npu_ir.random_data import random_tensor
-from npu_ir.runners import default_runner, find_runner
+from npu_ir.runners import default_runner, find_runner_on
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
@@ -32,6 +41,8 @@ example:
   npu run net.json --random-weights 0 --size batch=4
 """
 
+_TOP_UPDATES = 12
+
 
 def add_to(commands: Any) -> None:
     """Add the command."""
@@ -42,20 +53,21 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
-    weights = parser.add_mutually_exclusive_group()
-    add_file(
-        weights,
-        "--weights",
-        help=".safetensors, .pt, .pth or .bin, a sharded index, or a folder (default: those saved with the graph)",
-    )
-    weights.add_argument(
-        "--random-weights", type=int, metavar="SEED", help="make up weights: to see it run, or to time it"
+    add_weights(
+        parser,
+        ".safetensors, .pt, .pth or .bin, a sharded index, or a folder (default: those saved with the graph)",
     )
     add_inputs(parser, "an argument of the graph")
     add_sizes(parser)
     add_random_data(parser)
     add_runner(parser)
+    add_backends(
+        parser, "who runs what it can, for the executor; several in order of preference (default: aten)"
+    )
     add_output(parser, "--output", help="save the results by path: .safetensors or .pt")
+    parser.add_argument(
+        "--all-updates", action="store_true", help=f"print every update, not only the first {_TOP_UPDATES}"
+    )
     parser.set_defaults(run=run)
 
 
@@ -64,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     if options.output is not None:
         require_supported(options.output)
     runner_name = default_runner() if options.on is None else options.on
-    make_runner = find_runner(runner_name)
+    make_runner = find_runner_on(runner_name, options.backend)
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
     options.progress.stage("reading the graph")
     graph = load_ir(options.file)
@@ -83,8 +95,13 @@ def run(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - start
 
     results = _named(graph, leaves, mutations)
-    print_table(("result", "value"), [(path, value_line(value)) for path, value in results.items()])
-    lines = {"run by": runner_name, "weights": origin, "time": f"{seconds:.3f} s for {len(graph):,} nodes"}
+    _print_results(results, 0 if options.all_updates else max(len(mutations) - _TOP_UPDATES, 0))
+    backends = f" on {', '.join(options.backend)}" if options.backend else ""
+    lines = {
+        "run by": f"{runner_name}{backends}",
+        "weights": origin,
+        "time": f"{seconds:.3f} s for {len(graph):,} nodes",
+    }
     if call.sizes:
         lines["sizes"] = sizes_text(call.sizes, sizes)
     if call.invented:
@@ -96,6 +113,14 @@ def run(options: argparse.Namespace) -> None:
         )
     print()
     print_facts(lines)
+
+
+def _print_results(results: dict[str, Any], hidden: int) -> None:
+    """Print what a call gave, but for so many updates, which come last."""
+    shown = list(results.items())[: len(results) - hidden]
+    print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
+    if hidden:
+        print(f"... and {counted(hidden, 'more update')}: --all-updates prints them")
 
 
 def _named(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from npu_ir.cli import factory, input_text
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.graph_call import graph_arguments
 from npu_ir.cli.options import (
+    add_constants,
     add_factory,
     add_file,
     add_inputs,
@@ -20,6 +21,7 @@ from npu_ir.cli.options import (
     add_tolerances,
 )
 from npu_ir.cli.size_text import parse_sizes, sizes_text
+from npu_ir.cli.weight_choice import given_constants
 from npu_ir.random_data import random_tensor
 from npu_ir.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
@@ -49,6 +51,7 @@ def add_to(commands: Any) -> None:
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
     add_factory(parser)
     add_file(parser, "--weights", help="weights for both (default: the weights the model is made with)")
+    add_constants(parser, "for both: ")
     add_inputs(parser, "an argument of both")
     add_sizes(parser)
     add_random_data(parser)
@@ -71,7 +74,8 @@ def run(options: argparse.Namespace) -> int:
     torch.manual_seed(options.seed)
     options.progress.stage("making the model")
     model = factory.make_model(options.factory, train=options.train)
-    weights = None if options.weights is None else load_weights(options.weights, graph)
+    weights = {} if options.weights is None else load_weights(options.weights, graph)
+    weights |= given_constants(options)
     options.progress.stage("comparing")
     report = verify_ir(
         graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol, on=runner

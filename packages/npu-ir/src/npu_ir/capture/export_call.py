@@ -1,0 +1,120 @@
+"""One call of a model as torch.export captures it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from npu_ir import _torch
+from npu_ir.capture.export_errors import export_error
+from npu_ir.capture.export_messages import HeldMessages
+from npu_ir.capture.held_constants import name_held_tensors, registered_for_now
+from npu_ir.capture.held_tensors import held_tensors
+from npu_ir.capture.model_guard import unchanged
+from npu_ir.capture.tracing_mode import ByIdentity, DataIsDetach
+from npu_ir.errors import NpuError
+
+
+class Subject:
+    """What is captured: a model, and where its tensors are.
+
+    Attributes:
+        model: The model.
+        places: For the id of each parameter and buffer: the dict of a module that has it, and the key in it.
+        held: What the model holds besides, by path.
+        is_shared: Something else than its modules holds a tensor of the model.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.places = {
+            id(tensor): (owner, key)
+            for module in reversed(list(model.modules()))
+            for owner in (module._buffers, module._parameters)
+            for key, tensor in owner.items()
+            if tensor is not None
+        }
+        everything = held_tensors(model)
+        self.held = {path: tensor for path, tensor in everything.items() if id(tensor) not in self.places}
+        self.is_shared = bool(everything)
+
+    @property
+    def registered(self) -> list[torch.Tensor]:
+        return [*self.model.parameters(), *self.model.buffers()]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [*self.registered, *self.held.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportCall:
+    """A model and what it is called with.
+
+    Attributes:
+        subject: The model; its parameters and buffers are not on ``meta`` while it is exported.
+        args: Positional arguments, likewise.
+        kwargs: Keyword arguments, likewise.
+        dynamic_shapes: As `torch.export.export` takes it.
+        meta_is_cpu: Make what ``forward`` makes on ``meta`` on the CPU.
+    """
+
+    subject: Subject
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    dynamic_shapes: Any
+    meta_is_cpu: bool
+
+    def export(self, buffers: Mapping[str, torch.Tensor]) -> ExportedProgram:
+        """Return the program, in which what is held has its path for a name.
+
+        Args:
+            buffers: For those of the held tensors that are buffers in it, by path: what to trace. The others
+                are constants.
+
+        Raises:
+            ExportError: torch.export cannot capture the model.
+            ConversionError: ``forward`` changes what the model consists of.
+        """
+        model, held = self.subject.model, self.subject.held
+        try:
+            with registered_for_now(model, buffers) as names, unchanged(model):
+                program = self._exported(names)
+        except NpuError:
+            raise
+        except Exception as error:
+            raise export_error(model, self.args, self.kwargs, error) from error
+        name_held_tensors(program, {path: held[path] for path in held if path not in buffers}, names)
+        return program
+
+    def _exported(self, names: Mapping[str, str]) -> ExportedProgram:
+        """Return what torch.export makes, whose open sizes may be 1 where it can be sure of that; 0 they never are.
+
+        By itself it takes sizes for at least 2 while it traces, and says that they may be less: a branch for a
+        batch of one would be lost without a word (torch 2.13). Where it cannot do without, it runs again as it
+        is, and the ranges of the graph begin at 2.
+        """
+        if self.dynamic_shapes is not None:
+            # Whatever it is, torch.export says it again below, or does without.
+            with contextlib.suppress(Exception), _torch.without_assumptions_of_size():
+                return self._traced(names)
+        return self._traced(names)
+
+    def _traced(self, names: Mapping[str, str]) -> ExportedProgram:
+        with HeldMessages(self.subject.model), DataIsDetach(), self._by_identity(names):
+            return torch.export.export(
+                self.subject.model, self.args, self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+            )
+
+    def _by_identity(self, names: Mapping[str, str]) -> contextlib.AbstractContextManager[Any]:
+        subject = self.subject
+        if not (subject.is_shared or self.meta_is_cpu):
+            return contextlib.nullcontext()
+        places = {id(subject.held[path]): (subject.model._buffers, name) for name, path in names.items()}
+        held = {id(tensor): tensor for tensor in subject.held.values() if id(tensor) not in places}
+        return ByIdentity({**subject.places, **places}, held, meta_is_cpu=self.meta_is_cpu).contents_kept()

@@ -1,0 +1,116 @@
+"""The tensors that a model holds in an exported program: by their paths, and what ``forward`` changes as buffers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node
+
+from npu_ir import _torch
+from npu_ir.capture.aliases import LIFT, same_view
+from npu_ir.capture.retracing import all_written
+from npu_ir.capture.writes import tensor_of
+
+
+@contextlib.contextmanager
+def registered_for_now(
+    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
+) -> Iterator[dict[str, str]]:
+    """Make tensors buffers of ``model`` that are not persistent; yield for the name of each its path."""
+    paths: dict[str, str] = {}
+    for path, tensor in tensors.items():
+        name = next(name for name in _names(len(paths)) if not hasattr(model, name))
+        paths[name] = path
+        model._buffers[name] = tensor
+        model._non_persistent_buffers_set.add(name)
+    try:
+        yield paths
+    finally:
+        for name in paths:
+            del model._buffers[name]
+            model._non_persistent_buffers_set.discard(name)
+
+
+def _names(first: int) -> Iterator[str]:
+    while True:
+        yield f"held_tensor_{first}"
+        first += 1
+
+
+def name_held_tensors(
+    program: ExportedProgram, held: Mapping[str, torch.Tensor], paths: Mapping[str, str]
+) -> None:
+    """Call constants and buffers of ``program`` by the paths where the model holds them; drop those that nothing reads.
+
+    Args:
+        program: As torch.export made it of the model; it is edited.
+        held: The tensors that torch.export took for constants, by path.
+        paths: For the name of each that was registered for now: its path.
+    """
+    signature = program.graph_signature
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    for spec, node in zip(list(signature.input_specs), placeholders, strict=True):
+        if spec.target in paths and not node.users:
+            program.graph.erase_node(node)
+            signature.input_specs.remove(spec)
+            del program.constants[str(spec.target)]
+            continue
+        path = paths.get(str(spec.target))
+        if spec.kind is InputKind.CONSTANT_TENSOR:
+            tensor = program.constants[str(spec.target)]
+            path = next((path for path, own in held.items() if _is_same(tensor, own)), None)
+        if path is not None and path not in program.constants:
+            program.constants[path] = program.constants.pop(str(spec.target))
+            spec.target = path
+    for output in signature.output_specs:
+        if output.target is not None:
+            output.target = paths.get(output.target, output.target)
+
+
+def written_constants(program: ExportedProgram) -> set[str]:
+    """Return the names of constants of ``program`` that it may change.
+
+    What an op returns that may share memory with its input counts as that input: the FakeTensors of constants do not
+    tell, ``constant.to(device)`` has one of its own (torch 2.13).
+    """
+    placeholders = (node for node in program.graph.nodes if node.op == "placeholder")
+    constants = {
+        node: str(spec.target)
+        for spec, node in zip(program.graph_signature.input_specs, placeholders, strict=True)
+        if spec.kind is InputKind.CONSTANT_TENSOR
+    }
+    waiting = list(all_written(program.graph_module)) if constants else []
+    reached: dict[Node, None] = {}
+    while waiting:
+        node = waiting.pop()
+        if node not in reached:
+            reached[node] = None
+            waiting += _may_be_returned(node)
+    return {name for node, name in constants.items() if node in reached}
+
+
+def _may_be_returned(node: Node) -> list[Node]:
+    """Return the arguments that ``node`` may return, or a view of them."""
+    op = node.target
+    if not isinstance(op, _torch.OpOverload) or op is LIFT:
+        return []
+    if any(item.alias_info is not None for item in op._schema.returns):
+        return node.all_input_nodes
+    return [item for item in node.all_input_nodes if _torch.is_composite(op) and _is_as_large(node, item)]
+
+
+def _is_as_large(left: Node, right: Node) -> bool:
+    sizes = [tensor.numel() for node in (left, right) if (tensor := tensor_of(node)) is not None]
+    return len(sizes) == 2 and _torch.same_sizes(sizes[:1], sizes[1:])
+
+
+def _is_same(left: object, right: torch.Tensor) -> bool:
+    """Whether two tensors are one, or the same elements of one memory."""
+    if left is right:
+        return True
+    both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
+    return both and _torch.storage_id(left) == _torch.storage_id(right) and same_view(left, right)  # type: ignore[arg-type]

@@ -1,0 +1,70 @@
+"""What stands in for tensors on ``meta`` while a model is captured: FakeTensors on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+
+
+class StandIns:
+    """FakeTensors on the CPU for ``meta`` tensors: one for one, so that tied tensors stay tied.
+
+    Args:
+        mode: The FakeTensorMode they live in.
+    """
+
+    def __init__(self, mode: Any) -> None:
+        self.mode = mode
+        self._fakes: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # with the original, which keeps its id
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what stands in for ``tensor``: itself, if it is not on ``meta``."""
+        if not is_on_meta(tensor):
+            return tensor
+        if id(tensor) not in self._fakes:
+            self._fakes[id(tensor)] = tensor, self._fake(tensor)
+        return self._fakes[id(tensor)][1]
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        if _torch.is_wrapper(tensor):
+            parts = _torch.wrapped_parts(tensor).items()
+            fake = _torch.with_parts(tensor, {name: self.of(part) for name, part in parts})
+        else:
+            with self.mode:
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(fake, tensor.requires_grad)
+        return fake.requires_grad_(tensor.requires_grad)
+
+    @contextlib.contextmanager
+    def in_model(self, model: torch.nn.Module) -> Iterator[None]:
+        """Put them in place of the parameters and buffers of ``model``; put these back at the end."""
+        originals: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        try:
+            for module in model.modules():
+                for owner in (module._parameters, module._buffers):
+                    for key, tensor in owner.items():
+                        if tensor is not None and is_on_meta(tensor):
+                            originals.append((owner, key, tensor))
+                            owner[key] = self.of(tensor)  # type: ignore[assignment]
+            yield
+        finally:
+            for owner, key, tensor in originals:
+                owner[key] = tensor  # type: ignore[assignment]
+
+
+def is_on_meta(tensor: torch.Tensor) -> bool:
+    """Return whether ``tensor`` is on ``meta``, and not a FakeTensor."""
+    return tensor.is_meta and not _torch.is_fake(tensor)
+
+
+def has_content(tensor: Any) -> bool:
+    """Return whether ``tensor`` is one with data: neither on ``meta`` nor fake."""
+    return isinstance(tensor, torch.Tensor) and not tensor.is_meta and not _torch.is_fake(tensor)
