@@ -413,7 +413,7 @@ class Signature:
         self._pending_results[index] = value
 
     def _new_value(self, name: str, type: Type, **fields: Any) -> Value:
-        value = Value(self._next_id, self._unique(self._values, name), type, **fields)
+        value = Value(self._next_id, self._unique(self._values, name), type, graph=self, **fields)  # type: ignore[arg-type]
         self._next_id += 1
         self._values[value.name] = value
         return value
