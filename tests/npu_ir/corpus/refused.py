@@ -99,7 +99,19 @@ refuse(
 refuse(
     "a_generator_of_its_own",
     lambda x: x + torch.rand(3, generator=torch.Generator()),
-    r"input 'obj_\w+' is an object of class .*Generator[\s\S]*pass tensors and numbers",
+    r"rand draws from a torch.Generator[\s\S]*at: .*refused\.py:\d+[\s\S]*leave generator= out",
+)
+refuse(
+    "a_generator_as_an_input",
+    lambda x, g: x.bernoulli(0.5, generator=g),
+    r"bernoulli draws from a torch.Generator[\s\S]*at: .*refused\.py:\d+[\s\S]*leave generator= out",
+    lambda: call(torch.ones(3), torch.Generator()),
+)
+refuse(
+    "an_unread_generator_as_an_input",
+    lambda x, g: x,
+    r"input 'args_1' is an object of class .*Generator[\s\S]*pass tensors and numbers",
+    lambda: call(torch.ones(3), torch.Generator()),
 )
 
 

@@ -97,3 +97,41 @@ refuse(
     r"state, tail overlap in memory",
     lambda: call(randn(4)),
 )
+
+
+# What torch.export runs for real, on tensors that it does not replace while it runs forward
+
+
+class WritesIntoAnAttribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = torch.zeros(2)
+
+    def forward(self, x: Any) -> Any:
+        self.count.add_(1)
+        return x * self.count.sum()
+
+
+class CountsAndReturnsAnObject(nn.Module):
+    """Its buffer is held by a list, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+        self.norm = nn.BatchNorm1d(3)
+        self.held: list[Any] = [self.count]
+        self.log: dict[str, list[Any]] = {"calls": []}
+
+    def forward(self, x: Any) -> Any:
+        self.held[0].add_(1)
+        self.log["calls"].append(x)
+        self.norm(x)
+        return object()
+
+
+refuse(
+    "a_plain_attribute_written_to",
+    WritesIntoAnAttribute,
+    r"add_\.Tensor changes 'count', which is not a parameter or buffer\n  at: .*refused_state\.py:\d+\n.*register_buffer",
+)
+refuse("an_object_returned_after_counting", CountsAndReturnsAnObject, r"not a known type", error=ExportError)

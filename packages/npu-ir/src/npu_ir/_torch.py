@@ -248,6 +248,13 @@ def below_autograd() -> Any:
     return torch._C._AutoDispatchBelowAutograd()
 
 
+def without_modes() -> Any:
+    """Return a context in which tensors are what they are, also where PyTorch is tracing with FakeTensors."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
 def overloads(namespace: str, name: str) -> list[OpOverload]:
     """Return every overload of the op ``namespace.name``; none where there is no such op."""
     packet = getattr(getattr(torch.ops, namespace), name, None)

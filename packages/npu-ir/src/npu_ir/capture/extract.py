@@ -16,10 +16,12 @@ from torch.export import ExportedProgram, ShapesCollection
 from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
+from npu_ir.capture.content_guard import contents_restored
 from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.model_guard import unchanged
 from npu_ir.capture.program_signature import lost_data_error
-from npu_ir.errors import ExportError, NpuError
+from npu_ir.capture.provenance import calling_line
+from npu_ir.errors import ConversionError, ExportError, NpuError
 from npu_ir.graph import Graph
 
 
@@ -95,7 +97,7 @@ def export_program(
     with _dressed_model(model, mode, dressed), _cpu_default_device():
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
-            with unchanged(model), _DataIsDetach():
+            with unchanged(model), contents_restored(), _ForwardCalls():
                 return _exported(model, args, kwargs, dynamic_shapes)
         except NpuError:
             raise
@@ -125,13 +127,30 @@ def _exported(
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
-class _DataIsDetach(TorchFunctionMode):
-    """Read ``tensor.data`` as ``tensor.detach()``: torch.export loses track of the first (torch 2.13)."""
+class _ForwardCalls(TorchFunctionMode):
+    """Mends or refuses calls of ``forward`` that torch.export takes for something else (torch 2.13).
+
+    It loses track of ``tensor.data``, which is read as ``tensor.detach()``. A generator it takes for an input, and its
+    numbers for those that a generator in any state gives.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if func == _READ_DATA:
             return args[0].detach()
-        return func(*args, **(kwargs or {}))
+        is_branch = (
+            torch.compiler.is_dynamo_compiling()
+        )  # of control flow, which Dynamo traces with this mode
+        if not is_branch and any(
+            isinstance(argument, torch.Generator) for argument in (*args, *kwargs.values())
+        ):
+            raise ConversionError(
+                f"{getattr(func, '__name__', func)} draws from a torch.Generator, whose state is not part of a graph",
+                where=calling_line(),
+                fix="leave generator= out: graphs draw from the default generator, seeded by torch.manual_seed "
+                "before they run; or pass the random tensor as an input",
+            )
+        return func(*args, **kwargs)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

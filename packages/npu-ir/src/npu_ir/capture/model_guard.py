@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from npu_ir.types import dtype_name
 # How torch.export 2.13 names the copy that it appends for ``self.buffer = new``.
 _ASSIGNMENT = "copy__default"
 _FINAL_SIZE = "give the buffer its final size and dtype from the start, and write into parts of it"
+_CONTAINERS = (list, dict, set, OrderedDict, defaultdict)
 _OWNERS = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 
 
@@ -45,7 +47,9 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
-    before = [(path, _registered(module), [_copied(vars(module))]) for path, module in model.named_modules()]
+    before = [
+        (path, _registered(module), _containers(vars(module), {})) for path, module in model.named_modules()
+    ]
     changes: list[str] = []
     try:
         yield
@@ -90,6 +94,15 @@ def _registered(module: torch.nn.Module) -> list[tuple[Any, Any]]:
     return [_copied(getattr(module, name)) for name in _OWNERS]
 
 
+def _containers(owner: Any, found: dict[int, tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return a list, dict or set, and those in it, each with a copy."""
+    if type(owner) in _CONTAINERS and id(owner) not in found:
+        found[id(owner)] = _copied(owner)
+        for item in owner.values() if isinstance(owner, dict) else owner:
+            _containers(item, found)
+    return list(found.values())
+
+
 def _copied(owner: Any) -> tuple[Any, Any]:
     return owner, owner.copy()
 
@@ -98,6 +111,9 @@ def _put_back(owners: list[tuple[Any, Any]]) -> list[str]:
     """Make collections what their copies are; return the names of the entries that differed."""
     changed: list[str] = []
     for owner, copy in owners:
+        if isinstance(owner, list):
+            owner[:] = copy
+            continue
         differs = {*owner} ^ {*copy}
         if isinstance(owner, dict):
             differs |= {key for key in owner.keys() & copy.keys() if owner[key] is not copy[key]}

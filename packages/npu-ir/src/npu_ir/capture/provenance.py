@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
+from pathlib import Path
 
 import torch
 
@@ -12,6 +14,7 @@ from npu_ir.node import Provenance
 
 _FRAME = re.compile(r'File "([^"<][^"]*)", line (\d+)')  # not <eval_with_key>, code that PyTorch made
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
+_OWN_DIRECTORY = str(Path(__file__).parents[1]) + os.sep
 
 
 def provenance_of(node: torch.fx.Node) -> Provenance:
@@ -45,3 +48,12 @@ def place(node: torch.fx.Node) -> str:
     """Return where an error was found: the FX node and the user's source line."""
     line = source_line(node)
     return f"node {node.name!r}" + (f", {line}" if line else "")
+
+
+def calling_line() -> str:
+    """Return the ``file:line`` of the user's code that is running: the innermost outside PyTorch and this package."""
+    frames = traceback.extract_stack()
+    outside = [
+        frame for frame in frames if not frame.filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY, "<"))
+    ]
+    return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""

@@ -24,7 +24,11 @@ from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_
 from npu_ir.capture.body_constants import lift_body_constants
 from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
 from npu_ir.capture.stand_in import plain_index
-from npu_ir.capture.write_refusals import require_separate_elements, require_writes
+from npu_ir.capture.write_refusals import (
+    require_no_written_constants,
+    require_separate_elements,
+    require_writes,
+)
 from npu_ir.capture.writes import (
     hides_a_write,
     schema_of_node,
@@ -43,6 +47,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
         ConversionError: A write is of a kind that it gets wrong, or it fails.
     """
     require_separate_elements(program)
+    require_no_written_constants(program, aliases)
     prepared = with_own_graph(program)
     targets = _all_targets(program.graph_module)
     storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases, same_view
@@ -47,6 +47,24 @@ def _is_expanded(tensor: torch.Tensor) -> bool:
         _torch.is_certain(stride == 0) and not _torch.is_certain(size <= 1)
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
+
+
+def require_no_written_constants(program: ExportedProgram, aliases: Aliases) -> None:
+    """Refuse writes into tensors that are neither parameters, buffers nor inputs: nothing says what they are later."""
+    kinds = {spec.arg.name: (spec.kind, spec.target) for spec in program.graph_signature.input_specs}
+    for node in nodes(program.graph_module):
+        for target in written(node):
+            found = [
+                kinds[other.name]
+                for other in aliases.of(target)
+                if other.op == "placeholder" and other.graph is program.graph
+            ]
+            if found and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in found):
+                raise ConversionError(
+                    f"{node.target} changes {found[0][1]!r}, which is not a parameter or buffer",
+                    where=place(node),
+                    fix="make it a buffer: self.register_buffer(name, tensor)",
+                )
 
 
 def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: Aliases) -> None:
