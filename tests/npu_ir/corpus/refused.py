@@ -9,6 +9,7 @@ from torch import nn, randn
 from torch._higher_order_ops.out_dtype import out_dtype
 
 from npu_ir import ExportError
+from tests.npu_ir.corpus import operator_library  # noqa: F401 - defines ops
 from tests.npu_ir.corpus.case import Refusals, call
 from tests.npu_ir.corpus.containers import ModelOutput
 
@@ -112,6 +113,13 @@ refuse(
     lambda x, g: x,
     r"input 'args_1' is an object of class .*Generator[\s\S]*pass tensors and numbers",
     lambda: call(torch.ones(3), torch.Generator()),
+)
+
+
+refuse(
+    "a_custom_op_that_returns_what_it_writes",
+    lambda x: torch.ops.corpus_schema.turn_(x * 2),
+    r"corpus_schema.turn_.default returns the tensor that it changes[\s\S]*\.py:\d+[\s\S]*return nothing",
 )
 
 

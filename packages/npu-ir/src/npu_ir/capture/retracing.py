@@ -26,6 +26,7 @@ from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
 from npu_ir.capture.stand_in import plain_index
 from npu_ir.capture.write_refusals import (
     require_no_written_constants,
+    require_results_apart,
     require_separate_elements,
     require_writes,
 )
@@ -48,6 +49,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     """
     require_separate_elements(program)
     require_no_written_constants(program, aliases)
+    require_results_apart(program)
     prepared = with_own_graph(program)
     targets = _all_targets(program.graph_module)
     storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}

@@ -10,7 +10,7 @@ from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases, same_view
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import place
-from npu_ir.capture.writes import destinations, tensor_of, written
+from npu_ir.capture.writes import destinations, schema_of_node, tensor_of, written
 from npu_ir.errors import ConversionError
 
 
@@ -65,6 +65,23 @@ def require_no_written_constants(program: ExportedProgram, aliases: Aliases) -> 
                     where=place(node),
                     fix="make it a buffer: self.register_buffer(name, tensor)",
                 )
+
+
+def require_results_apart(program: ExportedProgram) -> None:
+    """Refuse custom ops that return what they write: they cannot run on a copy, and what else they are is unknown.
+
+    That ``foo`` computes what ``foo_`` writes is true of ATen's ops, by their names; of others nothing says it.
+    """
+    for node in nodes(program.graph_module):
+        schema = schema_of_node(node)
+        if schema is None or not schema.writes or schema.op.namespace == "aten":
+            continue
+        if not schema.runs_on_copies and not _torch.can_be_functionalized(schema.op):
+            raise ConversionError(
+                f"{node.target} returns the tensor that it changes, and PyTorch functionalizes no such custom op",
+                where=place(node),
+                fix=f"let it return nothing that it changes, and read the tensor itself: {schema.text.partition(' -> ')[0]} -> ()",
+            )
 
 
 def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: Aliases) -> None:
