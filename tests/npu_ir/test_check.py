@@ -199,7 +199,8 @@ BROKEN = {
         (lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))), "%c is updated but is no input, parameter, buffer or optimizer state"),
         (lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))), "%add is updated but is no input, parameter, buffer or optimizer state"),
         (lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))), "%n is int but is updated with %add, which is f32[2, 3]"),
-        (set_type("s", TensorType((3,), torch.float32)), "%s is f32[3] but is updated with %add, which is f32[2, 3]"),
+        (lambda g: g._updates.__setitem__(g.value("w"), g.value("cat")), "%w is f32[2, 3] but is updated with %cat, which is f32[4, 3]"),
+        (lambda g: g._updates.__setitem__(g.value("s"), g.value("n")), "%s is f32[2, 3] but is updated with %n, which is int"),
         (lambda g: g.set_update(g.add_parameter("other", F32, aliases=["s"]), g.value("add")), "two updated values are called 's' outside"),
     ],
     "data": [

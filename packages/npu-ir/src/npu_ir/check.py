@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from npu_ir.edit_checks import is_replaceable
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
@@ -277,7 +278,8 @@ def _signature(graph: Graph) -> Iterator[str]:
     for target, value in graph.updates.items():
         if target.argument is None or target.argument.kind is InputKind.CONSTANT:
             yield f"%{target.name} is updated but is no input, parameter, buffer or optimizer state"
-        if not (isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)):
+        is_same = isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)
+        if not is_same and not is_replaceable(target, value):
             yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
     names = Counter(name for target in graph.updates for name in outside_names(target))
     yield from (

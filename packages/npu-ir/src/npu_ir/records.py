@@ -130,7 +130,7 @@ def graph_of(record: GraphRecord) -> Graph:
         graph._call = _mapped(record.call, ValueNumber, values.__getitem__)
     graph.set_results(*_mapped(record.results, ValueNumber, values.__getitem__))
     for target, value in record.updates:
-        graph.set_update(values[target], values[value])
+        graph.set_update(values[target], values[value], replaces=True)
     return graph
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from npu_ir.constraints import RELATIONS, Constraint, Range
-from npu_ir.edit_checks import checked_data, require_same_type
+from npu_ir.edit_checks import checked_data, is_replaceable, require_same_type
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.naming import unique_name
@@ -107,6 +107,15 @@ class Signature:
     def updates(self) -> Mapping[Value, Value]:
         """For each input, parameter, buffer or optimizer state that the program changes: its new content."""
         return MappingProxyType(self._updates)
+
+    @property
+    def replacements(self) -> tuple[Value, ...]:
+        """The buffers that get another shape or dtype: the graph is for the state in front of that, and runs once in it."""
+        return tuple(
+            target
+            for target, value in self._updates.items()
+            if isinstance(target.type, TensorType) and not target.type.same_shape_and_dtype(value.type)
+        )
 
     def value(self, name: str) -> Value:
         """Return the value called ``name``.
@@ -355,8 +364,13 @@ class Signature:
                 leaf._uses[None, index] = None
         self._edits += 1
 
-    def set_update(self, target: Value, value: Value | None) -> None:
+    def set_update(self, target: Value, value: Value | None, *, replaces: bool = False) -> None:
         """State that running the graph gives ``target`` the content of ``value``; None: leaves it.
+
+        Args:
+            target: An input, a parameter, a buffer or optimizer state.
+            value: Its new content.
+            replaces: It may be of another shape or dtype, if ``target`` is a buffer (`replacements`).
 
         Raises:
             GraphError: ``target`` does not come from outside, is a constant or no tensor, or the types
@@ -371,7 +385,8 @@ class Signature:
             )
         if value is not None:
             self._require_mine(value)
-            require_same_type(target, value)
+            if not (replaces and is_replaceable(target, value)):
+                require_same_type(target, value)
             reader = next((node for node in target.users if node.in_prologue), None)
             if reader is not None:
                 raise GraphError(

@@ -68,7 +68,7 @@ def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
     yield from _rows("arguments", _arguments(graph, beside))
     yield from _entry("call", _tree(graph._call))
     yield from _rows("nodes", (_node(node, beside) for node in graph.nodes))
-    yield from _rows("updates", ([target.name, value.name] for target, value in graph.updates.items()))
+    yield from _rows("updates", _updates(graph))
     yield from _entry("results", _tree(graph.results), "\n")
     yield "}\n"
 
@@ -156,6 +156,12 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
         "fused_from": list(provenance.fused_from),
     }
     return {name: field for name, field in fields.items() if field}
+
+
+def _updates(graph: Graph) -> Iterator[list[Any]]:
+    replaced = graph.replacements
+    for target, value in graph.updates.items():
+        yield [target.name, value.name, *([type_to_json(value.type)] if target in replaced else [])]
 
 
 def _tree(nested: Any) -> Any:

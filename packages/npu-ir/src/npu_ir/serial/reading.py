@@ -209,13 +209,16 @@ class GraphReader:
             raise place.error(error.message) from error
 
     def _update(self, data: Any, place: Place) -> None:
+        names, stated = (data[:2], data[2:]) if isinstance(data, list) and len(data) == 3 else (data, [])
         target, value = (
-            read_value(self._values, name, place, index) for index, name in enumerate(read_pair(data, place))
+            read_value(self._values, name, place, index) for index, name in enumerate(read_pair(names, place))
         )
+        if stated and read_type(stated[0], place, 2) != value.type:
+            raise place.at(2).error(f"%{value.name} is {value.type}, not {shown(stated[0])}")
         if target in self._graph.updates:
             raise place.at(0).error(f"{shown(target.name)} is updated twice")
         try:
-            self._graph.set_update(target, value)
+            self._graph.set_update(target, value, replaces=bool(stated))
         except GraphError as error:
             raise place.error(error.message) from error
 

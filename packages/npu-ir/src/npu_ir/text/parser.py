@@ -231,10 +231,14 @@ class _GraphParser(Reader):
 
     def _update(self) -> None:
         target = self.value()
+        stated = self.value_type() if self.accept(":") else None
         self.expect("=")
         if target in self._graph.updates:
             raise self.fail(f"%{target.name} is updated twice", self.statement)
-        self._graph.set_update(target, self.value())
+        value = self.value()
+        if stated not in (None, value.type):
+            raise self.fail(f"%{value.name} is {value.type}, not {stated}", self.statement)
+        self._graph.set_update(target, value, replaces=stated is not None)
 
     # Nodes
 

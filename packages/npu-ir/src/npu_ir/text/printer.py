@@ -67,7 +67,9 @@ def _lines(graph: Graph, provenance: bool, *, is_inner: bool = False) -> Iterato
         yield "  }"
     yield from _indented(_node_lines(graph.body, provenance), 1)
     yield ""
-    yield from (f"  update {_ref(target)} = {_ref(value)}" for target, value in graph.updates.items())
+    replaced = graph.replacements
+    for target, value in graph.updates.items():
+        yield f"  update {_ref(target)}{f': {value.type}' * (target in replaced)} = {_ref(value)}"
     structure, leaves = graph.results
     yield f"  return {_tree(structure, iter(leaves))}"
     yield "}"
