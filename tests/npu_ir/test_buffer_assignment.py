@@ -18,6 +18,7 @@ from npu_ir import (
     ParseError,
     TensorType,
     WeightError,
+    convert_exported_program,
     execute_ir,
     extract_ir,
     load_ir,
@@ -259,3 +260,30 @@ def test_the_model_is_left_as_it_was(build: Callable[[New], nn.Module], device: 
 
     assert {key: (id(tensor), tensor._version) for key, tensor in model.named_buffers()} == before
     assert all(buffer.device.type == device for buffer in model.buffers())
+
+
+@pytest.mark.parametrize("build", [Cached, Outer])
+def test_the_node_that_differs_is_found_where_a_buffer_is_replaced(build: Callable[[New], nn.Module]) -> None:
+    model = build(lambda cache, x: torch.cat([cache, x]))
+    graph = extract_ir(model, (ones(3),))
+    node = next(node for node in graph.nodes if node.op_type == "aten.cat.default")
+    wrong = graph.insert(
+        "aten.neg.default", node.outputs, types=node.outputs[0].type, operands=["self"], after=node
+    )
+    for user in node.outputs[0].users:
+        if user is not wrong:
+            graph.set_input(user, 0, wrong.outputs[0])
+
+    found = verify_ir(graph, model, (ones(3),))
+
+    assert not found.ok
+
+
+def test_a_program_that_casts_what_is_assigned_is_refused() -> None:
+    program = torch.export.export(Cached(lambda cache, x: ones(5)), (ones(3),))
+
+    with pytest.raises(
+        ConversionError,
+        match=r"cache is f32\[3\], and forward replaces it by .* f32\[5\]; a program of torch.export",
+    ):
+        convert_exported_program(program)

@@ -21,6 +21,7 @@ from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.model_guard import unchanged
 from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.capture.provenance import calling_line
+from npu_ir.capture.replaced_buffers import erase_assignments
 from npu_ir.errors import ConversionError, ExportError, NpuError
 from npu_ir.graph import Graph
 
@@ -98,7 +99,9 @@ def export_program(
         args, kwargs = _example_inputs((args, kwargs), mode, dressed, shared_inputs)
         try:
             with unchanged(model), contents_restored(), _ForwardCalls():
-                return _exported(model, args, kwargs, dynamic_shapes)
+                program = _exported(model, args, kwargs, dynamic_shapes)
+                erase_assignments(program)
+                return program
         except NpuError:
             raise
         except Exception as error:

@@ -21,7 +21,7 @@ from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases
 from npu_ir.capture.bodies import AUTOCAST_REGION, ENTER_AUTOCAST, is_call_of, nodes
 from npu_ir.capture.direct_replacement import Replacement, direct_replacements
-from npu_ir.capture.replaced_buffers import replacements, require_no_replacements
+from npu_ir.capture.replaced_buffers import replacements, require_no_replacements, require_same_types
 from npu_ir.capture.retracing import traced_again
 from npu_ir.capture.write_refusals import require_same_shapes
 
@@ -50,6 +50,7 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
         ConversionError: Partly overlapping parameters, buffers or inputs are changed in place, the
             shape of one is, or PyTorch's functionalization fails.
     """
+    require_same_types(program)
     require_same_shapes(program)
     aliases = Aliases(program.graph_module)
     replaced = replacements(program)

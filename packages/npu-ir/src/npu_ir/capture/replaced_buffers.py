@@ -6,8 +6,6 @@ the buffer as it is at capture, and what it is afterwards is an update of anothe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -56,17 +54,39 @@ class Assignments:
 
 
 def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
-    """Return the nodes that replace a buffer by a tensor of another type: for each, the buffer and that tensor."""
-    return dict(_replacements(program))
-
-
-def _replacements(program: ExportedProgram) -> Iterator[tuple[Node, tuple[Node, Node]]]:
+    """Return the marks in a program: for each node that is one, the buffer and what takes its place."""
+    found = {}
     for node in program.graph.nodes:
-        is_assignment = node.name.startswith(_ASSIGNMENT) and node.target is torch.ops.aten.copy_.default
-        if node.target is _MARK or is_assignment:
-            old, new = node.all_input_nodes
-            if node.target is _MARK or not _same_type(old.meta["val"], new.meta["val"]):
-                yield node, (old, new)
+        if node.target is _MARK:
+            buffer, new = node.all_input_nodes
+            found[node] = buffer, new
+    return found
+
+
+def erase_assignments(program: ExportedProgram) -> None:
+    """Erase what torch.export appends for assignments that are marked: it would broadcast and cast the new tensor."""
+    marked = {buffer for buffer, _ in replacements(program).values()}
+    for node in _misfits(program):
+        if node.args[0] in marked:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
+
+
+def _misfits(program: ExportedProgram) -> list[Node]:
+    """Return what torch.export appends for assignments, where the types differ."""
+    return [
+        node
+        for node in program.graph.nodes
+        if node.name.startswith(_ASSIGNMENT)
+        and node.target is torch.ops.aten.copy_.default
+        and not _same_type(*(item.meta["val"] for item in node.all_input_nodes))
+    ]
+
+
+def require_same_types(program: ExportedProgram) -> None:
+    """Refuse an unmarked assignment of a tensor of another type: torch.export would broadcast and cast it."""
+    for node in _misfits(program):
+        raise _refusal(program, node, "a program of torch.export cannot say that")
 
 
 def require_no_replacements(program: ExportedProgram) -> None:
@@ -74,14 +94,19 @@ def require_no_replacements(program: ExportedProgram) -> None:
 
     PyTorch's functionalization would broadcast and cast the new tensor to the old one's type.
     """
+    for node in replacements(program):
+        raise _refusal(program, node, "together with writes through views, that cannot be captured")
+
+
+def _refusal(program: ExportedProgram, node: Node, reason: str) -> ConversionError:
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    for node, (old, new) in _replacements(program):
-        raise ConversionError(
-            f"{targets.get(old.name) or old} is {_text(old.meta['val'])}, and forward replaces it by a tensor that is "
-            f"{_text(new.meta['val'])}; together with writes through views, that cannot be captured",
-            where=place(node),
-            fix="give the buffer its final size and dtype from the start, and write into parts of it",
-        )
+    old, new = node.all_input_nodes
+    return ConversionError(
+        f"{targets.get(old.name) or old} is {_text(old.meta['val'])}, and forward replaces it by a tensor that is "
+        f"{_text(new.meta['val'])}; {reason}",
+        where=place(node),
+        fix="give the buffer its final size and dtype from the start, and write into parts of it",
+    )
 
 
 def _same_type(old: torch.Tensor, new: torch.Tensor) -> bool:
