@@ -8,7 +8,7 @@ import torch
 from torch import nn, randn
 
 from npu_ir import ExportError
-from tests.npu_ir.corpus.case import Call, Refusals, call
+from tests.npu_ir.corpus.case import Refusals, call
 
 REFUSED = Refusals()
 refuse = REFUSED.add
@@ -39,19 +39,6 @@ refuse(
 )
 refuse("module_added_in_forward", LateModule, r"forward registers, replaces or removes inner.0\n")
 refuse("lazy_module", lambda: nn.LazyLinear(3), r"uninitialized parameter", error=ExportError)
-
-
-def overlapping() -> Call:
-    x = randn(4)
-    return call(x[:3], x[1:])
-
-
-refuse(
-    "overlapping_inputs_changed",
-    lambda x, y: x.add_(1) + y,
-    r"overlap in memory, and one of them is changed",
-    overlapping,
-)
 
 
 class OverlappingBuffers(nn.Module):

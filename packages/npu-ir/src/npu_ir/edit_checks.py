@@ -113,6 +113,21 @@ def is_replaceable(target: Value, value: Value) -> bool:
     return is_buffer and isinstance(value.type, TensorType)
 
 
+def overlap_problem(value: Value, other: Value) -> str | None:
+    """Return why two values cannot overlap in memory; None if they can."""
+    are_inputs = all(
+        item.argument is not None and item.argument.kind is InputKind.INPUT for item in (value, other)
+    )
+    if value is other or not are_inputs:
+        return f"%{value.name} and %{other.name} are not two inputs"
+    types = value.type, other.type
+    if not all(isinstance(type, TensorType) and not type.symbols for type in types):
+        return f"%{value.name} and %{other.name} are not tensors of fixed sizes"
+    if value.tensor_type.dtype != other.tensor_type.dtype:
+        return f"%{value.name} is {value.type}, and %{other.name} {other.type}: they overlap in elements of one dtype"
+    return None
+
+
 def checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> torch.Tensor:
     """Return the content of a constant or buffer, without autograd history.
 

@@ -70,6 +70,7 @@ class Argument:
         persistent: False for a buffer that is not in the ``state_dict``.
         data: The content: always of a constant, of a non-persistent buffer where it is known,
             never of anything else.
+        overlaps: Of an input, another input that it must overlap, and how many elements behind its first one it begins.
     """
 
     kind: InputKind
@@ -77,6 +78,7 @@ class Argument:
     aliases: tuple[str, ...] = ()
     persistent: bool = True
     data: torch.Tensor | None = None
+    overlaps: tuple[str, int] | None = None
 
 
 def outside_names(value: Value) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ Every method checks what it is given before it changes anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from npu_ir.constraints import RELATIONS, Constraint, Range
-from npu_ir.edit_checks import checked_data, is_replaceable, require_same_type
+from npu_ir.edit_checks import checked_data, is_replaceable, overlap_problem, require_same_type
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.naming import unique_name
@@ -317,6 +318,22 @@ class Signature:
             self._call = structure, tuple(new if leaf is value else leaf for leaf in leaves)
         self._edits += 1
         return new
+
+    def set_overlap(self, value: Value, other: Value, offset: int) -> None:
+        """State that an input is in the memory of another, ``offset`` elements behind the first element of that.
+
+        Raises:
+            GraphError: They are not two inputs of this graph that are tensors of one dtype.
+        """
+        for item in (value, other):
+            self._require_mine(item)
+        problem = overlap_problem(value, other)
+        if problem is not None:
+            raise GraphError(problem, fix="state it of inputs that are views of one tensor")
+        assert value.argument is not None
+        assert other.argument is not None
+        value.argument = replace(value.argument, overlaps=(other.argument.target, offset))
+        self._edits += 1
 
     # How it is called and what it gives back
 

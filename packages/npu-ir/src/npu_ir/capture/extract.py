@@ -19,6 +19,7 @@ from npu_ir import _torch
 from npu_ir.capture.content_guard import contents_restored
 from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.model_guard import unchanged
+from npu_ir.capture.overlapping_inputs import Overlap, overlaps, state_overlaps, through_views
 from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.capture.provenance import calling_line
 from npu_ir.capture.replaced_buffers import erase_assignments
@@ -63,11 +64,37 @@ def extract_ir(
         dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
     program = export_program(model, args, kwargs, dynamic_shapes)
     graph = convert_exported_program(program, name=name)
-    if not any(target in graph.inputs for target in graph.updates) or not _has_repeats(args, kwargs):
+    if not any(target in graph.inputs for target in graph.updates):
         return graph
-    # An input is changed in place, and tensors were passed twice: then the change shows in both.
-    program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
-    return convert_exported_program(program, name=name)
+    # An input is changed in place: the change shows in inputs that share memory with it.
+    found = overlaps(args, kwargs)
+    if found:
+        return _with_overlaps(model, args, kwargs, dynamic_shapes, found, name)
+    if _has_repeats(args, kwargs):
+        program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
+        return convert_exported_program(program, name=name)
+    return graph
+
+
+def _with_overlaps(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    found: Sequence[Overlap],
+    name: str,
+) -> Graph:
+    if dynamic_shapes is not None:
+        raise ConversionError(
+            "inputs overlap in memory, and the model changes one of them: how they overlap is known for fixed sizes only",
+            where=type(model).__name__,
+            fix="pass a copy (clone), or leave dynamic_shapes out",
+        )
+    with through_views(model, found):
+        program = export_program(model, args, kwargs)
+    graph = convert_exported_program(program, name=name)
+    state_overlaps(graph, args, kwargs, found)
+    return graph
 
 
 def export_program(
@@ -200,23 +227,39 @@ def _dress(tensor: torch.Tensor, mode: Any, dressed: dict[int, torch.Tensor]) ->
 def _example_inputs(
     tree: tuple[Any, Any], mode: Any, dressed: dict[int, torch.Tensor], shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with ``meta`` tensors dressed; a tensor passed twice is copied.
+    """Return the arguments with ``meta`` tensors dressed; one that shares memory with an earlier one is copied.
 
     torch.export would take a tensor passed twice for one input, and the graph would then be wrong
     for two different ones. With ``shared_inputs`` it may.
     """
     seen: set[int] = set()
+    storages: set[int] = set()
 
     def prepared(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        is_repeat = id(leaf) in seen and not shared_inputs
+        is_strided = leaf.layout is torch.strided
+        shares = id(leaf) in seen or (is_strided and _torch.storage_id(leaf) in storages)
+        is_repeat = shares and not shared_inputs
         seen.add(id(leaf))
+        if is_strided:
+            storages.add(_torch.storage_id(leaf))
         if leaf.is_meta and not _torch.is_fake(leaf):
             leaf = _dress(leaf, mode, dressed)
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_repeat else leaf
+        return _apart(leaf) if is_repeat else leaf
 
     return _torch.tree_map(prepared, tree)  # type: ignore[no-any-return]
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same type, of any content, with memory of its own."""
+    is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
+    made = (
+        tensor.detach().new_empty_strided(tensor.shape, tensor.stride())
+        if is_plain
+        else tensor.detach().clone()
+    )
+    return made.requires_grad_(tensor.requires_grad)
 
 
 @contextlib.contextmanager

@@ -129,6 +129,8 @@ def _argument(value: Value, data: StoredData | None) -> dict[str, Any]:
         row["aliases"] = list(argument.aliases)
     if not argument.persistent:
         row["persistent"] = False
+    if argument.overlaps is not None:
+        row["overlaps"] = list(argument.overlaps)
     if data is not None:
         row["data"] = {"tensor": data.tensor, "sha256": data.sha256}
     return row

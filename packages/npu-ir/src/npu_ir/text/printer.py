@@ -107,6 +107,8 @@ def _argument(value: Value) -> str:
         line += f" aliases {format_literal(list(argument.aliases))}"
     if not argument.persistent:
         line += " non_persistent"
+    if argument.overlaps is not None:
+        line += f" overlaps {json.dumps(argument.overlaps[0])} at {argument.overlaps[1]}"
     return line if argument.data is None else f"{line} = {format_data(argument.data)}"
 
 

@@ -49,7 +49,7 @@ def plan(
     """
     graph.check()
     _require_fixed_sizes(graph)
-    _require_fixed_buffers(graph)
+    _require_plain_memory(graph)
     backends = tuple(backends_of(backend))
     place = device_of(device, None, backends)
     with no_collection():
@@ -123,7 +123,7 @@ def _require_fixed_sizes(graph: Graph) -> None:
             )
 
 
-def _require_fixed_buffers(graph: Graph) -> None:
+def _require_plain_memory(graph: Graph) -> None:
     for target in graph.replacements:
         raise GraphError(
             f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run: memory is planned "
@@ -131,6 +131,13 @@ def _require_fixed_buffers(graph: Graph) -> None:
             where=f"graph {graph.name!r}",
             fix="capture the model as it is after a call, or run the graph with IRExecutor",
         )
+    for value in graph.inputs:
+        if value.argument is not None and value.argument.overlaps is not None:
+            raise GraphError(
+                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory: memory is planned for inputs apart",
+                where=f"graph {graph.name!r}",
+                fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
+            )
 
 
 def _is_fixed(placement: Placement, value: Value) -> bool:
