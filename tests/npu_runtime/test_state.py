@@ -11,6 +11,7 @@ from torch import Tensor, nn, ones, randn, zeros
 from npu_ir import ConversionError, ExecutionError, Graph, GraphError, TensorType, WeightError, extract_ir
 from npu_runtime import IRExecutor, to_exported_program
 from npu_runtime.planned import plan
+from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
 
 
@@ -369,6 +370,30 @@ def test_a_buffer_that_gets_another_size_is_replaced_once() -> None:
         executor.reset()
     after = IRExecutor(extract_ir(model, (x,)), model.state_dict())
     assert_same(after(x), model(x), "the result of the next call")
+
+
+def test_inputs_that_overlap_are_taken_by_an_executor_only() -> None:
+    def shifted(a: Tensor, b: Tensor) -> Tensor:
+        a.add_(1)
+        return a + b
+
+    base = randn(6)
+    graph = extract_ir(Function(shifted), (base[:4], base[2:]))
+    executor, twin = IRExecutor(graph), base.clone()
+
+    assert_same(executor(base[:4], base[2:]), shifted(twin[:4], twin[2:]), "the result")
+    with pytest.raises(
+        ExecutionError, match=r"for inputs that overlap in memory: %args_0, f32\[4\], and %args_1"
+    ):
+        executor(randn(4), randn(4))
+    with pytest.raises(
+        GraphError, match=r"%args_1 overlaps the input 'args_0' in memory: memory is planned for"
+    ):
+        plan(graph)
+    with pytest.raises(
+        ConversionError, match=r"%args_1 overlaps the input 'args_0' in memory: a program of PyTorch"
+    ):
+        to_exported_program(graph)
 
 
 def test_fixed_memory_and_programs_of_pytorch_have_buffers_of_one_size() -> None:
