@@ -248,6 +248,16 @@ def test_partly_overlapping_buffers_that_are_changed_are_refused() -> None:
         extract_ir(Overlapping(), (torch.ones(3),))
 
 
+def test_several_dtypes_that_pytorch_takes_together_are_captured() -> None:
+    class Norm(nn.Module):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.layer_norm(x, (3,), weight) + weight.double()
+
+    args = torch.randn(2, 3).half(), torch.randn(3)
+
+    assert torch.equal(execute_ir(extract_ir(Norm(), args), args), Norm()(*args))
+
+
 def test_a_cast_region_becomes_explicit_casts() -> None:
     class Autocast(nn.Module):
         def __init__(self) -> None:

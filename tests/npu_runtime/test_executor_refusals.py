@@ -9,10 +9,9 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
-from npu_ir import ExecutionError, Graph, NpuError, WeightError, extract_ir
-from npu_passes import PassError, PassManager
+from npu_ir import ExecutionError, Graph, NpuError, TensorType, WeightError, extract_ir
+from npu_passes import PassError
 from npu_runtime import BackendError, IRExecutor
-from npu_runtime.cpu.pack_convolution import PackConvolution
 from tests.npu_ir.corpus.case import Function
 
 
@@ -69,15 +68,15 @@ def test_the_pipeline_for_cpus_runs_on_cpus_only() -> None:
 
 
 def test_an_op_that_only_cpus_have_is_refused_elsewhere() -> None:
-    layer = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval()
-    graph = extract_ir(layer, (torch.zeros(2, 3, 8, 8),))
-    packed = PassManager([PackConvolution]).run(graph).graph
+    graph, row = Graph(), TensorType((2, 2), torch.float32)
+    x = graph.add_input("x", row)
+    graph.set_outputs(graph.insert("aten.mkldnn_linear.default", [x, x], types=row).outputs[0])
 
     with pytest.raises(
         ExecutionError,
-        match=r"only CPUs have mkldnn\.\w+\.default, and the executor runs on meta\n  at: node",
+        match=r"only CPUs have aten\.mkldnn_linear\.default, and the executor runs on meta\n  at: node",
     ):
-        IRExecutor(packed, layer.state_dict(), device="meta", passes=None)
+        IRExecutor(graph, device="meta", passes=None)
 
 
 def test_weights_that_are_fake_are_refused() -> None:

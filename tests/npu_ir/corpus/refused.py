@@ -10,7 +10,7 @@ from torch._higher_order_ops.out_dtype import out_dtype
 
 from npu_ir import ExportError
 from tests.npu_ir.corpus import operator_library  # noqa: F401 - defines ops
-from tests.npu_ir.corpus.case import Refusals, call
+from tests.npu_ir.corpus.case import Call, Refusals, call
 from tests.npu_ir.corpus.containers import ModelOutput
 
 REFUSED = Refusals()
@@ -120,6 +120,32 @@ refuse(
     "a_custom_op_that_returns_what_it_writes",
     lambda x: torch.ops.corpus_schema.turn_(x * 2),
     r"corpus_schema.turn_.default returns the tensor that it changes[\s\S]*\.py:\d+[\s\S]*return nothing",
+)
+
+
+def mixed(*shapes: tuple[int, ...]) -> Call:
+    """Return tensors of these shapes, the first of which is half as wide."""
+    first, *others = (torch.randn(shape) for shape in shapes)
+    return call(first.half(), *others)
+
+
+MIXED = r"does not take tensors of these dtypes together: [\s\S]*fix: cast in forward, as in x\.to\(weight\.dtype\)"
+refuse(
+    "half_by_float_linear",
+    lambda *args: nn.functional.linear(*args),
+    MIXED,
+    lambda: mixed((2, 3), (4, 3), (4,)),
+)
+refuse("half_by_float_bias", lambda b, x, w: torch.addmm(b, x, w), MIXED, lambda: mixed((4,), (2, 3), (3, 4)))
+refuse("half_by_float_matmul", lambda x, y: x @ y, MIXED, lambda: mixed((5, 2, 3), (3, 4)))
+refuse(
+    "half_by_float_conv1d",
+    lambda x, w: nn.functional.conv1d(x, w),
+    MIXED,
+    lambda: mixed((1, 3, 9), (4, 3, 2)),
+)
+refuse(
+    "half_put_into_float", lambda s, x: x.index_put((torch.tensor([1]),), s), MIXED, lambda: mixed((1,), (3,))
 )
 
 
