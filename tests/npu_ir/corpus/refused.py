@@ -149,5 +149,58 @@ refuse(
 )
 
 
+# Tensors of other kinds
+
+refuse(
+    "a_quantized_input",
+    lambda x: x.dequantize(),
+    r"args\[0\] is a quantized tensor, which torch.export does not take\n  at: Function\n  fix: pass dequantize\(\)",
+    lambda: call(torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.quint8)),
+    ExportError,
+)
+refuse(
+    "a_nested_input",
+    lambda x: x * 2,
+    r"args\[0\] is a nested tensor, which torch.export does not take[\s\S]*values\(\) and offsets\(\)",
+    lambda: call(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)),
+    ExportError,
+)
+refuse(
+    "an_input_of_onednn",
+    lambda x: x.to_dense(),
+    r"args\[0\] is a oneDNN tensor, which torch.export does not take[\s\S]*pass to_dense\(\)",
+    lambda: call(torch.ones(3).to_mkldnn()),
+    ExportError,
+)
+refuse(
+    "quantized_in_forward",
+    lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize(),
+    r"aten.quantize_per_tensor.default makes a quantized tensor[\s\S]*case\.py:\d+[\s\S]*integers and scales",
+)
+refuse(
+    "a_sparse_input_changed",
+    lambda x: x.mul_(2),
+    r"aten.mul_.Tensor changes a tensor of layout sparse_coo in place[\s\S]*compute a new one",
+    lambda: call(torch.eye(3).to_sparse()),
+)
+
+
+class QuantizedWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.quint8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table.dequantize() * x
+
+
+refuse(
+    "a_quantized_buffer",
+    QuantizedWeights,
+    r"table is a quantized tensor[\s\S]*QuantizedWeights",
+    error=ExportError,
+)
+
+
 class Key:
     """Not plain data."""

@@ -25,6 +25,7 @@ from npu_ir.capture.body_constants import lift_body_constants
 from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
 from npu_ir.capture.stand_in import plain_index
 from npu_ir.capture.write_refusals import (
+    require_dense_targets,
     require_no_written_constants,
     require_results_apart,
     require_separate_elements,
@@ -47,6 +48,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     Raises:
         ConversionError: A write is of a kind that it gets wrong, or it fails.
     """
+    require_dense_targets(program)
     require_separate_elements(program)
     require_no_written_constants(program, aliases)
     require_results_apart(program)

@@ -42,6 +42,19 @@ def require_separate_elements(program: ExportedProgram) -> None:
                 )
 
 
+def require_dense_targets(program: ExportedProgram) -> None:
+    """Refuse writes into sparse tensors, which PyTorch's functionalization does not take (torch 2.13)."""
+    for node in nodes(program.graph_module):
+        for target in written(node):
+            value = target.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+                raise ConversionError(
+                    f"{node.target} changes a tensor of layout {str(value.layout).removeprefix('torch.')} in place",
+                    where=place(node),
+                    fix="compute a new one: s = s * 2 in place of s.mul_(2)",
+                )
+
+
 def _is_expanded(tensor: torch.Tensor) -> bool:
     return any(
         _torch.is_certain(stride == 0) and not _torch.is_certain(size <= 1)
