@@ -21,7 +21,7 @@ refuse = REFUSED.add
 refuse(
     "branch_on_data",
     lambda x: x + 1 if x.sum() > 0 else x,
-    r"torch.export cannot capture \w+: .*data-dependent[\s\S]*choose by torch.where",
+    r"torch.export cannot capture \w+: .*data-dependent[\s\S]*at: .*refused\.py:\d+\n[\s\S]*choose by torch.where",
     error=ExportError,
 )
 refuse(

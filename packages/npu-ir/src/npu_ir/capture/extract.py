@@ -21,7 +21,7 @@ from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.model_guard import unchanged
 from npu_ir.capture.overlapping_inputs import Overlap, overlaps, state_overlaps, through_views
 from npu_ir.capture.program_signature import lost_data_error
-from npu_ir.capture.provenance import calling_line
+from npu_ir.capture.provenance import calling_line, failing_line
 from npu_ir.capture.replaced_buffers import erase_assignments
 from npu_ir.errors import ConversionError, ExportError, NpuError
 from npu_ir.graph import Graph
@@ -320,5 +320,6 @@ def _export_error(model: torch.nn.Module, error: Exception) -> Exception:
     first = str(error).strip().split("\n")
     return ExportError(
         f"torch.export cannot capture {type(model).__name__}: {type(error).__name__}: {' '.join(first[:3])}",
+        where=failing_line(error) or None,
         fix=next((fix for text, fix in _FIXES.items() if text in str(error)), _FIX),
     )

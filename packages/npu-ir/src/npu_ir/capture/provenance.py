@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -52,7 +53,15 @@ def place(node: torch.fx.Node) -> str:
 
 def calling_line() -> str:
     """Return the ``file:line`` of the user's code that is running: the innermost outside PyTorch and this package."""
-    frames = traceback.extract_stack()
+    return _users_line(traceback.extract_stack())
+
+
+def failing_line(error: BaseException) -> str:
+    """Return the ``file:line`` of the user's code that raised ``error``, or called what did; "" if there is none."""
+    return _users_line(traceback.extract_tb(error.__traceback__))
+
+
+def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
     outside = [
         frame for frame in frames if not frame.filename.startswith((_TORCH_DIRECTORY, _OWN_DIRECTORY, "<"))
     ]
