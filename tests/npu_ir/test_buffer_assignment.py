@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from npu_ir import (
     Graph,
     GraphError,
     ParseError,
+    SerializationError,
     TensorType,
     WeightError,
     convert_exported_program,
@@ -287,3 +290,25 @@ def test_a_program_that_casts_what_is_assigned_is_refused() -> None:
         match=r"cache is f32\[3\], and forward replaces it by .* f32\[5\]; a program of torch.export",
     ):
         convert_exported_program(program)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        pytest.param(["cache", "ones"], r"%ones is f32\[5\], it cannot stand for %cache", id="not stated"),
+        pytest.param(
+            ["cache", "ones", ["f32", [4]]], r"%ones is f32\[5\], not \['f32', \[4\]\]", id="stated wrongly"
+        ),
+    ],
+)
+def test_a_file_must_state_the_type_that_a_buffer_gets(
+    entry: list[Any], problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "graph.json"
+    save_ir(extract_ir(Cached(lambda cache, x: ones(5)), (ones(3),)), path)
+    document = json.loads(path.read_text())
+    document["updates"] = [entry]
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(SerializationError, match=problem):
+        load_ir(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from npu_ir import (
     GraphError,
     Interpreter,
     ScalarType,
+    SerializationError,
     TensorType,
     execute_ir,
     extract_ir,
@@ -215,3 +217,32 @@ def test_only_inputs_of_one_dtype_overlap(other: str, problem: str) -> None:
 
     with pytest.raises(GraphError, match=problem):
         graph.set_overlap(x, graph.value(other), 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "entry", "problem"),
+    [
+        pytest.param(1, ["args_0"], "expected a list of two", id="without an offset"),
+        pytest.param(1, ["args_0", 2.5], r"expected an integer, found 2\.5", id="a broken offset"),
+        pytest.param(1, [0, 2], "expected a string, found 0", id="no name"),
+        pytest.param(1, ["z", 2], "%args_1 cannot overlap 'z': there is no such input", id="an unknown name"),
+        pytest.param(2, ["args_0", 2], "only inputs overlap", id="a parameter"),
+    ],
+)
+def test_a_file_states_overlaps_of_inputs(number: int, entry: Any, problem: str, tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(4))
+
+        def forward(self, args_0: Tensor, args_1: Tensor) -> Tensor:
+            return shifted(args_0, args_1) * self.scale
+
+    path = tmp_path / "graph.json"
+    save_ir(extract_ir(Scaled(), (BASE[:4], BASE[2:6])), path)
+    document = json.loads(path.read_text())
+    document["arguments"][number]["overlaps"] = entry
+    path.write_text(json.dumps(document))
+
+    with pytest.raises((SerializationError, GraphError), match=problem):
+        load_ir(path)

@@ -8,7 +8,7 @@ and devices would mix. The model itself is left as it was.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from npu_ir.capture.overlapping_inputs import Overlap, overlaps, state_overlaps,
 from npu_ir.capture.program_signature import lost_data_error
 from npu_ir.capture.provenance import calling_line, failing_line
 from npu_ir.capture.replaced_buffers import erase_assignments
+from npu_ir.capture.tensor_kinds import require_plain_tensors
 from npu_ir.errors import ConversionError, ExportError, NpuError
 from npu_ir.graph import Graph
 
@@ -120,7 +121,7 @@ def export_program(
             changes what the model consists of.
     """
     tensors = [*model.parameters(), *model.buffers(), *_tensors((args, kwargs))]
-    _require_plain_tensors(model, args, kwargs)
+    require_plain_tensors(model, args, kwargs)
     mode = _torch.fake_mode_of(tensors)
     dressed: dict[int, torch.Tensor] = {}
     with _dressed_model(model, mode, dressed), _cpu_default_device():
@@ -134,33 +135,6 @@ def export_program(
             raise
         except Exception as error:
             raise _export_error(model, error) from error
-
-
-def _require_plain_tensors(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse tensors of kinds that no FakeTensor can stand for, before anything runs."""
-    inputs = [(f"args[{index}]", item) for index, item in enumerate(args)] + list(kwargs.items())
-    held = [*model.named_parameters(), *model.named_buffers()]
-    for name, tree in (*held, *inputs):
-        for tensor in _tensors(tree):
-            kind = next((kind for kind, holds in _REFUSED_KINDS.items() if holds(tensor)), None)
-            if kind is not None:
-                raise ExportError(
-                    f"{name} is a {kind} tensor, which torch.export does not take",
-                    where=type(model).__name__,
-                    fix=_PLAIN_FORMS[kind],
-                )
-
-
-_REFUSED_KINDS: dict[str, Callable[[torch.Tensor], bool]] = {
-    "quantized": lambda tensor: tensor.is_quantized,
-    "nested": lambda tensor: tensor.is_nested,
-    "oneDNN": lambda tensor: tensor.is_mkldnn,
-}
-_PLAIN_FORMS = {
-    "quantized": "pass dequantize(), or integers and scales (torch.ao.quantization.pt2e, torchao)",
-    "nested": "pass values() and offsets(), or to_padded_tensor(0.0) and a mask",
-    "oneDNN": "pass to_dense()",
-}
 
 
 def _exported(
