@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn, ones, randn, zeros
 from torch.export import Dim
 
-from npu_ir import ConversionError, ExportError, execute_ir, extract_ir
+from npu_ir import (
+    ConversionError,
+    Graph,
+    GraphError,
+    ParseError,
+    SerializationError,
+    TensorType,
+    WeightError,
+    convert_exported_program,
+    execute_ir,
+    extract_ir,
+    load_ir,
+    parse_ir,
+    save_ir,
+    verify_ir,
+)
 from tests.npu_ir.corpus.comparison import assert_same
 
 New = Callable[[Tensor, Tensor], Tensor]
@@ -74,30 +93,163 @@ def test_two_calls_see_the_buffer_of_the_first() -> None:
         assert_same(result, model(x), "the result")
 
 
+def replaced_twice(cache: Tensor, x: Tensor) -> Tensor:
+    return torch.cat([cache, x])
+
+
+OF_ANOTHER_TYPE = [
+    pytest.param(lambda cache, x: ones(5), "f32[5]", id="another size"),
+    pytest.param(lambda cache, x: ones(3, 1), "f32[3, 1]", id="another rank"),
+    pytest.param(lambda cache, x: cache.double(), "f64[3]", id="another dtype"),
+    pytest.param(replaced_twice, "f32[6]", id="appended to"),
+    pytest.param(lambda cache, x: torch.cat([cache, x]).mul_(2), "f32[6]", id="changed in place"),
+]
+
+
+@pytest.mark.parametrize(("new", "found"), OF_ANOTHER_TYPE)
 @pytest.mark.parametrize(
-    ("new", "found"),
-    [
-        pytest.param(lambda cache, x: ones(5), r"f32\[5\]", id="another size"),
-        pytest.param(lambda cache, x: ones(3, 1), r"f32\[3, 1\]", id="another rank"),
-        pytest.param(lambda cache, x: cache.double(), r"f64\[3\]", id="another dtype"),
-    ],
+    ("build", "key"), [(Cached, "cache"), (Outer, "inner.cache")], ids=["root", "submodule"]
 )
-@pytest.mark.parametrize(
-    ("build", "name"), [(Cached, r"\S*cache"), (Outer, r"inner\.cache")], ids=["root", "submodule"]
-)
-def test_a_buffer_replaced_by_one_of_another_type_is_refused(
-    build: Callable[[New], nn.Module], name: str, new: New, found: str
+def test_a_buffer_replaced_by_one_of_another_type_is_an_update_of_that_type(
+    build: Callable[[New], nn.Module], key: str, new: New, found: str, tmp_path: Path
 ) -> None:
-    model = build(new)
+    x, model, twin = randn(3), build(new), build(new)
+
+    graph = extract_ir(model, (ones(3),))
+
+    assert all(torch.equal(buffer, zeros(3)) for buffer in model.buffers())
+    assert f"update %{key}: {found} = " in str(graph)
+    assert graph.replacements == (graph.buffers[key],)
+    save_ir(graph, tmp_path / "graph.json")
+    for again in (
+        graph,
+        parse_ir(str(graph)),
+        load_ir(tmp_path / "graph.json"),
+        graph.clone(),
+        copied(graph),
+    ):
+        assert again == graph
+        result, updates = execute_ir(again, (x,), weights=model.state_dict(), return_mutations=True)
+        assert_same(result, build(new)(x), "the result")
+    twin(x)
+    assert_same(updates, dict(twin.state_dict()), "the updates")
+    assert verify_ir(graph, model, (x,)).ok
+
+
+def copied(graph: Graph) -> Graph:
+    return pickle.loads(pickle.dumps(graph))  # noqa: S301 - our own
+
+
+def test_a_buffer_that_is_replaced_again_and_again_is_what_it_was_last() -> None:
+    model = Outer(replaced_twice, calls=3)
+    x, before = randn(3), model.state_dict()
+
+    graph = extract_ir(model, (x,))
+
+    result, updates = execute_ir(graph, (x,), weights=before, return_mutations=True)
+    assert_same(result, model(x), "the result")
+    assert_same(updates, dict(model.state_dict()), "the updates")
+
+
+def test_a_model_whose_buffer_has_been_replaced_is_captured_as_it_is_then() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("positions", zeros(1, 1), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.positions.shape[1] != x.shape[1]:
+                self.positions = torch.arange(x.shape[1]).float()[None]
+            return x + self.positions
+
+    model, x = Positions(), randn(2, 5)
+    first = extract_ir(model, (x,))
+    expected = model(x)
+
+    second = extract_ir(model, (x,))
+
+    assert first.replacements
+    assert not second.updates
+    assert torch.equal(execute_ir(first, (x,)), expected)
+    assert torch.equal(execute_ir(second, (x,)), expected)
+    with pytest.raises(WeightError, match=r"misfit: positions is f32\[1, 5\], the graph needs f32\[1, 1\]"):
+        execute_ir(first, (x,), constants={"positions": model.positions})
+
+
+def test_the_size_of_a_buffer_that_is_replaced_may_be_left_open() -> None:
+    def doubled(cache: Tensor, x: Tensor) -> Tensor:
+        return x * 2
+
+    model = Outer(doubled)
+
+    graph = extract_ir(model, (ones(4),), dynamic_shapes={"x": {0: Dim("n", min=4)}})
+
+    assert "update %inner.cache: f32[n] = " in str(graph)
+    for size in (4, 7):
+        x = randn(size)
+        result, updates = execute_ir(graph, (x,), weights=model.state_dict(), return_mutations=True)
+        twin = Outer(doubled)
+        assert_same(result, twin(x), "the result")
+        assert_same(updates, dict(twin.state_dict()), "the updates")
+
+
+@pytest.mark.parametrize(
+    ("build", "name"), [(Cached, "cache"), (Outer, r"inner\.cache")], ids=["root", "submodule"]
+)
+def test_a_buffer_of_another_type_whose_views_are_written_to_is_refused(
+    build: Callable[[New], nn.Module], name: str
+) -> None:
+    def written_to(cache: Tensor, x: Tensor) -> Tensor:
+        new = torch.cat([cache, x])
+        new[:2].add_(1)
+        return new
+
+    model = build(written_to)
 
     with pytest.raises(
         ConversionError,
-        match=rf"{name} is f32\[3\], and forward replaces it by a tensor that is {found}\n"
-        r"[\s\S]*fix: give the buffer its final size and dtype from the start, and write into parts of it",
+        match=rf"{name} is f32\[3\], and forward replaces it by a tensor that is f32\[6\]; together with writes through "
+        r"views[\s\S]*fix: give the buffer its final size and dtype from the start, and write into parts of it",
     ):
         extract_ir(model, (ones(3),))
 
     assert all(torch.equal(buffer, zeros(3)) for buffer in model.buffers())
+
+
+def test_a_view_of_the_new_buffer_that_is_written_to_later_is_seen_or_refused() -> None:
+    class Later(Cached):
+        def forward(self, x: Tensor) -> Tensor:
+            self.cache = torch.cat([self.cache, x])
+            view = self.cache.view(-1)
+            view.add_(1)
+            return x
+
+    with pytest.raises(ConversionError, match="forward replaces it by a tensor that is"):
+        extract_ir(Later(moved), (ones(3),))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        pytest.param(": f32[5] =", " =", r"%ones is f32\[5\], it cannot stand for %cache", id="not stated"),
+        pytest.param(": f32[5] =", ": f32[4] =", r"%ones is f32\[5\], not f32\[4\]", id="stated wrongly"),
+    ],
+)
+def test_a_text_must_state_the_type_that_a_buffer_gets(old: str, new: str, error: str) -> None:
+    text = str(extract_ir(Cached(lambda cache, x: ones(5)), (ones(3),)))
+
+    with pytest.raises((GraphError, ParseError), match=error):
+        parse_ir(text.replace(f"update %cache{old}", f"update %cache{new}"))
+
+
+def test_only_buffers_are_replaced() -> None:
+    graph = Graph()
+    x, other = (
+        graph.add_input(name, TensorType((size,), torch.float32)) for name, size in (("x", 2), ("y", 3))
+    )
+
+    with pytest.raises(GraphError, match=r"%y is f32\[3\], it cannot stand for %x"):
+        graph.set_update(x, other, replaces=True)
 
 
 @pytest.mark.parametrize("build", [Cached, Outer])
@@ -113,20 +265,50 @@ def test_the_model_is_left_as_it_was(build: Callable[[New], nn.Module], device: 
     assert all(buffer.device.type == device for buffer in model.buffers())
 
 
-def test_buffers_can_be_replaced_again_after_a_capture() -> None:
-    model = Outer(lambda cache, x: ones(5))
+@pytest.mark.parametrize("build", [Cached, Outer])
+def test_the_node_that_differs_is_found_where_a_buffer_is_replaced(build: Callable[[New], nn.Module]) -> None:
+    model = build(lambda cache, x: torch.cat([cache, x]))
+    graph = extract_ir(model, (ones(3),))
+    node = next(node for node in graph.nodes if node.op_type == "aten.cat.default")
+    wrong = graph.insert(
+        "aten.neg.default", node.outputs, types=node.outputs[0].type, operands=["self"], after=node
+    )
+    for user in node.outputs[0].users:
+        if user is not wrong:
+            graph.set_input(user, 0, wrong.outputs[0])
 
-    with pytest.raises(ConversionError, match="replaces it by"):
-        extract_ir(model, (ones(3),))
+    found = verify_ir(graph, model, (ones(3),))
 
-    model(ones(3))
-    assert torch.equal(model.inner.cache, ones(5))
+    assert not found.ok
 
 
-def test_a_buffer_of_a_size_that_is_left_open_is_refused() -> None:
-    model = Outer(lambda cache, x: x * 1)
+def test_a_program_that_casts_what_is_assigned_is_refused() -> None:
+    program = torch.export.export(Cached(lambda cache, x: ones(5)), (ones(3),))
 
     with pytest.raises(
-        (ConversionError, ExportError), match=r"inner.cache is f32\[3\], and forward replaces it"
+        ConversionError,
+        match=r"cache is f32\[3\], and forward replaces it by .* f32\[5\]; a program of torch.export",
     ):
-        extract_ir(model, (ones(4),), dynamic_shapes={"x": {0: Dim("n", min=4)}})
+        convert_exported_program(program)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        pytest.param(["cache", "ones"], r"%ones is f32\[5\], it cannot stand for %cache", id="not stated"),
+        pytest.param(
+            ["cache", "ones", ["f32", [4]]], r"%ones is f32\[5\], not \['f32', \[4\]\]", id="stated wrongly"
+        ),
+    ],
+)
+def test_a_file_must_state_the_type_that_a_buffer_gets(
+    entry: list[Any], problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "graph.json"
+    save_ir(extract_ir(Cached(lambda cache, x: ones(5)), (ones(3),)), path)
+    document = json.loads(path.read_text())
+    document["updates"] = [entry]
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(SerializationError, match=problem):
+        load_ir(path)

@@ -13,7 +13,7 @@ from torch.nn import functional as fn
 
 from npu_ir import ExecutionError, execute_ir, extract_ir
 from npu_ir.errors import CaptureWarning
-from tests.npu_ir.corpus.case import Function, call
+from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import same_bits
 
 
@@ -211,18 +211,3 @@ def test_the_fused_attention_of_eager_is_not_captured() -> None:
 
     assert "aten._transformer_encoder_layer_fwd.default" not in captured
     assert "aten.scaled_dot_product_attention.default" in captured
-
-
-# Errors that come later than in eager
-
-
-def test_two_dtypes_in_one_product_are_noticed_when_the_graph_runs() -> None:
-    given = call(randn(2, 3))
-    model = Function(lambda x: fn.linear(x.half(), x))
-
-    graph = extract_ir(model, given.args)
-
-    with pytest.raises(RuntimeError, match="same dtype"):
-        model(*given.args)
-    with pytest.raises(ExecutionError, match="same dtype"):
-        execute_ir(graph, given.args)

@@ -199,8 +199,15 @@ BROKEN = {
         (lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))), "%c is updated but is no input, parameter, buffer or optimizer state"),
         (lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))), "%add is updated but is no input, parameter, buffer or optimizer state"),
         (lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))), "%n is int but is updated with %add, which is f32[2, 3]"),
-        (set_type("s", TensorType((3,), torch.float32)), "%s is f32[3] but is updated with %add, which is f32[2, 3]"),
+        (lambda g: g._updates.__setitem__(g.value("w"), g.value("cat")), "%w is f32[2, 3] but is updated with %cat, which is f32[4, 3]"),
+        (lambda g: g._updates.__setitem__(g.value("s"), g.value("n")), "%s is f32[2, 3] but is updated with %n, which is int"),
         (lambda g: g.set_update(g.add_parameter("other", F32, aliases=["s"]), g.value("add")), "two updated values are called 's' outside"),
+    ],
+    "overlaps": [
+        (with_argument("x", overlaps=("nowhere", 0)), "%x cannot overlap 'nowhere': there is no such input"),
+        (with_argument("x", overlaps=("x", 0)), "%x cannot overlap 'x': %x and %x are not two inputs"),
+        (with_argument("x", overlaps=("n", 0)), "%x cannot overlap 'n': %x and %n are not tensors of fixed sizes"),
+        (with_argument("w", overlaps=("x", 0)), "%w cannot overlap 'x': %w and %x are not two inputs"),
     ],
     "data": [
         (with_argument("c", data=None), "constant %c has no data"),

@@ -254,15 +254,18 @@ def test_sizes_are_compared_without_assuming_anything() -> None:
     assert given.node.shape_env.guards == before
 
 
-def test_a_buffer_replaced_by_a_tensor_of_a_size_that_is_data_is_refused() -> None:
+def test_a_buffer_is_replaced_by_a_tensor_of_a_size_that_is_data() -> None:
     def program(model: Any, x: Tensor) -> Tensor:
         model.count = x.masked_select(x > 0)
         return x
 
-    with pytest.raises(
-        ConversionError, match=r"is f32\[\], and forward replaces it by a tensor that is f32\[u0\]"
-    ):
-        extract_ir(WithState(program), (randn(4),))
+    model = WithState(program)
+
+    graph = extract_ir(model, (randn(4),))
+
+    for x in (randn(4), torch.ones(4), -torch.ones(4)):
+        _, updates = execute_ir(graph, (x,), weights=model.state_dict(), return_mutations=True)
+        assert_same(updates, {"count": x[x > 0]}, "the updates")
 
 
 def test_a_write_to_a_tensor_expanded_to_an_open_size_is_refused() -> None:

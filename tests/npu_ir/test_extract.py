@@ -189,6 +189,25 @@ def test_the_model_is_left_as_it_was() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
+def test_a_buffer_that_forward_counts_up_through_a_list_is_left_as_it_was() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+            self.held = [self.seen]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.held[0].add_(1)
+            return x * self.seen
+
+    model, x = Counter(), torch.randn(3)
+
+    graph = extract_ir(model, (x,))
+
+    assert model.seen.tolist() == [0, 0, 0]
+    assert torch.equal(execute_ir(graph, (x,), weights=model.state_dict()), model(x))
+
+
 def test_a_meta_model_gets_its_own_tensors_back_even_when_export_fails() -> None:
     class Branches(nn.Module):
         def __init__(self) -> None:
@@ -288,6 +307,16 @@ def test_partly_overlapping_buffers_that_are_changed_are_refused() -> None:
 
     with pytest.raises(ConversionError, match=r"(?s)whole, part overlap in memory.*clone"):
         extract_ir(Overlapping(), (torch.ones(3),))
+
+
+def test_several_dtypes_that_pytorch_takes_together_are_captured() -> None:
+    class Norm(nn.Module):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.layer_norm(x, (3,), weight) + weight.double()
+
+    args = torch.randn(2, 3).half(), torch.randn(3)
+
+    assert torch.equal(execute_ir(extract_ir(Norm(), args), args), Norm()(*args))
 
 
 def test_a_cast_region_becomes_explicit_casts() -> None:

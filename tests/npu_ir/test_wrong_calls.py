@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn, randn
 
-from npu_ir import ExecutionError, Graph, WeightError, execute_ir, extract_ir, parse_ir
+from npu_ir import ExecutionError, Graph, TensorType, WeightError, execute_ir, extract_ir, parse_ir
 from tests.npu_ir.corpus.case import Call, Function, call
 
 
@@ -172,13 +172,18 @@ def test_an_operator_of_a_library_that_is_not_imported_is_named() -> None:
 
 
 def test_operands_of_two_dtypes_are_not_cast_silently() -> None:
-    graph = extract_ir(Function(lambda x: x.half() @ x.T), (randn(2, 3),))
+    graph = Graph()
+    half = graph.add_input("half", TensorType((2, 3), torch.float16))
+    full, product = (TensorType(shape, torch.float32) for shape in ((3, 2), (2, 2)))
+    graph.set_outputs(
+        graph.insert("aten.matmul.default", [half, graph.add_input("full", full)], types=product).outputs[0]
+    )
 
     with pytest.raises(
         ExecutionError,
         match=r"aten.matmul.default failed: .*same dtype[\s\S]*called on f16\[2, 3\], f32\[3, 2\]",
     ):
-        execute_ir(graph, (randn(2, 3),))
+        execute_ir(graph, (randn(2, 3).half(), randn(3, 2)))
 
 
 def test_an_error_of_an_operator_is_shown_with_its_node_and_source_line() -> None:

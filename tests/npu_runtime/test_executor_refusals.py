@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
-from npu_ir import ExecutionError, Graph, NpuError, WeightError, extract_ir
+from npu_ir import ExecutionError, Graph, NpuError, TensorType, WeightError, extract_ir
 from npu_passes import PassError
 from npu_runtime import BackendError, IRExecutor
 from tests.npu_ir.corpus.case import Function
@@ -52,6 +53,38 @@ def test_a_device_that_is_not_here_is_refused() -> None:
 
     with pytest.raises(ExecutionError, match="cannot use the device 'cuda' here"):
         IRExecutor(graph, weights, device="cuda")
+
+
+def test_the_pipeline_for_cpus_runs_on_cpus_only() -> None:
+    graph, weights = linear_graph()
+    empty = {key: tensor.to("meta") for key, tensor in weights.items()}
+
+    with pytest.raises(
+        ExecutionError, match=r"(?s)'cpu' is for CPUs, and the executor runs on meta.*passes=\"default\""
+    ):
+        IRExecutor(graph, weights, passes="cpu", device="meta")
+    with pytest.raises(ExecutionError, match="'train-cpu' is for CPUs, and the executor runs on meta"):
+        IRExecutor(graph, empty, passes="train-cpu")
+
+
+def test_an_op_that_only_cpus_have_is_refused_elsewhere() -> None:
+    graph, row = Graph(), TensorType((2, 2), torch.float32)
+    x = graph.add_input("x", row)
+    graph.set_outputs(graph.insert("aten.mkldnn_linear.default", [x, x], types=row).outputs[0])
+
+    with pytest.raises(
+        ExecutionError,
+        match=r"only CPUs have aten\.mkldnn_linear\.default, and the executor runs on meta\n  at: node",
+    ):
+        IRExecutor(graph, device="meta", passes=None)
+
+
+def test_weights_that_are_fake_are_refused() -> None:
+    graph, weights = linear_graph()
+    mode = FakeTensorMode()
+
+    with pytest.raises(WeightError, match=r"the weight 'weight' is a FakeTensor: it has no data\n"):
+        IRExecutor(graph, {key: mode.from_tensor(tensor) for key, tensor in weights.items()})
 
 
 class Counter(nn.Module):

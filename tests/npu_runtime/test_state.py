@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn, ones, randn, zeros
 
-from npu_ir import ExecutionError, Graph, TensorType, WeightError, extract_ir
-from npu_runtime import IRExecutor
+from npu_ir import ConversionError, ExecutionError, Graph, GraphError, TensorType, WeightError, extract_ir
+from npu_runtime import IRExecutor, to_exported_program
+from npu_runtime.planned import plan
+from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
 
 
@@ -333,3 +335,74 @@ def test_a_buffer_that_takes_an_argument_keeps_its_content() -> None:
     assert second is not first
     assert executor.state_dict()["a"].tolist() == [9.0, 9.0]
     assert executor.state_dict()["b"].tolist() == [2.0, 2.0]
+
+
+class GrowingCache(nn.Module):
+    """Appends what it is given to a buffer, which has another size from then on."""
+
+    kept: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", zeros(1, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = torch.cat([self.kept, x])
+        return self.kept.sum(0)
+
+
+def test_a_buffer_that_gets_another_size_is_replaced_once() -> None:
+    model, x = GrowingCache(), randn(3, 2)
+    graph = extract_ir(model, (x,))
+    executor = IRExecutor(graph, model.state_dict())
+    expected = model(x)
+
+    for _ in range(2):
+        assert_same(executor(x), expected, "the result")
+        assert_same(dict(executor.state_dict()), dict(model.state_dict()), "the state")
+        with pytest.raises(
+            ExecutionError,
+            match=r"(?s)buffer 'kept' is f32\[4, 2\] since the last call, and the graph was captured for f32\[1, 2\]"
+            r".*capture the model as it is after a call, or .*reset\(\)",
+        ):
+            executor(x)
+        executor.reset()
+    after = IRExecutor(extract_ir(model, (x,)), model.state_dict())
+    assert_same(after(x), model(x), "the result of the next call")
+
+
+def test_inputs_that_overlap_are_taken_by_an_executor_only() -> None:
+    def shifted(a: Tensor, b: Tensor) -> Tensor:
+        a.add_(1)
+        return a + b
+
+    base = randn(6)
+    graph = extract_ir(Function(shifted), (base[:4], base[2:]))
+    executor, twin = IRExecutor(graph), base.clone()
+
+    assert_same(executor(base[:4], base[2:]), shifted(twin[:4], twin[2:]), "the result")
+    with pytest.raises(
+        ExecutionError, match=r"for inputs that overlap in memory: %args_0, f32\[4\], and %args_1"
+    ):
+        executor(randn(4), randn(4))
+    with pytest.raises(
+        GraphError, match=r"%args_1 overlaps the input 'args_0' in memory: memory is planned for"
+    ):
+        plan(graph)
+    with pytest.raises(
+        ConversionError, match=r"%args_1 overlaps the input 'args_0' in memory: a program of PyTorch"
+    ):
+        to_exported_program(graph)
+
+
+def test_fixed_memory_and_programs_of_pytorch_have_buffers_of_one_size() -> None:
+    graph = extract_ir(GrowingCache(), (randn(3, 2),))
+
+    with pytest.raises(
+        GraphError, match=r"%kept is f32\[1, 2\], and f32\[4, 2\] when .*memory is planned for buffers"
+    ):
+        plan(graph)
+    with pytest.raises(
+        ConversionError, match=r"%kept is f32\[1, 2\], and f32\[4, 2\] when .*writes into its buffers"
+    ):
+        to_exported_program(graph, GrowingCache().state_dict())

@@ -125,6 +125,14 @@ def custom_op_writing_only_the_first(x: Any) -> Any:
     return multiply_some(x[0], y[:, 1], None), y
 
 
+@CASES.add(one, op="corpus_schema.shift_.default")
+def custom_op_whose_namesake_does_something_else(x: Any) -> Any:
+    y = x * 3
+    OPS.shift_(y, 2.0)
+    OPS.shift_(y[1:], 0.5)
+    return y, OPS.shift(y, 2.0)
+
+
 @add
 def list_op_writing_and_returning_nothing(x: Any) -> Any:
     y = x + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -153,6 +154,12 @@ def check_graph(case: Case, graph: Graph, folder: Path) -> Graph:
     return again
 
 
+def _through_pickle(graph: Graph, folder: Path) -> Graph:
+    again: Graph = pickle.loads(pickle.dumps(graph))  # noqa: S301 - our own
+    assert [node.provenance for node in again.nodes] == [node.provenance for node in graph.nodes]
+    return again
+
+
 def _through_text(graph: Graph, folder: Path) -> Graph:
     data = {
         value.argument.target: value.argument.data
@@ -167,7 +174,7 @@ def _through_file(graph: Graph, folder: Path) -> Graph:
     return load_ir(folder / "graph.json")
 
 
-WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_text, _through_file]
+WRITTEN_FORMS: list[Callable[[Graph, Path], Graph]] = [_through_pickle, _through_text, _through_file]
 
 
 Execute = Callable[..., Any]

@@ -101,3 +101,23 @@ def pick(
 
 LIBRARY.impl("pick", pick, "CompositeExplicitAutograd")
 LIBRARY.impl("pick.scaled", lambda x, scale: x * scale, "CompositeExplicitAutograd")
+
+# Ops whose names say what they are not: ``shift_`` does not do what ``shift`` does, with the same arguments.
+LIBRARY.define("shift(Tensor x, float by) -> Tensor")
+LIBRARY.define("shift_(Tensor(a!) x, float by) -> ()")
+LIBRARY.define("turn(Tensor x) -> Tensor")
+LIBRARY.define("turn_(Tensor(a!) x) -> Tensor(a!)")
+
+
+def shift_(x: Tensor, by: float) -> None:
+    x.mul_(by)
+
+
+LIBRARY.impl("shift", lambda x, by: x + by, "CompositeExplicitAutograd")
+LIBRARY.impl("shift_", shift_, "CompositeExplicitAutograd")
+LIBRARY.impl("turn", lambda x: -x, "CompositeExplicitAutograd")
+LIBRARY.impl("turn_", lambda x: x.add_(1), "CompositeExplicitAutograd")
+torch.library.register_fake("corpus_schema::shift", lambda x, by: torch.empty_like(x), lib=LIBRARY)
+torch.library.register_fake("corpus_schema::shift_", lambda x, by: None, lib=LIBRARY)
+torch.library.register_fake("corpus_schema::turn", torch.empty_like, lib=LIBRARY)
+torch.library.register_fake("corpus_schema::turn_", lambda x: x, lib=LIBRARY)

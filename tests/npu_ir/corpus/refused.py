@@ -9,7 +9,8 @@ from torch import nn, randn
 from torch._higher_order_ops.out_dtype import out_dtype
 
 from npu_ir import ExportError
-from tests.npu_ir.corpus.case import Refusals, call
+from tests.npu_ir.corpus import operator_library  # noqa: F401 - defines ops
+from tests.npu_ir.corpus.case import Call, Refusals, call
 from tests.npu_ir.corpus.containers import ModelOutput
 
 REFUSED = Refusals()
@@ -20,7 +21,7 @@ refuse = REFUSED.add
 refuse(
     "branch_on_data",
     lambda x: x + 1 if x.sum() > 0 else x,
-    r"torch.export cannot capture \w+: .*data-dependent[\s\S]*choose by torch.where",
+    r"torch.export cannot capture \w+: .*data-dependent[\s\S]*at: .*refused\.py:\d+\n[\s\S]*choose by torch.where",
     error=ExportError,
 )
 refuse(
@@ -105,7 +106,105 @@ refuse(
 refuse(
     "a_generator_of_its_own",
     lambda x: x + torch.rand(3, generator=torch.Generator()),
-    r"input 'obj_\w+' is an object of class .*Generator[\s\S]*pass tensors and numbers",
+    r"rand draws from a torch.Generator[\s\S]*at: .*refused\.py:\d+[\s\S]*leave generator= out",
+)
+refuse(
+    "a_generator_as_an_input",
+    lambda x, g: x.bernoulli(0.5, generator=g),
+    r"bernoulli draws from a torch.Generator[\s\S]*at: .*refused\.py:\d+[\s\S]*leave generator= out",
+    lambda: call(torch.ones(3), torch.Generator()),
+)
+refuse(
+    "an_unread_generator_as_an_input",
+    lambda x, g: x,
+    r"input 'args_1' is an object of class .*Generator[\s\S]*pass tensors and numbers",
+    lambda: call(torch.ones(3), torch.Generator()),
+)
+
+
+refuse(
+    "a_custom_op_that_returns_what_it_writes",
+    lambda x: torch.ops.corpus_schema.turn_(x * 2),
+    r"corpus_schema.turn_.default returns the tensor that it changes[\s\S]*\.py:\d+[\s\S]*return nothing",
+)
+
+
+def mixed(*shapes: tuple[int, ...]) -> Call:
+    """Return tensors of these shapes, the first of which is half as wide."""
+    first, *others = (torch.randn(shape) for shape in shapes)
+    return call(first.half(), *others)
+
+
+MIXED = r"does not take tensors of these dtypes together: [\s\S]*fix: cast in forward, as in x\.to\(weight\.dtype\)"
+refuse(
+    "half_by_float_linear",
+    lambda *args: nn.functional.linear(*args),
+    MIXED,
+    lambda: mixed((2, 3), (4, 3), (4,)),
+)
+refuse("half_by_float_bias", lambda b, x, w: torch.addmm(b, x, w), MIXED, lambda: mixed((4,), (2, 3), (3, 4)))
+refuse("half_by_float_matmul", lambda x, y: x @ y, MIXED, lambda: mixed((5, 2, 3), (3, 4)))
+refuse(
+    "half_by_float_conv1d",
+    lambda x, w: nn.functional.conv1d(x, w),
+    MIXED,
+    lambda: mixed((1, 3, 9), (4, 3, 2)),
+)
+refuse(
+    "half_put_into_float", lambda s, x: x.index_put((torch.tensor([1]),), s), MIXED, lambda: mixed((1,), (3,))
+)
+
+
+# Tensors of other kinds
+
+refuse(
+    "a_quantized_input",
+    lambda x: x.dequantize(),
+    r"args\[0\] is a quantized tensor, which torch.export does not take\n  at: Function\n  fix: pass dequantize\(\)",
+    lambda: call(torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.quint8)),
+    ExportError,
+)
+refuse(
+    "a_nested_input",
+    lambda x: x * 2,
+    r"args\[0\] is a nested tensor, which torch.export does not take[\s\S]*values\(\) and offsets\(\)",
+    lambda: call(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)),
+    ExportError,
+)
+refuse(
+    "an_input_of_onednn",
+    lambda x: x.to_dense(),
+    r"args\[0\] is a oneDNN tensor, which torch.export does not take[\s\S]*pass to_dense\(\)",
+    lambda: call(torch.ones(3).to_mkldnn()),
+    ExportError,
+)
+refuse(
+    "quantized_in_forward",
+    lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8).dequantize(),
+    r"aten.quantize_per_tensor.default makes a quantized tensor[\s\S]*case\.py:\d+[\s\S]*integers and scales",
+)
+refuse(
+    "a_sparse_input_changed",
+    lambda x: x.mul_(2),
+    r"aten.mul_.Tensor changes a tensor of layout sparse_coo in place[\s\S]*compute a new one",
+    lambda: call(torch.eye(3).to_sparse()),
+)
+
+
+class QuantizedWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.quint8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table.dequantize() * x
+
+
+refuse(
+    "a_quantized_buffer",
+    QuantizedWeights,
+    r"table is a quantized tensor[\s\S]*QuantizedWeights",
+    error=ExportError,
 )
 
 

@@ -157,13 +157,6 @@ def is_tracing() -> bool:
     return get_proxy_mode() is not None
 
 
-def outside_tracing() -> Any:
-    """Return a context in which ops just run, though PyTorch traces."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    return _disable_current_modes()
-
-
 def is_wrapper(tensor: Any) -> bool:
     """Return whether ``tensor`` is of a subclass that wraps other tensors and can be taken apart."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -262,6 +255,13 @@ def has_side_effects(op: Any) -> bool:
 def below_autograd() -> Any:
     """Return a context in which control-flow operators just run; above it they trace what they run."""
     return torch._C._AutoDispatchBelowAutograd()
+
+
+def without_modes() -> Any:
+    """Return a context in which tensors are what they are, also where PyTorch is tracing with FakeTensors."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
 
 
 def overloads(namespace: str, name: str) -> list[OpOverload]:

@@ -147,7 +147,7 @@ def bind_inputs(
                 fix="capture the model again with this value: Python scalars are part of the graph",
             )
     _require_sizes(graph, bound, places, symbols)
-    _require_separate_memory(graph, bound)
+    _require_stated_memory(graph, bound)
     return {
         value: with_strides(tensor, value.type.substitute(symbols.values)) for value, tensor in bound.items()
     }
@@ -192,17 +192,62 @@ def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
         )
 
 
-def _require_separate_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
-    """Refuse inputs that share memory with one that is changed in place: both would change."""
+def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
+    """Refuse inputs that overlap otherwise than the graph states, where one of them is changed in place."""
+    groups = {value: _first_of_overlap(graph, value) for value in bound}
+    for value, first in groups.items():
+        if value is not first:
+            _require_place(value, bound[value], first, bound[first])
     for target in graph.updates:
         if target not in bound:
             continue
         for value, tensor in bound.items():
-            if value is not target and _share_memory(tensor, bound[target]):
+            if (
+                groups[value] is not groups[target]
+                and _share_memory(tensor, bound[target])
+                and ranges_meet(tensor, bound[target])
+            ):
                 raise ExecutionError(
                     f"inputs %{target.name} and %{value.name} share memory, and the model changes %{target.name} in place",
                     fix="pass a copy (clone), or capture the model with the shared tensor",
                 )
+
+
+def _first_of_overlap(graph: Graph, value: Value) -> Value:
+    """Return the input that the graph states ``value`` to overlap with; ``value`` itself if none."""
+    assert value.argument is not None
+    if value.argument.overlaps is None:
+        return value
+    return next(item for item in graph.inputs if item.argument.target == value.argument.overlaps[0])  # type: ignore[union-attr]
+
+
+def _require_place(value: Value, tensor: torch.Tensor, first: Value, other: torch.Tensor) -> None:
+    assert value.argument is not None
+    assert value.argument.overlaps is not None
+    offset = value.argument.overlaps[1]
+    are_laid_out = has_strides(tensor, value.tensor_type) and has_strides(other, first.tensor_type)
+    actual = tensor.storage_offset() - other.storage_offset()
+    if not are_laid_out or not _share_memory(tensor, other) or actual != offset:
+        raise ExecutionError(
+            f"the graph is for inputs that overlap in memory: %{first.name}, {first.type}, and %{value.name}, {value.type}, "
+            f"which begins {offset} elements behind it",
+            fix="pass views of one tensor that overlap so, or capture the model with inputs that do not",
+        )
+
+
+def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of its storage that a strided tensor reaches, and the first behind it."""
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    first = int(tensor.storage_offset())
+    return first * tensor.itemsize, (first + int(last) + 1) * tensor.itemsize
+
+
+def ranges_meet(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether two tensors of one storage reach over the same bytes."""
+    (first, end), (other_first, other_end) = memory_range(left), memory_range(right)
+    return max(first, other_first) < min(end, other_end)
 
 
 def _share_memory(left: Any, right: Any) -> bool:
@@ -230,15 +275,18 @@ def with_strides(tensor: Any, type: Any) -> Any:
     if not is_strided or not isinstance(type, TensorType) or type.symbols:
         return tensor
     strides = type.steps
-    pairs = zip(type.sizes, tensor.stride(), strides, strict=True)
-    if tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1):
-        return tensor
-    if overlap(type.sizes, strides):
+    if has_strides(tensor, type) or overlap(type.sizes, strides):
         return tensor
     laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)
     bits = BITS_OF_SIZE[type.dtype.itemsize]
     laid_out.view(bits).copy_(tensor.resolve_conj().resolve_neg().view(bits))
     return laid_out
+
+
+def has_strides(tensor: torch.Tensor, type: TensorType) -> bool:
+    """Return whether the elements of ``tensor`` are where those of a tensor of ``type`` are."""
+    pairs = zip(type.sizes, tensor.stride(), type.steps, strict=True)
+    return tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1)
 
 
 def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Which line of the user's code an exception comes from."""
+"""The line of the user's code that an exception comes from, or that is running."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ def user_line(error: BaseException) -> str | None:
     """Return ``file:line`` of the innermost call in neither PyTorch, Python's library nor this package."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def calling_line() -> str | None:
+    """Return ``file:line`` of the innermost call that is running, of those that `user_line` means."""
+    return _innermost(traceback.extract_stack())
+
+
+def _innermost(frames: traceback.StackSummary) -> str | None:
     own = [frame for frame in frames if _is_of_user(frame.filename)]
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from npu_ir.edit_checks import is_replaceable, overlap_problem
 from npu_ir.errors import GraphError
 from npu_ir.literals import same_literal, to_literal
 from npu_ir.node import InputKind, Value, outside_names
@@ -277,12 +278,25 @@ def _signature(graph: Graph) -> Iterator[str]:
     for target, value in graph.updates.items():
         if target.argument is None or target.argument.kind is InputKind.CONSTANT:
             yield f"%{target.name} is updated but is no input, parameter, buffer or optimizer state"
-        if not (isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)):
+        is_same = isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)
+        if not is_same and not is_replaceable(target, value):
             yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
     names = Counter(name for target in graph.updates for name in outside_names(target))
     yield from (
         f"two updated values are called {name!r} outside" for name, count in names.items() if count > 1
     )
+
+
+def _overlaps(graph: Graph) -> Iterator[str]:
+    inputs = {outside_names(value)[0]: value for value in graph.inputs}
+    for value in graph.arguments:
+        assert value.argument is not None
+        if value.argument.overlaps is None:
+            continue
+        other = inputs.get(value.argument.overlaps[0])
+        problem = "there is no such input" if other is None else overlap_problem(value, other)
+        if problem is not None:
+            yield f"%{value.name} cannot overlap {value.argument.overlaps[0]!r}: {problem}"
 
 
 def _data(graph: Graph) -> Iterator[str]:
@@ -354,6 +368,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _of_signature(
         "signature", "call, results and updates name values of the right kind, number and type", _signature
+    ),
+    _of_signature(
+        "overlaps", "inputs that are stated to overlap are tensors of fixed sizes, of one dtype", _overlaps
     ),
     _of_signature(
         "data", "constants have data of their type; the names of weights and constants are unique", _data

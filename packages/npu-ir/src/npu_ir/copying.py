@@ -37,7 +37,7 @@ def clone(graph: Graph, name: str) -> Graph:
         if isinstance(leaf, Value):
             leaf._uses[None, index] = None
     for target, value in graph.updates.items():
-        copy.set_update(values[target], values[value])
+        copy.set_update(values[target], values[value], replaces=True)
     if graph.tracks_origins:
         copy.track_origins()
     return copy

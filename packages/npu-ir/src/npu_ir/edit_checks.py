@@ -10,7 +10,7 @@ import torch
 from npu_ir.constraints import Range
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
-from npu_ir.node import Value
+from npu_ir.node import InputKind, Value
 from npu_ir.ops.arguments import record_problem
 from npu_ir.types import TensorType
 
@@ -105,6 +105,27 @@ def require_same_type(old: Value, new: Value) -> None:
     )
     if not alike:
         raise GraphError(f"%{new.name} is {new.type}, it cannot stand for %{old.name}, which is {old.type}")
+
+
+def is_replaceable(target: Value, value: Value) -> bool:
+    """Return whether ``value``, of whatever shape and dtype, may be what ``target`` is when a graph has run."""
+    is_buffer = target.argument is not None and target.argument.kind is InputKind.BUFFER
+    return is_buffer and isinstance(value.type, TensorType)
+
+
+def overlap_problem(value: Value, other: Value) -> str | None:
+    """Return why two values cannot overlap in memory; None if they can."""
+    are_inputs = all(
+        item.argument is not None and item.argument.kind is InputKind.INPUT for item in (value, other)
+    )
+    if value is other or not are_inputs:
+        return f"%{value.name} and %{other.name} are not two inputs"
+    types = value.type, other.type
+    if not all(isinstance(type, TensorType) and not type.symbols for type in types):
+        return f"%{value.name} and %{other.name} are not tensors of fixed sizes"
+    if value.tensor_type.dtype != other.tensor_type.dtype:
+        return f"%{value.name} is {value.type}, and %{other.name} {other.type}: they overlap in elements of one dtype"
+    return None
 
 
 def checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> torch.Tensor:

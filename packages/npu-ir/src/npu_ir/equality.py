@@ -63,11 +63,12 @@ def _same_value(left: Value, right: Value) -> bool:
 def _same_argument(left: Argument | None, right: Argument | None) -> bool:
     if left is None or right is None:
         return left is right
-    return (left.kind, left.target, left.aliases, left.persistent) == (
+    return (left.kind, left.target, left.aliases, left.persistent, left.overlaps) == (
         right.kind,
         right.target,
         right.aliases,
         right.persistent,
+        right.overlaps,
     ) and same_data(left.data, right.data)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from npu_ir.edit_checks import merged_symbols, plain_attrs, release_region, require_same_type
 from npu_ir.errors import GraphError
@@ -390,7 +391,12 @@ class Graph(Signature):
         return self.clone()
 
     def __deepcopy__(self, memo: object) -> Graph:
-        return self.clone()  # as copy.deepcopy goes from node to node, it would not come back
+        return self.clone()
+
+    def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
+        from npu_ir.records import reduced
+
+        return reduced(self)
 
     def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
         """Return the given nodes as a graph of their own.

@@ -7,6 +7,7 @@ read-only; ``Graph`` is the one class that edits them.
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -84,6 +85,7 @@ class Argument:
         persistent: False for a buffer that is not in the ``state_dict``.
         data: The content: always of a constant, of a non-persistent buffer where it is known,
             never of anything else.
+        overlaps: Of an input, another input that it must overlap, and how many elements behind its first one it begins.
     """
 
     kind: InputKind
@@ -91,6 +93,7 @@ class Argument:
     aliases: tuple[str, ...] = ()
     persistent: bool = True
     data: torch.Tensor | None = None
+    overlaps: tuple[str, int] | None = None
 
 
 def outside_names(value: Value) -> tuple[str, ...]:
@@ -102,7 +105,7 @@ def outside_names(value: Value) -> tuple[str, ...]:
 class Value:
     """One SSA value: produced once, by a node or from outside, and read any number of times."""
 
-    __slots__ = ("_name", "_origins", "_type", "_uses", "argument", "id", "index", "producer")
+    __slots__ = ("_graph", "_name", "_origins", "_type", "_uses", "argument", "id", "index", "producer")
 
     def __init__(
         self,
@@ -113,11 +116,13 @@ class Value:
         producer: OpNode | None = None,
         index: int = 0,
         argument: Argument | None = None,
+        graph: Graph | None = None,
     ) -> None:
         self.id = id
         self.producer = producer
         self.index = index
         self.argument = argument
+        self._graph = graph
         self._name = name
         self._type = type
         self._uses: dict[Use, None] = {}
@@ -178,6 +183,11 @@ class Value:
     def is_output(self) -> bool:
         """Whether the graph returns this value or stores it into an input."""
         return any(node is None for node, _ in self._uses)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._graph is None or self._graph._values.get(self.name) is not self:
+            raise GraphError(f"%{self.name} is in no graph: a value is copied and pickled with its graph")
+        return operator.methodcaller("value", self.name), (self._graph,)
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
@@ -291,6 +301,13 @@ class OpNode:
     @property
     def is_erased(self) -> bool:
         return self._graph is None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._graph is None:
+            raise GraphError(
+                f"node {self.name!r} is in no graph: a node is copied and pickled with its graph"
+            )
+        return operator.methodcaller("node", self.name), (self._graph,)
 
     def __repr__(self) -> str:
         outputs = ", ".join(map(repr, self.outputs))

@@ -6,13 +6,14 @@ Every method checks what it is given before it changes anything.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from npu_ir.constraints import RELATIONS, Constraint, Range
-from npu_ir.edit_checks import checked_data, require_same_type
+from npu_ir.edit_checks import checked_data, is_replaceable, overlap_problem, require_same_type
 from npu_ir.errors import GraphError
 from npu_ir.literals import Literal, to_literal
 from npu_ir.naming import unique_name
@@ -109,6 +110,16 @@ class Signature:
     def updates(self) -> Mapping[Value, Value]:
         """For each input, parameter, buffer or optimizer state that the program changes: its new content."""
         return MappingProxyType(self._updates)
+
+    @property
+    def replacements(self) -> tuple[Value, ...]:
+        """The buffers that get another shape or dtype: the graph is for the state in front of that, and runs once in it."""
+        return tuple(filter(self.is_replaced, self._updates))
+
+    def is_replaced(self, target: Value) -> bool:
+        """Whether what ``target`` is updated with has another shape or dtype (`replacements`)."""
+        type = target.type
+        return isinstance(type, TensorType) and not type.same_shape_and_dtype(self._updates[target].type)
 
     def value(self, name: str) -> Value:
         """Return the value called ``name``.
@@ -311,6 +322,22 @@ class Signature:
         self._edits += 1
         return new
 
+    def set_overlap(self, value: Value, other: Value, offset: int) -> None:
+        """State that an input is in the memory of another, ``offset`` elements behind the first element of that.
+
+        Raises:
+            GraphError: They are not two inputs of this graph that are tensors of one dtype.
+        """
+        for item in (value, other):
+            self._require_mine(item)
+        problem = overlap_problem(value, other)
+        if problem is not None:
+            raise GraphError(problem, fix="state it of inputs that are views of one tensor")
+        assert value.argument is not None
+        assert other.argument is not None
+        value.argument = replace(value.argument, overlaps=(other.argument.target, offset))
+        self._edits += 1
+
     # How it is called and what it gives back
 
     def set_call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> None:
@@ -357,8 +384,13 @@ class Signature:
                 leaf._uses[None, index] = None
         self._edits += 1
 
-    def set_update(self, target: Value, value: Value | None) -> None:
+    def set_update(self, target: Value, value: Value | None, *, replaces: bool = False) -> None:
         """State that running the graph gives ``target`` the content of ``value``; None: leaves it.
+
+        Args:
+            target: An input, a parameter, a buffer or optimizer state.
+            value: Its new content.
+            replaces: It may be of another shape or dtype, if ``target`` is a buffer (`replacements`).
 
         Raises:
             GraphError: ``target`` does not come from outside, is a constant or no tensor, or the types
@@ -373,7 +405,8 @@ class Signature:
             )
         if value is not None:
             self._require_mine(value)
-            require_same_type(target, value)
+            if not (replaces and is_replaceable(target, value)):
+                require_same_type(target, value)
             reader = next((node for node in target.users if node.in_prologue), None)
             if reader is not None:
                 raise GraphError(
@@ -415,7 +448,7 @@ class Signature:
         self._pending_results[index] = value
 
     def _new_value(self, name: str, type: Type, **fields: Any) -> Value:
-        value = Value(self._next_id, self._unique(self._values, name), type, **fields)
+        value = Value(self._next_id, self._unique(self._values, name), type, graph=self, **fields)  # type: ignore[arg-type]
         self._next_id += 1
         self._values[value.name] = value
         if self._origins is not None:

@@ -18,6 +18,8 @@ Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
 
 _CPU = torch.device("cpu")
 _TRAIN, _TRAIN_CPU = "train", "train-cpu"
+# Namespaces of kernels that PyTorch has for CPUs only.
+_CPU_ONLY = ("mkldnn.", "mkl.", "aten.mkldnn")
 
 
 def optimized(graph: Graph, passes: Passes) -> Graph:
@@ -61,6 +63,33 @@ def passes_on(passes: Passes, device: torch.device, backends: Sequence[Backend])
     """
     is_ours = device.type == "cpu" and all(backend.name == ATEN for backend in backends)
     return _TRAIN_CPU if passes == _TRAIN and is_ours and _TRAIN_CPU in all_pipelines() else passes
+
+
+def require_cpu_passes_on_cpu(graph: Graph, passes: Passes, device: torch.device) -> None:
+    """Refuse what is made for CPUs on another device.
+
+    Args:
+        graph: After the passes.
+        passes: As the caller wants them.
+        device: Where the graph is to run.
+
+    Raises:
+        ExecutionError: The passes are a pipeline for CPUs, or a node calls an op that only CPUs have.
+    """
+    if device.type == "cpu":
+        return
+    fix = f'passes="default" on {device}; or device="cpu"'
+    if isinstance(passes, str) and passes in (_CPU.type, _TRAIN_CPU):
+        raise ExecutionError(
+            f"the pipeline {passes!r} is for CPUs, and the executor runs on {device}", fix=fix
+        )
+    for node in graph.nodes:
+        if node.op_type.startswith(_CPU_ONLY):
+            raise ExecutionError(
+                f"only CPUs have {node.op_type}, and the executor runs on {device}",
+                where=f"node {node.name!r}",
+                fix=fix,
+            )
 
 
 def device_of(

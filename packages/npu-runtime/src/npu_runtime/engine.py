@@ -14,6 +14,7 @@ from npu_ir import ExecutionError, Graph, Value
 from npu_ir.binding import bind_inputs
 from npu_ir.isolation import no_outside_influence
 from npu_ir.node import outside_names
+from npu_ir.ops.execution import described, is_of_type
 from npu_ir.running import Observer, require_in_range
 from npu_ir.symbol_values import SymbolValues
 from npu_runtime._torch import below_autograd, is_undisturbed, kernel_settings, record_gradients, share_memory
@@ -49,6 +50,8 @@ class Engine:
         self._is_shared = not self._plan.state and threads is None
         self._quick_take = quick_take(graph, device)
         self._arguments = (*graph.inputs, *state_of(graph))
+        replaced = graph.replacements
+        self._replaced = [item for item in enumerate(state_of(graph)) if item[1] in replaced]
         self._lock = threading.RLock()
         self._is_running = False
         self._settings = kernel_settings()
@@ -125,6 +128,7 @@ class Engine:
     def _node_by_node(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer | None, *, check_nan: bool = False
     ) -> Sequence[Any]:
+        self._require_first_state()
         bound = self._bound
         symbols = SymbolValues(self._graph.symbols)
         inputs = [*self._inputs(args, kwargs, symbols), *self._state]
@@ -169,6 +173,8 @@ class Engine:
         }
 
     def _once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        if self._replaced:
+            self._require_first_state()
         if kernel_settings() != self._settings:
             # Other kernels may lay out their results otherwise than was seen when the graph was compiled.
             return self._node_by_node(args, kwargs, None)
@@ -207,6 +213,17 @@ class Engine:
             raise
         finally:
             record_gradients(before)
+
+    def _require_first_state(self) -> None:
+        """Refuse a call in which a buffer is no longer what the graph was captured for."""
+        for index, value in self._replaced:
+            if not is_of_type(self._state[index], value.type):
+                raise ExecutionError(
+                    f"the buffer {outside_names(value)[0]!r} is {described(self._state[index])} since the last call, and the "
+                    f"graph was captured for {value.type}",
+                    where=f"graph {self._graph.name!r}",
+                    fix="capture the model as it is after a call, or give the buffers back what they held: reset()",
+                )
 
     def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues) -> list[Any]:
         bound = bind_inputs(self._graph, args, kwargs, symbols)

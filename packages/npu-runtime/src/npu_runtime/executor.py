@@ -16,7 +16,7 @@ from npu_ir.running import Observer
 from npu_ir.structure import LEAF, Structure, unflatten
 from npu_runtime.backends.assignment import Choice, assign
 from npu_runtime.backends.registry import backends_of
-from npu_runtime.choosing import Passes, Weights, device_of, loaded, optimized
+from npu_runtime.choosing import Passes, Weights, device_of, loaded, optimized, require_cpu_passes_on_cpu
 from npu_runtime.compiling import compile_graph
 from npu_runtime.engine import Engine
 from npu_runtime.input_updates import InputUpdates, Updates
@@ -95,6 +95,7 @@ class IRExecutor:
             self.backends: tuple[Backend, ...] = tuple(backends_of(backend))
             given = loaded(weights, self.graph)
             self.device = device_of(device, given, self.backends)
+            require_cpu_passes_on_cpu(self.graph, passes, self.device)
             self._constants = constants
             self.choices: Mapping[OpNode, Choice] = assign(self.graph, self.backends)
             bound = bind(self.graph, given, constants, self.device)

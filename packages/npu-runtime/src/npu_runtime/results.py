@@ -57,7 +57,7 @@ def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
     for target in state_of(graph):
         index = count + list(graph.updates).index(target)
         is_shared = groups[index] in outside or groups.count(groups[index]) > 1
-        type = target.type
+        type = graph.updates[target].type if graph.is_replaced(target) else target.type
         state.append((index, type, _strides(type), is_shared))
     return ResultPlan(count, any(group in own for group in groups), tuple(state))
 

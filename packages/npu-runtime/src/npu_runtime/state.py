@@ -12,6 +12,7 @@ from npu_ir import Graph, Value, WeightError
 from npu_ir.binding import bind_weights
 from npu_ir.node import InputKind, outside_names
 from npu_ir.prologue import Prologue
+from npu_runtime._torch import is_fake
 from npu_runtime.compiling import state_of
 from npu_runtime.tensor_facts import laid_out
 
@@ -62,10 +63,11 @@ def bind(
         ExecutionError: A node of the prologue fails.
     """
     given = bind_weights(graph, weights, constants)
-    empty = [value.name for value, tensor in given.items() if tensor.is_meta and device.type != "meta"]
-    if empty:
+    for value, tensor in given.items():
+        if not is_fake(tensor) and (device.type == "meta" or not tensor.is_meta):
+            continue
         raise WeightError(
-            f"the weight {empty[0]!r} is on the device meta: it has no data",
+            f"the weight {value.name!r} is {'a FakeTensor' if is_fake(tensor) else 'on the device meta'}: it has no data",
             where=f"graph {graph.name!r}",
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )

@@ -75,6 +75,7 @@ class Converter:
         self._program = functional.program
         self._replacements = functional.replacements
         self._ties = functional.ties
+        self._replaced = functional.replaced
         self._values: dict[Node, Any] = {}  # what a later reader of the node gets
         self._written: dict[Node, None] = {}  # placeholders with another content than at the start
         self._converted: dict[Node, Any] = {}
@@ -93,6 +94,8 @@ class Converter:
         signature.add_results(self._convert_nodes(self._program.graph_module))
         for node in self._written:
             self.graph.set_update(arguments[node], self._values[node])
+        for buffer, new in self._replaced.values():
+            self.graph.set_update(arguments[buffer], self._values[new], replaces=True)
 
     @property
     def converted(self) -> Mapping[Node, Any]:
@@ -214,7 +217,7 @@ class Converter:
             return self.nested(node, self._registered_conversion(node, name))
         if node.target is _torch.GETITEM:
             return self.value(node.args[0])[node.args[1]]
-        if name in DROPPED:
+        if name in DROPPED or node in self._replaced:
             return None
         if name == READS_PART:
             return part_of_wrapped(node, self.value(node.args[0]))

@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
+from npu_ir.capture.mixed_dtypes import require_taken_dtypes
 from npu_ir.capture.promotion import needed_cast
 from npu_ir.capture.provenance import place
 from npu_ir.errors import ConversionError, GraphError
@@ -34,6 +35,8 @@ def default_conversion(converter: Converter, node: Node, op: Op) -> Any:
         return _conversion_with_regions(converter, node, op, flat)
     types = _with_kept_dtypes(schema, flat, converter.types(node))
     cast = needed_cast(node, op, types) if isinstance(op, _torch.OpOverload) else None
+    if isinstance(op, _torch.OpOverload):
+        require_taken_dtypes(node, op)
     inputs = _cast(converter, node, flat.inputs, cast)
     name = _node_name(node, schema)
     inserted = converter.insert(

@@ -5,6 +5,7 @@ What is written may be a parameter, buffer or input itself: its last content bec
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,17 @@ class Replacement:
     own: int | None = None
 
 
-def direct_replacements(program: ExportedProgram, aliases: Aliases) -> dict[Node, Replacement] | None:
-    """Return what replaces every node that writes; None where that is not enough to make the program functional."""
+def direct_replacements(
+    program: ExportedProgram, aliases: Aliases, replaced: Mapping[Node, tuple[Node, Node]]
+) -> dict[Node, Replacement] | None:
+    """Return what replaces every node that writes; None where that is not enough to make the program functional.
+
+    Args:
+        program: What is captured.
+        aliases: Of the program.
+        replaced: The nodes that replace a buffer, with the buffer and what takes its place: read when all has run.
+    """
+    read_last = {new for _, new in replaced.values()}
     updatable = {
         spec.arg.name
         for spec in program.graph_signature.input_specs
@@ -47,26 +57,29 @@ def direct_replacements(program: ExportedProgram, aliases: Aliases) -> dict[Node
     }
     replacements = {}
     for node in nodes(program.graph_module):
-        if not (hides_a_write(node) or written(node)):
+        if node in replaced or not (hides_a_write(node) or written(node)):
             continue
         found = _batch_norm(node) if hides_a_write(node) else _single_write(node)
         if found is None:
             return None
         for target in found.written:
             is_argument = target.graph is program.graph and target.name in updatable
-            if not _is_invisible(node, target, aliases, is_argument=is_argument):
+            if not _is_invisible(node, target, aliases, read_last, is_argument=is_argument):
                 return None
         replacements[node] = found
     return replacements
 
 
-def _is_invisible(node: Node, written: Node, aliases: Aliases, *, is_argument: bool) -> bool:
+def _is_invisible(
+    node: Node, written: Node, aliases: Aliases, read_last: Collection[Node], *, is_argument: bool
+) -> bool:
     """Whether nothing but later readers of ``written`` itself can see what ``node`` writes.
 
     Args:
         node: What writes.
         written: What is written.
         aliases: Of the program.
+        read_last: What is read when all has run.
         is_argument: ``written`` is a parameter, buffer or input, whose last content the graph tells.
     """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
@@ -79,7 +92,7 @@ def _is_invisible(node: Node, written: Node, aliases: Aliases, *, is_argument: b
     return all(
         alias is written
         or aliases.position[alias] >= now
-        or all(aliases.position[user] <= now for user in alias.users)
+        or (alias not in read_last and all(aliases.position[user] <= now for user in alias.users))
         for alias in aliases.of(written)
     )
 

@@ -11,12 +11,14 @@ import torch
 from torch.export import ExportedProgram
 
 from npu_ir import _torch
+from npu_ir.capture.content_guard import contents_restored
 from npu_ir.capture.export_errors import export_error
 from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.held_constants import name_held_tensors, registered_for_now
 from npu_ir.capture.held_tensors import held_tensors
 from npu_ir.capture.model_guard import unchanged
-from npu_ir.capture.tracing_mode import ByIdentity, DataIsDetach
+from npu_ir.capture.replaced_buffers import erase_assignments
+from npu_ir.capture.tracing_mode import ByIdentity, ForwardCalls
 from npu_ir.errors import NpuError
 
 
@@ -83,8 +85,9 @@ class ExportCall:
         """
         model, held = self.subject.model, self.subject.held
         try:
-            with registered_for_now(model, buffers) as names, unchanged(model):
+            with registered_for_now(model, buffers) as names, unchanged(model), contents_restored():
                 program = self._exported(names)
+                erase_assignments(program)
         except NpuError:
             raise
         except Exception as error:
@@ -106,7 +109,7 @@ class ExportCall:
         return self._traced(names)
 
     def _traced(self, names: Mapping[str, str]) -> ExportedProgram:
-        with HeldMessages(self.subject.model), DataIsDetach(), self._by_identity(names):
+        with HeldMessages(self.subject.model), ForwardCalls(), self._by_identity(names):
             return torch.export.export(
                 self.subject.model, self.args, self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
             )
@@ -116,5 +119,4 @@ class ExportCall:
         if not (subject.is_shared or self.meta_is_cpu):
             return contextlib.nullcontext()
         places = {id(subject.held[path]): (subject.model._buffers, name) for name, path in names.items()}
-        held = {id(tensor): tensor for tensor in subject.held.values() if id(tensor) not in places}
-        return ByIdentity({**subject.places, **places}, held, meta_is_cpu=self.meta_is_cpu).contents_kept()
+        return ByIdentity({**subject.places, **places}, meta_is_cpu=self.meta_is_cpu)

@@ -19,7 +19,9 @@ from npu_ir.capture.convert import convert_exported_program
 from npu_ir.capture.export_call import ExportCall, Subject
 from npu_ir.capture.held_constants import written_constants
 from npu_ir.capture.meta_tensors import StandIns, is_on_meta
-from npu_ir.errors import ExportError
+from npu_ir.capture.overlapping_inputs import Overlap, overlaps, state_overlaps, through_views
+from npu_ir.capture.tensor_kinds import require_plain_tensors
+from npu_ir.errors import ConversionError, ExportError
 from npu_ir.graph import Graph
 
 
@@ -68,11 +70,37 @@ def extract_ir(
         dynamic_shapes = dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
     program = export_program(model, args, kwargs, dynamic_shapes)
     graph = convert_exported_program(program, name=name)
-    if not any(target in graph.inputs for target in graph.updates) or not _has_repeats(args, kwargs):
+    if not any(target in graph.inputs for target in graph.updates):
         return graph
-    # An input is changed in place, and tensors were passed twice: then the change shows in both.
-    program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
-    return convert_exported_program(program, name=name)
+    # An input is changed in place: the change shows in inputs that share memory with it.
+    found = overlaps(args, kwargs)
+    if found:
+        return _with_overlaps(model, args, kwargs, dynamic_shapes, found, name)
+    if _has_repeats(args, kwargs):
+        program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
+        return convert_exported_program(program, name=name)
+    return graph
+
+
+def _with_overlaps(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    found: Sequence[Overlap],
+    name: str,
+) -> Graph:
+    if dynamic_shapes is not None:
+        raise ConversionError(
+            "inputs overlap in memory, and the model changes one of them: how they overlap is known for fixed sizes only",
+            where=type(model).__name__,
+            fix="pass a copy (clone), or leave dynamic_shapes out",
+        )
+    with through_views(model, found):
+        program = export_program(model, args, kwargs)
+    graph = convert_exported_program(program, name=name)
+    state_overlaps(graph, args, kwargs, found)
+    return graph
 
 
 def export_program(
@@ -97,6 +125,7 @@ def export_program(
         ConversionError: It cannot, because the content of a tensor does not exist, or ``forward``
             changes what the model consists of.
     """
+    require_plain_tensors(model, args, kwargs)
     subject = Subject(model)
     tensors = [*subject.tensors, *_tensors((args, kwargs))]
     stand_ins = StandIns(_torch.fake_mode_of([*subject.registered, *_tensors((args, kwargs))]))
@@ -138,23 +167,39 @@ def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _example_inputs(
     tree: tuple[Any, Any], stand_ins: StandIns, subject: Subject, shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments off ``meta``; a tensor that is passed twice, or is one of the model's, is copied.
+    """Return the arguments off ``meta``; what shares memory with an earlier one, or is one of the model's, is copied.
 
     torch.export would take a tensor passed twice for one input, and the graph would then be wrong
     for two different ones. With ``shared_inputs`` it may.
     """
     known = {id(tensor) for tensor in subject.tensors}
     seen: set[int] = set()
+    storages: set[int] = set()
 
     def prepared(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        is_copied = id(leaf) in known or (id(leaf) in seen and not shared_inputs)
+        is_strided = leaf.layout is torch.strided
+        shares = id(leaf) in seen or (is_strided and _torch.storage_id(leaf) in storages)
+        is_copied = id(leaf) in known or (shares and not shared_inputs)
         seen.add(id(leaf))
+        if is_strided:
+            storages.add(_torch.storage_id(leaf))
         leaf = stand_ins.of(leaf)
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad) if is_copied else leaf
+        return _apart(leaf) if is_copied else leaf
 
     return _torch.tree_map(prepared, tree)  # type: ignore[no-any-return]
+
+
+def _apart(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same type, of any content, with memory of its own."""
+    is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
+    made = (
+        tensor.detach().new_empty_strided(tensor.shape, tensor.stride())
+        if is_plain
+        else tensor.detach().clone()
+    )
+    return made.requires_grad_(tensor.requires_grad)
 
 
 @contextlib.contextmanager

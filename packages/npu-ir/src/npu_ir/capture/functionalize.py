@@ -21,7 +21,7 @@ from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases
 from npu_ir.capture.bodies import AUTOCAST_REGION, ENTER_AUTOCAST, is_call_of, nodes
 from npu_ir.capture.direct_replacement import Replacement, direct_replacements
-from npu_ir.capture.model_guard import require_same_types
+from npu_ir.capture.replaced_buffers import replacements, require_no_replacements, require_same_types
 from npu_ir.capture.retracing import traced_again
 from npu_ir.capture.write_refusals import require_same_shapes
 
@@ -34,11 +34,13 @@ class FunctionalProgram:
         program: The program to convert.
         replacements: What to convert in place of each node that writes.
         ties: For each placeholder that is the same tensor as an earlier one: that one's name.
+        replaced: The nodes that replace a buffer by a tensor of another type: the buffer, and that tensor.
     """
 
     program: ExportedProgram
     replacements: dict[Node, Replacement] = field(default_factory=dict)
     ties: dict[str, str] = field(default_factory=dict)
+    replaced: dict[Node, tuple[Node, Node]] = field(default_factory=dict)
 
 
 def functionalize(program: ExportedProgram) -> FunctionalProgram:
@@ -51,11 +53,11 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
     require_same_types(program)
     require_same_shapes(program)
     aliases = Aliases(program.graph_module)
-    replacements = None
-    if not _needs_tracing(program):
-        replacements = direct_replacements(program, aliases)
-    if replacements is not None:
-        return FunctionalProgram(program, replacements, aliases.ties)
+    replaced = replacements(program)
+    direct = None if _needs_tracing(program) else direct_replacements(program, aliases, replaced)
+    if direct is not None:
+        return FunctionalProgram(program, direct, aliases.ties, replaced)
+    require_no_replacements(program)
     return FunctionalProgram(traced_again(program, aliases), ties=aliases.ties)
 
 

@@ -79,7 +79,7 @@ class ProgramSignature:
         if isinstance(spec.arg, CustomObjArgument):
             raise ConversionError(
                 f"input {node.name!r} is an object of class {spec.arg.class_fqn}",
-                where=place(node),
+                where=place(next(iter(node.users), node)),
                 fix="pass tensors and numbers; random numbers come from the default generator",
             )
         if _torch.is_wrapper(node.meta["val"]):

@@ -24,7 +24,13 @@ from npu_ir.capture.body_constants import lift_body_constants
 from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
 from npu_ir.capture.stand_in import plain_index
-from npu_ir.capture.write_refusals import require_separate_elements, require_writes
+from npu_ir.capture.write_refusals import (
+    require_dense_targets,
+    require_no_written_constants,
+    require_results_apart,
+    require_separate_elements,
+    require_writes,
+)
 from npu_ir.capture.writes import (
     hides_a_write,
     schema_of_node,
@@ -42,7 +48,10 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     Raises:
         ConversionError: A write is of a kind that it gets wrong, or it fails.
     """
+    require_dense_targets(program)
     require_separate_elements(program)
+    require_no_written_constants(program, aliases)
+    require_results_apart(program)
     prepared = with_own_graph(program)
     targets = all_written(program.graph_module)
     storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}

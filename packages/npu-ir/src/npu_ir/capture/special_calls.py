@@ -63,6 +63,7 @@ def require_convertible(node: Node, name: str) -> None:
     if name in _REFUSED:
         problem, fix = _REFUSED[name]
         raise ConversionError(problem, where=place(node), fix=fix)
+    _require_known_type(name, node)
     misstated = _misstated_sizes(name, node)
     if misstated is not None:
         raise ConversionError(misstated[0], where=place(node), fix=misstated[1])
@@ -72,6 +73,23 @@ def require_convertible(node: Node, name: str) -> None:
             where=place(node),
             fix=f"register_conversion({name!r})",
         )
+
+
+def _require_known_type(name: str, node: Node) -> None:
+    """Refuse ops that make quantized tensors: their FakeTensors are plain ones (torch 2.13)."""
+    if name.startswith(_QUANTIZING):
+        raise ConversionError(
+            f"{name} makes a quantized tensor, of which PyTorch says that it is plain (torch 2.13)",
+            where=place(node),
+            fix="compute on integers and scales (torch.ao.quantization.pt2e, torchao), or register_conversion(...)",
+        )
+
+
+_QUANTIZING = (
+    "aten.quantize_per_",
+    "aten._empty_affine_quantized",
+    "aten._empty_per_channel_affine_quantized",
+)
 
 
 def _misstated_sizes(name: str, node: Node) -> tuple[str, str] | None:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
-from npu_ir.equality import same_data
+from npu_ir.blame import calling_line
+from npu_ir.errors import ConversionError
 
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
-class DataIsDetach(TorchFunctionMode):
-    """Read ``tensor.data`` as ``tensor.detach()``: torch.export loses track of the first (torch 2.13)."""
+class ForwardCalls(TorchFunctionMode):
+    """Mends or refuses calls of ``forward`` that torch.export takes for something else (torch 2.13).
+
+    It loses track of ``tensor.data``, which is read as ``tensor.detach()``. It takes a generator for an input, and its
+    numbers for those of a generator in any state.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if func == _READ_DATA:
             return args[0].detach()
-        return func(*args, **(kwargs or {}))
+        # Dynamo traces this mode into the branches of control flow, and nothing else may be in it there.
+        if not torch.compiler.is_dynamo_compiling() and _has_generator((*args, *kwargs.values())):
+            raise ConversionError(
+                f"{getattr(func, '__name__', func)} draws from a torch.Generator, whose state is not part of a graph",
+                where=calling_line(),
+                fix="leave generator= out: graphs draw from the default generator, seeded by torch.manual_seed "
+                "before they run; or pass the random tensor as an input",
+            )
+        return func(*args, **kwargs)
+
+
+def _has_generator(arguments: Iterable[Any]) -> bool:
+    return any(isinstance(argument, torch.Generator) for argument in arguments)
 
 
 class ByIdentity(TorchFunctionMode):
@@ -32,23 +49,19 @@ class ByIdentity(TorchFunctionMode):
     Args:
         registered: Where the parameters and buffers of the model are: by id, a dict of a module and the key in it.
             While torch.export traces, what it traces is there.
-        held: Other tensors of the model, which keep their content.
         meta_is_cpu: Make what ``forward`` makes on ``meta`` on the CPU.
     """
 
     def __init__(
         self,
         registered: Mapping[int, tuple[dict[str, Any], str]],
-        held: Mapping[int, torch.Tensor],
         *,
         meta_is_cpu: bool,
     ) -> None:
         super().__init__()
         self._registered = registered
-        self._held = held
         self._meta_is_cpu = meta_is_cpu
         self._traced: dict[int, torch.Tensor] = {}
-        self._contents: dict[int, torch.Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # torch.export prepares and checks what is in the model; the bodies of control flow are traced by Dynamo.
@@ -61,21 +74,7 @@ class ByIdentity(TorchFunctionMode):
 
     def _found(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            if id(leaf) in self._held and id(leaf) not in self._contents:
-                with _torch.outside_tracing():
-                    self._contents[id(leaf)] = leaf.detach().clone()
             return self._traced.get(id(leaf), leaf)
         if self._meta_is_cpu and isinstance(leaf, (str, torch.device)) and str(leaf) == "meta":
             return torch.device("cpu")
         return leaf
-
-    @contextlib.contextmanager
-    def contents_kept(self) -> Iterator[None]:
-        """Run with this mode, and give tensors that are held the content back that they had."""
-        try:
-            with self:
-                yield
-        finally:
-            for key, content in self._contents.items():
-                if not same_data(self._held[key].detach(), content):
-                    self._held[key].detach().copy_(content)

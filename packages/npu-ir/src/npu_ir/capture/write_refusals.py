@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases, same_view
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import place
-from npu_ir.capture.writes import destinations, tensor_of, written
+from npu_ir.capture.writes import destinations, schema_of_node, tensor_of, written
 from npu_ir.errors import ConversionError
 
 
@@ -42,11 +42,59 @@ def require_separate_elements(program: ExportedProgram) -> None:
                 )
 
 
+def require_dense_targets(program: ExportedProgram) -> None:
+    """Refuse writes into sparse tensors, which PyTorch's functionalization does not take (torch 2.13)."""
+    for node in nodes(program.graph_module):
+        for target in written(node):
+            value = target.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+                raise ConversionError(
+                    f"{node.target} changes a tensor of layout {str(value.layout).removeprefix('torch.')} in place",
+                    where=place(node),
+                    fix="compute a new one: s = s * 2 in place of s.mul_(2)",
+                )
+
+
 def _is_expanded(tensor: torch.Tensor) -> bool:
     return any(
         _torch.is_certain(stride == 0) and not _torch.is_certain(size <= 1)
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
+
+
+def require_no_written_constants(program: ExportedProgram, aliases: Aliases) -> None:
+    """Refuse writes into tensors that are neither parameters, buffers nor inputs: nothing says what they are later."""
+    kinds = {spec.arg.name: (spec.kind, spec.target) for spec in program.graph_signature.input_specs}
+    for node in nodes(program.graph_module):
+        for target in written(node):
+            found = [
+                kinds[other.name]
+                for other in aliases.of(target)
+                if other.op == "placeholder" and other.graph is program.graph
+            ]
+            if found and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in found):
+                raise ConversionError(
+                    f"{node.target} changes {found[0][1]!r}, which is not a parameter or buffer",
+                    where=place(node),
+                    fix="make it a buffer: self.register_buffer(name, tensor)",
+                )
+
+
+def require_results_apart(program: ExportedProgram) -> None:
+    """Refuse custom ops that return what they write: they cannot run on a copy, and what else they are is unknown.
+
+    That ``foo`` computes what ``foo_`` writes is true of ATen's ops, by their names; of others nothing says it.
+    """
+    for node in nodes(program.graph_module):
+        schema = schema_of_node(node)
+        if schema is None or not schema.writes or schema.op.namespace == "aten":
+            continue
+        if not schema.runs_on_copies and not _torch.can_be_functionalized(schema.op):
+            raise ConversionError(
+                f"{node.target} returns the tensor that it changes, and PyTorch functionalizes no such custom op",
+                where=place(node),
+                fix=f"let it return nothing that it changes, and read the tensor itself: {schema.text.partition(' -> ')[0]} -> ()",
+            )
 
 
 def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: Aliases) -> None:

@@ -82,6 +82,8 @@ def _argument_changes(value: Value, other: Value, *, in_region: bool) -> Iterato
         yield "aliases"
     if mine.persistent != its.persistent:
         yield "persistent"
+    if mine.overlaps != its.overlaps:
+        yield "overlaps"
     if not same_data(mine.data, its.data):
         yield "data"
 
@@ -92,11 +94,9 @@ def _updates(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
         other = matching.values.get(target)
         new = None if other is None else after.pop(other, None)
         if new is None or not matching.stands_for(value, new):
-            line = None if other is None or new is None else format_update(other, new)
-            yield LineDiff("update", target.name, format_update(target, value), line, ("value",))
-    yield from (
-        LineDiff("update", target.name, None, format_update(target, value)) for target, value in after.items()
-    )
+            line = None if other is None or new is None else format_update(b, other)
+            yield LineDiff("update", target.name, format_update(a, target), line, ("value",))
+    yield from (LineDiff("update", target.name, None, format_update(b, target)) for target in after)
 
 
 def _results(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:

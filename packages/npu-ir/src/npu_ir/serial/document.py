@@ -68,7 +68,7 @@ def document_pieces(graph: Graph, beside: Beside) -> Iterator[str]:
     yield from _rows("arguments", _arguments(graph, beside))
     yield from _entry("call", _tree(graph._call))
     yield from _rows("nodes", (_node(node, beside) for node in graph.nodes))
-    yield from _rows("updates", ([target.name, value.name] for target, value in graph.updates.items()))
+    yield from _rows("updates", _updates(graph))
     yield from _entry("results", _tree(graph.results), "\n")
     yield "}\n"
 
@@ -129,6 +129,8 @@ def _argument(value: Value, data: StoredData | None) -> dict[str, Any]:
         row["aliases"] = list(argument.aliases)
     if not argument.persistent:
         row["persistent"] = False
+    if argument.overlaps is not None:
+        row["overlaps"] = list(argument.overlaps)
     if data is not None:
         row["data"] = {"tensor": data.tensor, "sha256": data.sha256}
     return row
@@ -161,6 +163,12 @@ def _provenance(node: OpNode) -> dict[str, Any]:
         "origins": [] if all(value.is_original for value in node.outputs) else origins,
     }
     return {name: field for name, field in fields.items() if field}
+
+
+def _updates(graph: Graph) -> Iterator[list[Any]]:
+    replaced = graph.replacements
+    for target, value in graph.updates.items():
+        yield [target.name, value.name, *([type_to_json(value.type)] if target in replaced else [])]
 
 
 def _tree(nested: Any) -> Any:

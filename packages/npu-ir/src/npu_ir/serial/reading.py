@@ -32,7 +32,7 @@ from npu_ir.serial.written_types import read_number, read_type
 from npu_ir.types import TensorType, Type
 
 _ARGUMENT = RecordKeys(
-    frozenset({"kind", "name", "target", "type"}), frozenset({"aliases", "persistent", "data"})
+    frozenset({"kind", "name", "target", "type"}), frozenset({"aliases", "persistent", "overlaps", "data"})
 )
 _DATA = RecordKeys(frozenset({"tensor", "sha256"}))
 _NODE = RecordKeys(
@@ -120,6 +120,7 @@ class GraphReader:
             tuple(read_texts(row.get("aliases", []), place, "aliases")),
             read_flag(row.get("persistent", True), place, "persistent"),
             self._data(row["data"], type, place.at("data")) if "data" in row else None,
+            _overlap(row["overlaps"], place.at("overlaps")) if "overlaps" in row else None,
         )
         _require_consistent(argument, type, place)
         name = self._new_name(row["name"], place, "name")
@@ -225,15 +226,25 @@ class GraphReader:
             raise place.error(error.message) from error
 
     def _update(self, data: Any, place: Place) -> None:
+        names, stated = (data[:2], data[2:]) if isinstance(data, list) and len(data) == 3 else (data, [])
         target, value = (
-            read_value(self._values, name, place, index) for index, name in enumerate(read_pair(data, place))
+            read_value(self._values, name, place, index) for index, name in enumerate(read_pair(names, place))
         )
+        if stated and read_type(stated[0], place, 2) != value.type:
+            raise place.at(2).error(f"%{value.name} is {value.type}, not {shown(stated[0])}")
         if target in self._graph.updates:
             raise place.at(0).error(f"{shown(target.name)} is updated twice")
         try:
-            self._graph.set_update(target, value)
+            self._graph.set_update(target, value, replaces=bool(stated))
         except GraphError as error:
             raise place.error(error.message) from error
+
+
+def _overlap(data: Any, place: Place) -> tuple[str, int]:
+    target, offset = read_pair(data, place)
+    if type(offset) is not int:
+        raise place.at(1).error(f"expected an integer, found {shown(offset)}")
+    return read_text(target, place, 0), offset
 
 
 def _require_consistent(argument: Argument, type: Type, place: Place) -> None:
@@ -244,6 +255,8 @@ def _require_consistent(argument: Argument, type: Type, place: Place) -> None:
         raise place.at("aliases").error(f"a {kind.value} has no aliases")
     if not argument.persistent and kind is not InputKind.BUFFER:
         raise place.at("persistent").error("only a buffer can be left out of the state_dict")
+    if argument.overlaps is not None and kind is not InputKind.INPUT:
+        raise place.at("overlaps").error("only inputs overlap")
     if argument.data is None and kind is InputKind.CONSTANT:
         raise place.error("a constant has no data")
     if argument.data is not None and argument.persistent and kind is not InputKind.CONSTANT:

@@ -20,6 +20,7 @@ KEYWORDS = frozenset(
         "const",
         "target",
         "aliases",
+        "overlaps",
         "non_persistent",
         "call",
         "as",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from npu_ir.types import TensorType, Type
 _KINDS = {kind.value: kind for kind in InputKind}
 # What may follow the type of each kind of argument.
 _PARTS = {
-    InputKind.INPUT: ("target",),
+    InputKind.INPUT: ("target", "overlaps"),
     InputKind.PARAMETER: ("target", "aliases"),
     InputKind.BUFFER: ("target", "aliases", "non_persistent", "="),
     InputKind.STATE: ("target",),
@@ -182,6 +183,11 @@ class _GraphParser(Reader):
             raise self.fail(f"constant %{name} has no content", self.statement)
         added = add(**found, type=type, name=name)  # type: ignore[operator]
         self._require_name(name, added.name)
+        if self._accept_part("overlaps", kind):
+            target = self.string()
+            self.expect("at")
+            assert added.argument is not None
+            added.argument = replace(added.argument, overlaps=(target, self.integer()))
 
     def _parts(self, kind: InputKind, type: Type, name: str) -> dict[str, Any]:
         """Read what stands behind the type, as arguments of the methods that add to a graph."""
@@ -231,10 +237,14 @@ class _GraphParser(Reader):
 
     def _update(self) -> None:
         target = self.value()
+        stated = self.value_type() if self.accept(":") else None
         self.expect("=")
         if target in self._graph.updates:
             raise self.fail(f"%{target.name} is updated twice", self.statement)
-        self._graph.set_update(target, self.value())
+        value = self.value()
+        if stated not in (None, value.type):
+            raise self.fail(f"%{value.name} is {value.type}, not {stated}", self.statement)
+        self._graph.set_update(target, value, replaces=stated is not None)
 
     # Nodes
 

@@ -66,7 +66,7 @@ def _lines(graph: Graph, provenance: bool, *, is_inner: bool = False) -> Iterato
         yield "  }"
     yield from _indented(format_nodes(graph.body, provenance), 1)
     yield ""
-    yield from (f"  {format_update(target, value)}" for target, value in graph.updates.items())
+    yield from (f"  {format_update(graph, target)}" for target in graph.updates)
     yield f"  {format_results(graph)}"
     yield "}"
 
@@ -104,6 +104,8 @@ def format_argument(value: Value) -> str:
         line += f" aliases {format_literal(list(argument.aliases))}"
     if not argument.persistent:
         line += " non_persistent"
+    if argument.overlaps is not None:
+        line += f" overlaps {json.dumps(argument.overlaps[0])} at {argument.overlaps[1]}"
     return line if argument.data is None else f"{line} = {format_data(argument.data)}"
 
 
@@ -166,9 +168,11 @@ def _nested(item: Any) -> str:
     return format_leaf(item)
 
 
-def format_update(target: Value, value: Value) -> str:
-    """Return the line that gives ``target`` the content of ``value``."""
-    return f"update {_ref(target)} = {_ref(value)}"
+def format_update(graph: Graph, target: Value) -> str:
+    """Return the line that says what ``target`` becomes; with its type where that is another than before."""
+    value = graph.updates[target]
+    type = f": {value.type}" if graph.is_replaced(target) else ""
+    return f"update {_ref(target)}{type} = {_ref(value)}"
 
 
 def format_results(graph: Graph) -> str:

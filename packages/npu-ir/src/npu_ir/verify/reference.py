@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,17 +24,36 @@ from npu_ir.node import Value
 
 
 def copied(tree: Any) -> Any:
-    """Return a pytree with every tensor cloned; a tensor that is there twice stays one tensor."""
+    """Return a pytree with every tensor cloned; a tensor that is there twice stays one, and views overlap as before."""
     clones: dict[int, torch.Tensor] = {}
+    shared = Counter(map(_memory, {id(leaf): leaf for leaf in _torch.tree_leaves(tree)}.values()))
+    wholes: dict[Any, torch.Tensor] = {}
+
+    def copy_of(leaf: torch.Tensor) -> torch.Tensor:
+        memory = _memory(leaf)
+        if memory is None or shared[memory] == 1:
+            return leaf.detach().clone()
+        if memory not in wholes:
+            numel = leaf.untyped_storage().nbytes() // leaf.itemsize
+            wholes[memory] = leaf.detach().as_strided((numel,), (1,), 0).clone()
+        return wholes[memory].as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
 
     def clone(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if id(leaf) not in clones:
-            clones[id(leaf)] = leaf.detach().clone().requires_grad_(leaf.requires_grad)
+            clones[id(leaf)] = copy_of(leaf).requires_grad_(leaf.requires_grad)
         return clones[id(leaf)]
 
     return _torch.tree_map(clone, tree)
+
+
+def _memory(leaf: Any) -> Any:
+    """Return what tensors have in common that are views of one memory; None for those that are copied by themselves."""
+    is_plain = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf)
+    if not is_plain or leaf.is_conj() or leaf.is_neg() or leaf.is_quantized:
+        return None
+    return _torch.storage_id(leaf), leaf.dtype
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -299,6 +299,13 @@ def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether ``tensor`` is a FakeTensor."""
+    from torch._subclasses import FakeTensor
+
+    return isinstance(tensor, FakeTensor)
+
+
 def without_modes() -> Any:
     """Return a context in which tensors are what they are, also where PyTorch is tracing with FakeTensors."""
     from torch.utils._python_dispatch import _disable_current_modes

@@ -44,11 +44,12 @@ def plan(
         backend: Who runs what it can, as for `IRExecutor`.
 
     Raises:
-        GraphError: The graph breaks a rule of the IR, or sizes are symbolic.
+        GraphError: The graph breaks a rule of the IR, sizes are symbolic, or a buffer gets another shape or dtype.
         BackendError: There is no such backend, or it does not keep to its interface.
     """
     graph.check()
     _require_fixed_sizes(graph)
+    _require_plain_memory(graph)
     backends = tuple(backends_of(backend))
     place = device_of(device, None, backends)
     with no_collection():
@@ -127,6 +128,23 @@ def _require_fixed_sizes(graph: Graph) -> None:
                 f"%{value.name} is {value.type}: memory is planned for fixed sizes only",
                 where=f"graph {graph.name!r}",
                 fix="specialize the graph first: graph.specialize({...})",
+            )
+
+
+def _require_plain_memory(graph: Graph) -> None:
+    for target in graph.replacements:
+        raise GraphError(
+            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run: memory is planned "
+            "for buffers that stay what they are",
+            where=f"graph {graph.name!r}",
+            fix="capture the model as it is after a call, or run the graph with IRExecutor",
+        )
+    for value in graph.inputs:
+        if value.argument is not None and value.argument.overlaps is not None:
+            raise GraphError(
+                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory: memory is planned for inputs apart",
+                where=f"graph {graph.name!r}",
+                fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
             )
 
 

@@ -93,6 +93,7 @@ def to_exported_program(
     `npu_passes.bake` evaluates them beforehand. The arguments and errors are those of `to_torch`.
     """
     graph.check()
+    _require_plain_memory(graph)
     if isinstance(weights, (str, os.PathLike)):
         weights = load_weights(weights, graph)
     tensors = bind_weights(graph, weights, constants)
@@ -119,6 +120,23 @@ def to_exported_program(
         )
     except Exception as error:
         raise _refusal(graph, error) from error
+
+
+def _require_plain_memory(graph: Graph) -> None:
+    for target in graph.replacements:
+        raise ConversionError(
+            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run: a program of "
+            "PyTorch writes into its buffers",
+            where=f"graph {graph.name!r}",
+            fix="capture the model as it is after a call, or run the graph with npu_runtime.IRExecutor",
+        )
+    for value in graph.inputs:
+        if value.argument is not None and value.argument.overlaps is not None:
+            raise ConversionError(
+                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory: a program of PyTorch cannot state that",
+                where=f"graph {graph.name!r}",
+                fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
+            )
 
 
 def _refusal(graph: Graph, error: Exception) -> ConversionError:

@@ -1,0 +1,66 @@
+"""Keeping the content of tensors that torch.export writes into while it runs ``forward``.
+
+Parameters, buffers and inputs are FakeTensors then. What ``forward`` reaches another way (a plain attribute, a buffer that
+a cache object holds, too) is not, and an op on nothing but such tensors runs for real (torch 2.13).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from npu_ir import _torch
+from npu_ir.equality import same_data
+
+
+@contextlib.contextmanager
+def contents_restored() -> Iterator[None]:
+    """Put back the content of every real tensor that a call of PyTorch's functions in here changes."""
+    first = _FirstContents()
+    try:
+        with first:
+            yield
+    finally:
+        first.put_back()
+
+
+class _FirstContents(TorchFunctionMode):
+    """Copies what a call could write into for real, before it runs: the tensors of calls that get no FakeTensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._contents: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # a branch of control flow: Dynamo traces this mode, too
+            return func(*args, **kwargs)
+        if getattr(func, "__name__", "") != "__get__":  # attributes are only looked at
+            self._copy(
+                [leaf for leaf in _torch.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+            )
+        return func(*args, **kwargs)
+
+    def _copy(self, tensors: list[torch.Tensor]) -> None:
+        if any(_torch.is_fake(tensor) or tensor.is_meta for tensor in tensors):
+            return
+        for tensor in tensors:
+            if id(tensor) not in self._contents and _is_copied(tensor):
+                with _torch.without_modes(), torch.no_grad():
+                    self._contents[id(tensor)] = tensor, tensor.detach().clone()
+
+    def put_back(self) -> None:
+        """Give every tensor that was copied, and is of the same type still, its content back."""
+        with torch.no_grad():
+            for tensor, content in self._contents.values():
+                if tensor.shape == content.shape and not same_data(tensor, content):
+                    tensor.copy_(content)
+
+
+def _is_copied(tensor: torch.Tensor) -> bool:
+    is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
+    return is_plain and not torch.nn.parameter.is_lazy(tensor) and not _torch.is_transformed(tensor)

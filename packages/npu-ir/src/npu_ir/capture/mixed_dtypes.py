@@ -1,0 +1,83 @@
+"""Calls that PyTorch refuses for the dtypes of what they get, although its stand-ins take them.
+
+The FakeTensors that a model is captured with do not know all that real kernels ask for: a linear layer takes half
+activations with float weights (torch 2.13). What gets several floating-point dtypes is tried on small real tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from npu_ir import _torch
+from npu_ir.capture.provenance import place
+from npu_ir.capture.writes import fake_arguments
+from npu_ir.errors import ConversionError
+from npu_ir.isolation import no_outside_influence
+
+_CPU = torch.device("cpu")
+
+
+def require_taken_dtypes(node: Node, op: _torch.OpOverload) -> None:
+    """Refuse a call that fails for its dtypes alone: it would not if all floating-point tensors were of one.
+
+    Raises:
+        ConversionError: Says what PyTorch says of it.
+    """
+    values = [item.meta.get("val") for item in node.all_input_nodes]
+    dtypes = {item.dtype for item in values if isinstance(item, torch.Tensor) and item.is_floating_point()}
+    if len(dtypes) < 2 or op.namespace != "aten" or not all(map(_is_plain, values)):
+        return
+    arguments = fake_arguments(node.args, node.kwargs)
+    tensors = [item for item in values if isinstance(item, torch.Tensor)]
+    sizes = _small_sizes(tensors)
+    problem = _problem(op, arguments, lambda tensor: _small(tensor, sizes, tensor.dtype))
+    if problem is None:
+        return
+    common = functools.reduce(torch.promote_types, dtypes)
+    if _problem(op, arguments, lambda tensor: _small(tensor, sizes, common)) is None:
+        raise ConversionError(
+            f"{op} does not take tensors of these dtypes together: {problem}",
+            where=place(node),
+            fix="cast in forward, as in x.to(weight.dtype), or give the model one dtype: model.to(dtype)",
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a small real tensor can stand for ``value``: a number that is open has none that is sure to do."""
+    is_cpu = isinstance(value, torch.Tensor) and value.device.type == "cpu"
+    return is_cpu and value.layout is torch.strided and not _torch.is_transformed(value)
+
+
+def _small_sizes(tensors: list[torch.Tensor]) -> dict[Any, int]:
+    """Return a small size for each: equal ones stay equal, larger ones larger, and 1 stays 1."""
+    found = {_torch.size_expression(size) for tensor in tensors for size in tensor.shape}
+    known = sorted(size for size in found if isinstance(size, int) and size > 1)
+    open_sizes = sorted((size for size in found if not isinstance(size, int)), key=str)
+    return {0: 0, 1: 1, **{size: number for number, size in enumerate([*known, *open_sizes], start=2)}}
+
+
+def _small(tensor: torch.Tensor, sizes: dict[Any, int], dtype: torch.dtype) -> torch.Tensor:
+    shape = [sizes[_torch.size_expression(size)] for size in tensor.shape]
+    return torch.zeros(shape, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def _problem(
+    op: _torch.OpOverload, arguments: Any, small: Callable[[torch.Tensor], torch.Tensor]
+) -> str | None:
+    """Return what PyTorch says of a call on small tensors; None if it runs."""
+    args, kwargs = _torch.tree_map(
+        lambda leaf: small(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments
+    )
+    try:
+        with no_outside_influence(_CPU), _torch.without_modes(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            op(*args, **kwargs)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        return str(error).strip().partition("\n")[0]
+    return None

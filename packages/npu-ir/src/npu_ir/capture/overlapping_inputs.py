@@ -1,0 +1,145 @@
+"""Inputs that overlap in memory, in a model that changes one of them: the change shows in the others.
+
+Such a model is captured once more, on views of one tensor in which each input has the place that it has in the memory
+they share. The graph states these places, and is for inputs that overlap in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.binding import memory_range, ranges_meet
+from npu_ir.errors import ConversionError
+from npu_ir.graph import Graph
+from npu_ir.node import Value
+from npu_ir.structure import flatten_like
+
+# The argument by keyword ("" for the positional ones), and which of its leaves.
+Place: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Inputs that share memory.
+
+    Attributes:
+        numel: How many elements they reach over.
+        inputs: Each of them, by where it is passed.
+        first: Where the memory that they reach over begins, in elements of their storage.
+    """
+
+    numel: int
+    inputs: Mapping[Place, torch.Tensor]
+    first: int
+
+    def views(self, base: torch.Tensor) -> dict[Place, torch.Tensor]:
+        """Return views of ``base`` that are to it what the inputs are to the memory they share."""
+        return {
+            place: base.as_strided(item.shape, item.stride(), item.storage_offset() - self.first)
+            for place, item in self.inputs.items()
+        }
+
+
+def overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overlap]:
+    """Return which inputs reach over the same memory, those that are one tensor passed twice aside.
+
+    Raises:
+        ConversionError: They are of several dtypes.
+    """
+    groups: list[dict[Place, torch.Tensor]] = []
+    for place, leaf in _leaves(args, kwargs):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf):
+            met = [group for group in groups if any(_meet(leaf, other) for other in group.values())]
+            groups = [group for group in groups if group not in met]
+            groups.append({key: item for group in met for key, item in group.items()} | {place: leaf})
+    return [_overlap(group) for group in groups if len({id(item) for item in group.values()}) > 1]
+
+
+def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+    for name, tree in (("", tuple(args)), *kwargs.items()):
+        for number, leaf in enumerate(_torch.tree_leaves(tree)):
+            yield (name, number), leaf
+
+
+def _meet(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return _torch.storage_id(left) == _torch.storage_id(right) and ranges_meet(left, right)
+
+
+def _overlap(group: dict[Place, torch.Tensor]) -> Overlap:
+    dtypes = {item.dtype for item in group.values()}
+    if len(dtypes) > 1:
+        raise ConversionError(
+            f"inputs of {len(dtypes)} dtypes share memory, and the model changes one of them in place",
+            fix="pass a copy (clone)",
+        )
+    ranges, size = [memory_range(item) for item in group.values()], dtypes.pop().itemsize
+    first, end = min(first for first, _ in ranges), max(end for _, end in ranges)
+    return Overlap((end - first) // size, group, first // size)
+
+
+@contextlib.contextmanager
+def through_views(model: torch.nn.Module, found: Sequence[Overlap]) -> Iterator[None]:
+    """Let ``forward`` work on views of one tensor in place of inputs that overlap, and write these back."""
+    if not found:
+        yield
+        return
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def on_views(*args: Any, **kwargs: Any) -> Any:
+        given = dict(_leaves(args, kwargs))
+        views: dict[Place, torch.Tensor] = {}
+        for item in found:
+            made = item.views(given[next(iter(item.inputs))].new_zeros(item.numel))
+            for place, view in made.items():
+                view.copy_(given[place])
+            views |= made
+        positional, named = (_replaced(name, tree, views) for name, tree in (("", args), (None, kwargs)))
+        result = forward(*positional, **named)
+        for place, view in views.items():
+            given[place].copy_(view)
+        return result
+
+    model.forward = on_views
+    try:
+        yield
+    finally:
+        del model.forward
+
+
+def _replaced(name: str | None, tree: Any, views: Mapping[Place, torch.Tensor]) -> Any:
+    """Return arguments with views in place of inputs; without a name, those by keyword."""
+    if name is None:
+        return {key: _replaced(key, item, views) for key, item in tree.items()}
+    leaves = iter(range(len(_torch.tree_leaves(tree))))
+
+    def view(leaf: Any) -> Any:
+        return views.get((name, next(leaves)), leaf)
+
+    return _torch.tree_map(view, tree)
+
+
+def state_overlaps(
+    graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], found: Sequence[Overlap]
+) -> None:
+    """State in ``graph`` which of its inputs overlap, and how."""
+    structure, leaves = graph.call
+    positional, named = structure.children
+    given = flatten_like(args, positional, "args") + flatten_like(kwargs, named, "kwargs")
+    for overlap in found:
+        members = {id(item) for item in overlap.inputs.values()}
+        inputs = [
+            (leaf, item)
+            for leaf, item in zip(leaves, given, strict=True)
+            if isinstance(leaf, Value) and id(item) in members
+        ]
+        first, tensor = inputs[0]
+        for value, item in inputs[1:]:
+            graph.set_overlap(value, first, item.storage_offset() - tensor.storage_offset())
