@@ -1,4 +1,4 @@
-"""What is wrong with a call of a user's function, by its signature."""
+"""Mistakes in a call of a user's function, found by its signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of the captured graph a value stands for, while the graph is rewritten.
+"""The values of the captured graph that a value stands for, kept while the graph is rewritten.
 
 A value of a captured graph stands for itself. What takes the place of a value stands for the same, in other strides
 perhaps; what is made besides stands for nothing. A node that is edited in place is believed to go on computing the

@@ -1,4 +1,4 @@
-"""Whether values are what they are recorded to stand for: each is compared with that, on the same data."""
+"""A check that values are what they are recorded to stand for: each is compared with that, on the same data."""
 
 from __future__ import annotations
 

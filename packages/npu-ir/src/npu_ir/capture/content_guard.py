@@ -1,4 +1,4 @@
-"""Keeping the content of tensors that torch.export writes into while it runs ``forward``.
+"""A guard of the content of tensors that torch.export writes into while it runs ``forward``.
 
 Parameters, buffers and inputs are FakeTensors then. What ``forward`` reaches another way (a plain attribute, a buffer that
 a cache object holds, too) is not, and an op on nothing but such tensors runs for real (torch 2.13).

@@ -1,4 +1,4 @@
-"""Building a model without its weights, but with what it computes from its configuration."""
+"""Models built without their weights, but with what they compute from their configuration."""
 
 from __future__ import annotations
 

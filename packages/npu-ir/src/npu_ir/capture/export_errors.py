@@ -1,4 +1,4 @@
-"""What torch.export says when it fails, in fewer words: what, where in the model, and how to fix it."""
+"""Failures of torch.export in fewer words: what, where in the model, and how to fix it."""
 
 from __future__ import annotations
 

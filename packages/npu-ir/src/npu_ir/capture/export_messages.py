@@ -1,4 +1,4 @@
-"""What torch.export logs, warns of and prints while it runs: held back, and told where it matters.
+"""Logs, warnings and prints of torch.export: held back while it runs, and passed on where they matter.
 
 A failure is told by its exception, which gets what was held back as notes. After a success most of it is passed on;
 what says nothing of the program is only logged, by the logger ``npu_ir.capture`` at the level DEBUG.

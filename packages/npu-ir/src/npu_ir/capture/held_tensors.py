@@ -1,4 +1,4 @@
-"""What a model holds without having registered it: plain attributes, and what is in its lists, dicts and objects."""
+"""Tensors that a model holds without having registered them: in plain attributes, lists, dicts and objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for tensors on ``meta`` while a model is captured: FakeTensors on the CPU."""
+"""FakeTensors on the CPU, in place of tensors on ``meta`` while a model is captured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ``forward`` is run while torch.export traces it."""
+"""Modes in which ``forward`` runs while torch.export traces it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command that takes long is doing, in one line on a terminal.
+"""The line on a terminal that says what a command is doing when it takes long.
 
 The line is on stderr, and only where that is a terminal. It appears when a command has taken two seconds, makes way
 for whatever else is written, and is gone when the command ends, however it ends.

@@ -1,4 +1,4 @@
-"""What changed between two graphs: two graphs in, a `GraphDiff` out; open `making.py` first."""
+"""The difference of two graphs: two graphs in, a `GraphDiff` out; open `builder.py` first."""
 
 from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
 from npu_ir.diff.making import diff_ir

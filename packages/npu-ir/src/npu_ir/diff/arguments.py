@@ -1,4 +1,4 @@
-"""Which arguments of two graphs are the same, though one of them may be called otherwise."""
+"""Pairs of arguments of two graphs that are the same, though one of them may have another name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed between two graphs, as data."""
+"""The difference of two graphs, as data."""
 
 from __future__ import annotations
 

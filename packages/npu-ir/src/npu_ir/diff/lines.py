@@ -1,4 +1,4 @@
-"""What changed beside the nodes: symbols, constraints, arguments, the call, updates, results."""
+"""Changes beside the nodes: symbols, constraints, arguments, the call, updates, results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From two graphs to what changed between them."""
+"""The way from two graphs to their difference."""
 
 from __future__ import annotations
 

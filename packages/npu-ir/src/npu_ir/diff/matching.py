@@ -1,4 +1,4 @@
-"""Which nodes of two graphs are the same."""
+"""Pairs of nodes of two graphs that are the same."""
 
 from __future__ import annotations
 

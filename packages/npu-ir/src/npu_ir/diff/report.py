@@ -1,4 +1,4 @@
-"""What changed between two graphs, as lines like those of ``diff``, and as plain data."""
+"""The difference of two graphs as lines like those of ``diff``, and as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what changed between two graphs to one diagram of both."""
+"""The difference of two graphs as one diagram of both."""
 
 from __future__ import annotations
 

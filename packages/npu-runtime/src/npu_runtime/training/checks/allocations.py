@@ -1,4 +1,4 @@
-"""What a step allocates although its plan gave it memory: seen by running it once, op by op."""
+"""Allocations of a step although its plan gave it memory: seen by running it once, op by op."""
 
 from __future__ import annotations
 
