@@ -96,6 +96,26 @@ def test_numbers_are_whole_where_there_is_no_room_for_them(monkeypatch: pytest.M
     assert "256]" in "".join(lines)
 
 
+@pytest.mark.parametrize("width", [40, 60])
+def test_names_stay_legible_however_narrow_the_terminal_is(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(width, monkeypatch, rich=True, columns=COLUMNS, rows=ROWS)
+
+    assert re.match(r"%la\.\.\.17 +mkl\.\.\.lt ", lines[2])
+
+
+def test_columns_without_a_word_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("%batch_norm", "aten.batch_norm.default", "f32[2, 8]", "1", "", "")]
+    columns = ("value", "op", "type", "ULP", "noise floor", "SNR dB")
+
+    narrow, wide = (printed(width, monkeypatch, rich=True, columns=columns, rows=rows) for width in (60, 80))
+
+    assert narrow[0].split() == ["value", "op", "type", "ULP"]
+    assert "aten.batch_norm.default" in narrow[2]
+    assert wide[0].split() == ["value", "op", "type", "ULP", "noise", "floor", "SNR", "dB"]
+
+
 def test_a_long_name_loses_its_middle() -> None:
     assert shorten("folded.layers.0.weight", 12) == "folde...ight"
     assert shorten("short", 5) == "short"
