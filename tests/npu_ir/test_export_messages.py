@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
 import sys
@@ -142,6 +143,23 @@ def test_a_long_list_of_violations_is_cut() -> None:
 
 def test_a_message_without_suggestions_has_none() -> None:
     assert suggested_sizes("Constraints violated (s)!\n  - something") == []
+
+
+def test_a_result_of_an_unknown_type_is_told_by_its_name_alone() -> None:
+    @dataclasses.dataclass
+    class Scores:
+        best: Any
+
+    class Scoring(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return Scores(x)
+
+    with pytest.raises(ExportError) as caught:
+        extract_ir(Scoring(), (torch.ones(2),))
+
+    assert caught.value.message.endswith("Scores'> in output, which is not a known type")
+    assert caught.value.fix is not None
+    assert "torch.export.register_dataclass" in caught.value.fix
 
 
 def test_arguments_that_forward_does_not_take_are_named() -> None:
