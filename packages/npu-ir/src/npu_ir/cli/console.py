@@ -38,6 +38,8 @@ def print_facts(facts: Mapping[str, str]) -> None:
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")  # a path, or a list of passes, is one word
     for name, value in facts.items():
         grid.add_row(Text(name, style="bold"), Text(value))
     console.print(grid)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from npu_ir.blame import user_line
-from npu_ir.call_signature import did_you_mean, misfit, required_names, signature_text
+from npu_ir.call_signature import did_you_mean, misfit, required_names
 from npu_ir.capture import empty_weights
 from npu_ir.errors import FactoryError, UsageError
 
@@ -161,11 +161,10 @@ def call_factory(factory: Any, reference: str) -> Any:
 
 def _arguments_text(factory: Any, parsed: Reference) -> str:
     """Return which arguments to give, of a factory that does not take those of ``parsed``."""
-    name = f"{parsed.module}:{parsed.path}"
     if parsed.has_arguments:
-        return f"what it takes: '{name}{signature_text(inspect.signature(factory))}'"
+        return f"only what it takes: {', '.join(inspect.signature(factory).parameters) or 'no arguments'}"
     arguments = ", ".join(f"{item}=..." for item in required_names(factory))
-    return f"its arguments, in quotes for the shell: '{name}({arguments})'"
+    return f"its arguments, in quotes for the shell: '{parsed.module}:{parsed.path}({arguments})'"
 
 
 def described(item: Any) -> str:
