@@ -98,9 +98,21 @@ def test_a_model_that_cannot_be_captured_is_told_by_the_error_alone(
 def test_the_message_of_a_branch_by_data_is_short_and_its_fix_is_a_choice() -> None:
     with pytest.raises(
         ExportError,
-        match=r"data-dependent expression Eq\(u0, 1\)\n  at: \S+\n  fix: .* choose by torch.where$",
+        match=r"data-dependent expression Eq\(u0, 1\)\n  at: \S+\n  fix: .* choose by torch.where; leave out an assert$",
     ):
         extract_ir(Branching(), (torch.ones(3),))
+
+
+def test_a_loop_as_long_as_a_tensor_says_gets_a_fix_of_its_own() -> None:
+    class Looping(nn.Module):
+        def forward(self, x: Any, times: Any) -> Any:
+            for _ in range(int(times)):
+                x = x * 2
+            return x
+
+    with pytest.raises(ExportError, match="fix: .* pass it as a Python number"):
+        extract_ir(Looping(), (torch.ones(3), torch.tensor(2)))
+    assert len(extract_ir(Looping(), (torch.ones(3), 2))) == 2
 
 
 def test_checks_that_pytorch_suggests_are_part_of_the_fix() -> None:

@@ -17,9 +17,11 @@ _FIX = (
     "call the model in PyTorch with these arguments: where that fails, too, they are wrong; "
     "otherwise torch.export.draft_export lists all obstacles at once"
 )
-_BRANCH = "the model decides by the content of a tensor: compute both ways and choose by torch.where"
+_BRANCH = "the model decides by the content of a tensor: compute both ways and choose by torch.where; leave out an assert"
 # By a part of torch.export's message.
 _FIXES = {
+    "Could not extract specialized integer": "the model needs a number that is the content of a tensor: "
+    "pass it as a Python number, which the graph is then fixed to",
     "data-dependent": _BRANCH,
     "in output, which is not a known type": "return tensors, numbers and containers of them; "
     "torch.export.register_dataclass makes a dataclass one (models of transformers: use_cache=False)",
