@@ -19,7 +19,7 @@ from npu_ir import extract_ir
 from npu_ir._torch import printing_module
 from npu_ir.capture.export_errors import export_error, suggested_sizes
 from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.errors import CaptureWarning, ExportError
+from npu_ir.errors import CaptureWarning, ConversionError, ExportError
 
 
 class Branching(nn.Module):
@@ -190,6 +190,23 @@ def test_what_the_model_says_comes_through(
 
     assert "logged by the model" in caplog.text
     assert "printed by the model" in capfd.readouterr().err
+
+
+def test_a_failure_to_trace_again_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Writing(nn.Module):
+        def forward(self, x: Any) -> Any:
+            x[0].add_(1)
+            return x
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("first\nsecond")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", fail)
+
+    with pytest.raises(
+        ConversionError, match=r"functional: RuntimeError: first\n(  at: .*\n)?  fix: write without"
+    ):
+        extract_ir(Writing(), (torch.ones(2, 2),))
 
 
 def test_a_recurrent_layer_is_captured_without_a_word() -> None:
