@@ -157,3 +157,19 @@ def test_sizes_that_pytorch_suggests_are_told_as_options(capsys: Capture) -> Non
 )
 def test_a_suggested_size_is_an_option(definition: str, option: str) -> None:
     assert size_options([definition]) == option
+
+
+@pytest.mark.parametrize("code", ["0", "4", ""])
+def test_a_model_that_ends_the_program_is_an_error(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    lines = ["import sys, torch", "class Ending(torch.nn.Module):", "    def forward(self, x):"]
+    (tmp_path / "ending.py").write_text("\n".join([*lines, f"        sys.exit({code})"]))
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["extract", "ending.py:Ending", "-i", "f32[2]"]) == 1
+
+    assert (
+        f"the model ends the program: sys.exit({code}) (at {tmp_path / 'ending.py'}:4)"
+        in capsys.readouterr().err
+    )

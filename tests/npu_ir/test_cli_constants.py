@@ -88,6 +88,21 @@ def test_constants_take_the_place_of_those_in_the_graph(one: list[str], capsys: 
     assert "[[3, 5]]" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", [["run", "bare.json"], ["verify", "bare.json", "scaled.py:Scaled"]])
+def test_constants_do_not_replace_weights_in_silence(
+    command: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    tensors = {"linear.weight": torch.ones(2, 2), "frequencies": torch.ones(2), "shift": torch.zeros(2)}
+    save_file(tensors, tmp_path / "both.safetensors")
+
+    assert main([*command, *WEIGHTS, "--constants", str(tmp_path / "both.safetensors")]) == 2
+
+    assert (
+        f"linear.weight is one tensor in w.safetensors and another in {tmp_path / 'both.safetensors'}\n  fix: "
+        in capsys.readouterr().err
+    )
+
+
 def test_constants_that_are_missing_are_named_with_the_option(capsys: Capture) -> None:
     assert main(["run", "bare.json", *WEIGHTS]) == 1
 

@@ -92,6 +92,12 @@ def test_a_picture_is_written(capsys: pytest.CaptureFixture[str]) -> None:
         pytest.param(
             ["a.json", "x.ir"], "expected 'graph', got 'what' (at x.ir, line 1", 1, id="another text"
         ),
+        pytest.param(
+            ["a.ir", "b.ir", "-o", "c.svg", "--max-nodes", "1"],
+            "'1' is not a number from 2 on",
+            2,
+            id="no room",
+        ),
         pytest.param(["a.ir", "b.ir", "--max-nodes", "9"], "--max-nodes is for drawings", 2, id="no drawing"),
     ],
 )

@@ -133,8 +133,13 @@ def test_a_pair_without_a_model_is_refused(capsys: Capture) -> None:
     ("texts", "message"),
     [
         pytest.param(["x"], "--dynamic x: this names no sizes\n  fix: write NAME:AXIS=SYMBOL", id="no sizes"),
-        pytest.param(["x:batch"], "'batch' is no AXIS=SYMBOL\n  fix: axes are counted from 0", id="no axis"),
-        pytest.param(["x:-1=b"], "'-1=b' is no AXIS=SYMBOL", id="negative axis"),
+        pytest.param(["x:batch"], "'batch' is not AXIS=SYMBOL\n  fix: axes are counted from 0", id="no axis"),
+        pytest.param(
+            ["x:0=b,y:0=b"],
+            "'y:0=b' is not AXIS=SYMBOL\n  fix: give each argument an option of its own: --dynamic x:0=b --dynamic y:0=b",
+            id="two arguments",
+        ),
+        pytest.param(["x:-1=b"], "'-1=b' is not AXIS=SYMBOL", id="negative axis"),
         pytest.param(["x:0=2b"], "'2b' cannot be the name of a symbol", id="no identifier"),
         pytest.param(["x:0=max"], "'max' cannot be the name of a symbol", id="name of a function"),
         pytest.param(["x:0=b,0=c"], "axis 0 is given twice", id="axis twice"),

@@ -165,10 +165,12 @@ def test_a_reference_holds_any_literal() -> None:
         ),
         pytest.param(
             "zoo:sized(1, bais=False)",
-            r"1 by position and 'bais': there is no 'bais' \(did you mean 'bias'",
+            r"1 by position and 'bais': there is no 'bais' \(did you mean 'bias'[\s\S]*"
+            r"fix: give only what it takes: size, bias",
             id="unknown",
         ),
         pytest.param("zoo:sized(1, 2)", "gets 2 by position: it takes 1 by position", id="too many"),
+        pytest.param("zoo:net.FORWARD", r"has no FORWARD \(did you mean 'forward'\?\)", id="other case"),
         pytest.param("zoo:sized(1, size=2)", "'size' is given twice", id="twice"),
         pytest.param("zoo:Net(1)", r"it takes \(\), and gets 1 by position", id="none"),
         pytest.param("zoo:sized(size)", "are not Python literals\n  fix: write numbers, quoted", id="name"),

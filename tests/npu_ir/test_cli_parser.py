@@ -127,7 +127,7 @@ def test_the_version_names_what_it_runs_on(capsys: Capture) -> None:
         ),
         pytest.param(
             ["run", "a", "--int-high", "0"],
-            "npu run: error: argument --int-high: '0' is no number from 1 on\n",
+            "npu run: error: argument --int-high: '0' is not a number from 1 on\n",
             id="bound",
         ),
         pytest.param(

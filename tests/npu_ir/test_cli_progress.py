@@ -137,10 +137,19 @@ def test_warnings_stand_on_lines_of_their_own(terminal: Terminal) -> None:
     assert "capturing" in written.partition("odd")[2]
 
 
-def test_a_progress_bar_of_the_model_is_left_alone(terminal: Terminal) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda text: sys.stderr.write(text), id="write"),
+        pytest.param(lambda text: [sys.stderr.write(part) for part in (text, "")], id="print"),
+    ],
+)
+def test_a_progress_bar_of_the_model_is_left_alone(
+    write: Callable[[str], object], terminal: Terminal
+) -> None:
     def work(options: Any) -> None:
         options.progress.stage("making the model")
-        sys.stderr.write("shards: 1/2")
+        write("shards: 1/2")
         time.sleep(0.2)
         sys.stderr.write("\rshards: 2/2\n")
 

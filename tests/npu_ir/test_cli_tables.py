@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir.cli.column_widths import fit, shorten
-from npu_ir.cli.console import Table, print_report, print_table
+from npu_ir.cli.console import Table, print_facts, print_report, print_table
 
 COLUMNS = ("value", "op", "type", "ULP", "abs", "noise floor", "")
 ROWS = [
@@ -94,6 +94,39 @@ def test_numbers_are_whole_where_there_is_no_room_for_them(monkeypatch: pytest.M
     assert lines[2].split("  ")[-5:] == ["1,234,567.8 us"] * 5
     assert "[128," in "".join(lines)
     assert "256]" in "".join(lines)
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_names_stay_legible_however_narrow_the_terminal_is(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = printed(width, monkeypatch, rich=True, columns=COLUMNS, rows=ROWS)
+
+    assert re.match(r"%la\.\.\.17 +mkl\.\.\.lt ", lines[2])
+
+
+def test_columns_without_a_word_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("%batch_norm", "aten.batch_norm.default", "f32[2, 8]", "1", "", "")]
+    columns = ("value", "op", "type", "ULP", "noise floor", "SNR dB")
+
+    narrow, wide = (printed(width, monkeypatch, rich=True, columns=columns, rows=rows) for width in (60, 80))
+
+    assert narrow[0].split() == ["value", "op", "type", "ULP"]
+    assert "aten.batch_norm.default" in narrow[2]
+    assert wide[0].split() == ["value", "op", "type", "ULP", "noise", "floor", "SNR", "dB"]
+
+
+def test_facts_are_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    screen, path = Screen(), "/a/folder/with/a/long/path/" + "x" * 60 + "/net.json"
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", "40")
+
+    print_facts({"saved": path, "time": "1 s"})
+
+    text = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert path in "".join(line.removeprefix("saved").strip() for line in text.splitlines())
+    assert max(map(len, text.splitlines())) <= 40
 
 
 def test_a_long_name_loses_its_middle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
 import sys
@@ -18,7 +19,7 @@ from npu_ir import extract_ir
 from npu_ir._torch import printing_module
 from npu_ir.capture.export_errors import export_error, suggested_sizes
 from npu_ir.capture.export_messages import HeldMessages
-from npu_ir.errors import CaptureWarning, ExportError
+from npu_ir.errors import CaptureWarning, ConversionError, ExportError
 
 
 class Branching(nn.Module):
@@ -97,9 +98,21 @@ def test_a_model_that_cannot_be_captured_is_told_by_the_error_alone(
 def test_the_message_of_a_branch_by_data_is_short_and_its_fix_is_a_choice() -> None:
     with pytest.raises(
         ExportError,
-        match=r"data-dependent expression Eq\(u0, 1\)\n  at: \S+\n  fix: .* choose by torch.where$",
+        match=r"data-dependent expression Eq\(u0, 1\)\n  at: \S+\n  fix: .* choose by torch.where; leave out an assert$",
     ):
         extract_ir(Branching(), (torch.ones(3),))
+
+
+def test_a_loop_as_long_as_a_tensor_says_gets_a_fix_of_its_own() -> None:
+    class Looping(nn.Module):
+        def forward(self, x: Any, times: Any) -> Any:
+            for _ in range(int(times)):
+                x = x * 2
+            return x
+
+    with pytest.raises(ExportError, match="fix: .* pass it as a Python number"):
+        extract_ir(Looping(), (torch.ones(3), torch.tensor(2)))
+    assert len(extract_ir(Looping(), (torch.ones(3), 2))) == 2
 
 
 def test_checks_that_pytorch_suggests_are_part_of_the_fix() -> None:
@@ -144,6 +157,23 @@ def test_a_message_without_suggestions_has_none() -> None:
     assert suggested_sizes("Constraints violated (s)!\n  - something") == []
 
 
+def test_a_result_of_an_unknown_type_is_told_by_its_name_alone() -> None:
+    @dataclasses.dataclass
+    class Scores:
+        best: Any
+
+    class Scoring(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return Scores(x)
+
+    with pytest.raises(ExportError) as caught:
+        extract_ir(Scoring(), (torch.ones(2),))
+
+    assert caught.value.message.endswith("Scores'> in output, which is not a known type")
+    assert caught.value.fix is not None
+    assert "torch.export.register_dataclass" in caught.value.fix
+
+
 def test_arguments_that_forward_does_not_take_are_named() -> None:
     with pytest.raises(
         ExportError,
@@ -160,6 +190,23 @@ def test_what_the_model_says_comes_through(
 
     assert "logged by the model" in caplog.text
     assert "printed by the model" in capfd.readouterr().err
+
+
+def test_a_failure_to_trace_again_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Writing(nn.Module):
+        def forward(self, x: Any) -> Any:
+            x[0].add_(1)
+            return x
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("first\nsecond")
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", fail)
+
+    with pytest.raises(
+        ConversionError, match=r"functional: RuntimeError: first\n(  at: .*\n)?  fix: write without"
+    ):
+        extract_ir(Writing(), (torch.ones(2, 2),))
 
 
 def test_a_recurrent_layer_is_captured_without_a_word() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import sys
 import types
 from collections.abc import Callable
@@ -425,3 +426,14 @@ def test_the_order_of_the_keys_of_a_dict_is_free() -> None:
     _, structure = flatten({"a": 1, (2, 3): 2})
 
     assert flatten_like({(2, 3): "second", "a": "first"}, structure, "x") == ["first", "second"]
+
+
+@pytest.mark.parametrize("fields", [("x",), ("x", "y"), ("x", "y", "z")])
+def test_paths_into_a_dataclass_are_its_fields(fields: tuple[str, ...]) -> None:
+    type_name = f"Batch{len(fields)}"
+    kind = dataclasses.make_dataclass(type_name, [*fields, ("left_out", Any, None)])
+    torch.export.register_dataclass(kind, serialized_type_name=f"{__name__}.{type_name}")
+
+    paths = list(flatten(kind(*fields))[1].leaf_paths("result"))
+
+    assert paths == [f"result.{field}" for field in fields]

@@ -71,6 +71,16 @@ def test_a_model_that_fails_is_named() -> None:
         compare(Function(failing), graph_of(failing, x), (x,))
 
 
+def test_a_model_that_lacks_a_layer_of_the_weights_is_told_so() -> None:
+    deep, shallow = (torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(count))) for count in (2, 1))
+    x = torch.randn(1, 4)
+
+    with pytest.raises(
+        VerificationError, match=r"fix: the model has no 1\.weight: give a model of these weights"
+    ):
+        compare(shallow, extract_ir(deep, (x,)), (x,), weights=deep.state_dict())
+
+
 def test_weights_that_no_side_knows_are_refused() -> None:
     model, x = Block(), torch.randn(4, 8)
     graph = extract_ir(model, (x,))

@@ -242,7 +242,7 @@ def test_bench_gives_the_model_the_weights_that_are_given(capsys: Capture) -> No
 def test_profile_refuses_a_limit_that_is_none(limit: str, capsys: Capture) -> None:
     assert main(["profile", "net.json", "--limit", limit]) == 2
 
-    assert f"'{limit}' is no number from 0 on" in capsys.readouterr().err
+    assert f"'{limit}' is not a number from 0 on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["profile", "bench"])
@@ -252,8 +252,8 @@ def test_profile_refuses_a_limit_that_is_none(limit: str, capsys: Capture) -> No
         pytest.param(["--passes", "nope"], 2, "there is no pass 'nope'", id="pass"),
         pytest.param(["--backend", "nowhere"], 2, "there is no backend 'nowhere'", id="backend"),
         pytest.param(["--input", "y=f32[1]"], 2, "the graph has no input 'y'", id="input"),
-        pytest.param(["--repeat", "0"], 2, "'0' is no number from 1 on", id="repeat"),
-        pytest.param(["--threads", "many"], 2, "'many' is no number from 1 on", id="threads"),
+        pytest.param(["--repeat", "0"], 2, "'0' is not a number from 1 on", id="repeat"),
+        pytest.param(["--threads", "many"], 2, "'many' is not a number from 1 on", id="threads"),
         pytest.param(
             ["--json", "no/where.json"], 2, "--json no/where.json: there is no folder no", id="json"
         ),

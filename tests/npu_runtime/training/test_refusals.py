@@ -91,6 +91,24 @@ def test_the_line_of_the_user_is_in_the_error() -> None:
         step_of(Counted())
 
 
+def test_what_torch_export_adds_for_its_own_users_is_left_out() -> None:
+    with pytest.raises(TracingError) as caught:
+        step_of(Deciding())
+
+    assert "unhinted" not in caught.value.message
+
+
+def test_a_step_that_fails_in_eager_pytorch_too_is_told_so() -> None:
+    class Narrow(MLP):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x[:, 1:])
+
+    with pytest.raises(
+        TracingError, match=r"cannot be traced: .*\n.*\n  fix: run the step in eager PyTorch:"
+    ):
+        step_of(Narrow())
+
+
 def number(prediction: torch.Tensor, target: torch.Tensor) -> Any:
     return F.mse_loss(prediction, target).item()
 
@@ -294,7 +312,7 @@ class Listing(MLP):
 
 
 def test_an_exception_that_tracing_raises_is_explained_without_a_page_to_look_up() -> None:
-    with refused("the step cannot be traced: ", "see that the step runs in eager PyTorch as it is"):
+    with refused("the step cannot be traced: ", "run the step in eager PyTorch"):
         step_of(Listing())
 
 

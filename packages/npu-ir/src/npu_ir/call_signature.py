@@ -45,7 +45,9 @@ def required_names(function: Callable[..., Any]) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean ...?)`` where a known name is similar, else nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    names = list(known)
+    same = [item for item in names if item.lower() == name.lower()]
+    close = same or difflib.get_close_matches(name, names, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

@@ -29,6 +29,7 @@ DEFAULTS: dict[str | None, Callable[[], Any] | None] = {
     **{factory.__name__: factory for factory in (dict, float, int, list, set, str, tuple)},
 }
 MAX_DEPTH = 100
+_DICTS = ("dict", "collections.OrderedDict", "defaultdict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,20 @@ class Structure:
         for step, child in zip(self._steps(), self.children, strict=True):
             yield from child.leaf_paths(prefix + step)
 
+    @property
+    def _is_dataclass(self) -> bool:
+        """Whether the context is that of `torch.export.register_dataclass`: fields that are here, and that are None."""
+        if self.kind in _DICTS or not isinstance(self.context, list) or len(self.context) != 2:
+            return False
+        return all(isinstance(part, list) for part in self.context) and len(self.context[0]) == len(
+            self.children
+        )
+
     def _steps(self) -> list[str]:
         if self.kind == "namedtuple":
             return [f".{field}" for field in self.context[1]]
+        if self._is_dataclass:
+            return [f".{field}" for field in self.context[0]]
         keys = self.context[1] if self.kind == "defaultdict" else self.context
         if isinstance(keys, list) and len(keys) == len(self.children):
             return [f"[{key!r}]" for key in dict_keys(keys)]

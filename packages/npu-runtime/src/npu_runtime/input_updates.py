@@ -28,6 +28,7 @@ class InputUpdates:
     Attributes:
         choice: The same.
         targets: The inputs that the model writes to.
+        are_dropped: Whether calls return the results, and do nothing else.
 
     Raises:
         ExecutionError: There is no such choice.
@@ -40,11 +41,7 @@ class InputUpdates:
         self._graph = graph
         self._names = [value.name for value in graph.updates]
         self.targets = tuple(value for value in graph.updates if _is_input(value))
-
-    @property
-    def are_dropped(self) -> bool:
-        """Whether calls return the results, and do nothing else."""
-        return self.choice == "ignore" or (self.choice != "return" and not self.targets)
+        self.are_dropped = choice == "ignore" or (choice != "return" and not self.targets)
 
     def require_choice(self) -> None:
         """Refuse a call whose writes would be lost although nobody has said so.

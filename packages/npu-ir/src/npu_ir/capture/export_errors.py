@@ -17,12 +17,14 @@ _FIX = (
     "call the model in PyTorch with these arguments: where that fails, too, they are wrong; "
     "otherwise torch.export.draft_export lists all obstacles at once"
 )
-_BRANCH = "the model decides by the content of a tensor: compute both ways and choose by torch.where"
+_BRANCH = "the model decides by the content of a tensor: compute both ways and choose by torch.where; leave out an assert"
 # By a part of torch.export's message.
 _FIXES = {
+    "Could not extract specialized integer": "the model needs a number that is the content of a tensor: "
+    "pass it as a Python number, which the graph is then fixed to",
     "data-dependent": _BRANCH,
-    "in output, which is not a known type": "return tensors, numbers and containers of them, or register the type "
-    "with torch.utils._pytree (models of transformers: use_cache=False)",
+    "in output, which is not a known type": "return tensors, numbers and containers of them; "
+    "torch.export.register_dataclass makes a dataclass one (models of transformers: use_cache=False)",
     "cpu and meta": "a tensor on meta that the model does not hold has no data: make it an attribute or a buffer of the "
     "model, and the graph asks for it by name",
     "Unsupported input type": "pass tensors, numbers, strings, None and containers of them; "
@@ -34,6 +36,8 @@ _ADVICE = re.compile(
     r" *For more information, run with TORCH_LOGS=\S+"
     r"|(?s:\n\nThe error above occurred when calling torch\.export\.export.*)"
     r"|(?s: *\(unhinted: .*)"
+    r"|\. If this type holds tensors, you need to register a pytree for it\..*"
+    r"| If you're using mark_dynamic, .*"
 )
 _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 
@@ -56,14 +60,19 @@ def export_error(
 
 def suggested_sizes(text: str) -> list[str]:
     """Return the definitions of sizes that torch.export suggests in a message: ``s = Dim('s', max=512)``, ``t = 2*s``."""
-    _, found, rest = _ADVICE.sub("", text).partition("Suggested fixes:\n")
+    _, found, rest = without_advice(text).partition("Suggested fixes:\n")
     lines = re.match(r"(?:  \w+ = .+\n?)*", rest)
     return [line.strip() for line in lines[0].splitlines()] if found and lines else []
 
 
+def without_advice(text: str) -> str:
+    """Return a message of torch.export without what it adds for its own users."""
+    return _ADVICE.sub("", text)
+
+
 def _summary(error: Exception) -> str:
     """Return the message of torch.export without its advice, a list in lines of its own."""
-    text = _ADVICE.sub("", str(error).strip()).partition("\nSuggested fixes:")[0]
+    text = without_advice(str(error).strip()).partition("\nSuggested fixes:")[0]
     text = re.sub(r"\nTo fix the error, insert one of(?s:.*)", "", text)
     text = re.sub(r"L\['(\w+)'\]", r"\1", text).replace(".size()[", ".shape[")
     lines = [line for line in text.split("\n") if line.strip()]

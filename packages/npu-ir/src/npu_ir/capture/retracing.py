@@ -67,9 +67,10 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
         with HeldMessages(), _torch.without_assumptions_of_size():
             functional: ExportedProgram = prepared.run_decompositions({})
     except Exception as error:
+        said, *_ = str(error).strip().split("\n")
         raise ConversionError(
-            f"PyTorch cannot make the program functional: {type(error).__name__}: {str(error).strip().splitlines()[:1]}",
-            fix="the exception above is PyTorch's own; write without in-place updates of aliased tensors",
+            f"PyTorch cannot make the program functional: {type(error).__name__}: {said}",
+            fix="write without in-place updates of aliased tensors",
         ) from error
     require_writes(program, functional, aliases)
     return functional

@@ -14,7 +14,7 @@ _GAP = "..."
 def fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[list[str]]]:
     """Return the lines of each cell, so that the widths of the columns add up to ``width`` at most.
 
-    Where numbers alone need more, they have it.
+    Where numbers and what can be told of names need more, they have it.
 
     Args:
         columns: Names of the columns.
@@ -25,7 +25,7 @@ def fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> li
     cells_of = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
     names = [index for index, cells in enumerate(cells_of) if not all(map(_NUMBER.fullmatch, cells))]
     texts = [index for index in names if any(len(_WORD.findall(cell)) > 1 for cell in cells_of[index])]
-    for chosen, least in ((texts, 24), (texts, 16), (names, 10), (names, 0)):
+    for chosen, least in ((texts, 24), (texts, 16), (names, 10), (names, 8)):
         _shrink(widths, {index: max(least, len(columns[index])) for index in chosen}, width)
     return [[_lines(cell, size) for cell, size in zip(row, widths, strict=True)] for row in rows]
 

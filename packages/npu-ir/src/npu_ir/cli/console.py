@@ -38,6 +38,8 @@ def print_facts(facts: Mapping[str, str]) -> None:
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")  # a path, or a list of passes, is one word
     for name, value in facts.items():
         grid.add_row(Text(name, style="bold"), Text(value))
     console.print(grid)
@@ -68,11 +70,16 @@ class Table:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below the names of their columns; on a terminal, so that they fit it."""
+    """Print rows below the names of their columns; on a terminal, so that they fit it.
+
+    Columns without a word make room for the others where there is none.
+    """
     if not sys.stdout.isatty():
         print(Table(columns, rows))
         return
     width = shutil.get_terminal_size().columns
+    if max(map(len, str(Table(columns, rows)).split("\n"))) > width:
+        columns, rows = _without_empty_columns(columns, rows)
     fitted = fit(columns, rows, width - 2 * (len(columns) - 1))
     console = terminal()
     if console is None:
@@ -92,6 +99,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     needed = sum(column.width or 0 for column in table.columns) + 2 * len(columns)
     console.width = max(width, needed)  # or else, where numbers alone need more, they would be cut
     console.print(table, soft_wrap=True)
+
+
+def _without_empty_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    filled = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+    return [columns[index] for index in filled], [[row[index] for index in filled] for row in rows]
 
 
 def print_report(parts: Iterable[str | Table]) -> None:

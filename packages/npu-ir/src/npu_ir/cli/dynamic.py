@@ -95,14 +95,22 @@ def _range(text: str, low: str, high: str) -> Range:
     return range
 
 
+def _fix_of_axes(text: str) -> str:
+    arguments = re.split(r",\s*(?=[^,=:]+:)", text)
+    if len(arguments) == 1:
+        return "axes are counted from 0: 0=batch"
+    options = " ".join(f"--dynamic {argument}" for argument in arguments)
+    return f"give each argument an option of its own: {options}"
+
+
 def _axes(text: str, entries: str) -> dict[int, str]:
     axes: dict[int, str] = {}
     for entry in entries.split(","):
         match = _AXIS.fullmatch(entry.strip())
         if match is None:
             raise UsageError(
-                f"--dynamic {text}: {entry.strip()!r} is no AXIS=SYMBOL",
-                fix="axes are counted from 0: 0=batch",
+                f"--dynamic {text}: {entry.strip()!r} is not AXIS=SYMBOL",
+                fix=_fix_of_axes(text),
             )
         if int(match[1]) in axes:
             raise UsageError(f"--dynamic {text}: axis {match[1]} is given twice")

@@ -150,14 +150,21 @@ def call_factory(factory: Any, reference: str) -> Any:
         )
     wrong_call = misfit(factory, parsed.args, parsed.kwargs)
     if wrong_call is not None:
-        arguments = ", ".join(f"{name}=..." for name in required_names(factory))
         raise UsageError(
             f"{reference} cannot be called so: {wrong_call}",
             where=place_of(factory),
-            fix=f"give its arguments, in quotes for the shell: '{parsed.module}:{parsed.path}({arguments})'",
+            fix=f"give {_arguments_text(factory, parsed)}",
         )
     with user_code(reference, place_of(factory)):
         return factory(*parsed.args, **parsed.kwargs)
+
+
+def _arguments_text(factory: Any, parsed: Reference) -> str:
+    """Return which arguments to give, of a factory that does not take those of ``parsed``."""
+    if parsed.has_arguments:
+        return f"only what it takes: {', '.join(inspect.signature(factory).parameters) or 'no arguments'}"
+    arguments = ", ".join(f"{item}=..." for item in required_names(factory))
+    return f"its arguments, in quotes for the shell: '{parsed.module}:{parsed.path}({arguments})'"
 
 
 def described(item: Any) -> str:

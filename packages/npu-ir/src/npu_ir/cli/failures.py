@@ -14,9 +14,10 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from npu_ir.blame import user_line
 from npu_ir.capture.export_messages import LOGGER
 from npu_ir.cli.progress import Progress
-from npu_ir.errors import NpuError, RegistryError, UsageError
+from npu_ir.errors import FactoryError, NpuError, RegistryError, UsageError
 
 OK = 0
 FAILED = 1
@@ -44,7 +45,7 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
         options = build_parser().parse_args(argv)
         debug = options.debug
         with Progress() as options.progress, _our_warnings(), _log_of_captures(options):
-            code = _command(options)(options)
+            code = _run(options)
             sys.stdout.flush()
     except SystemExit as stop:  # argparse has said all: help, version or wrong usage
         return stop.code if isinstance(stop.code, int) else FAILED
@@ -105,6 +106,18 @@ def _log_of_captures(options: argparse.Namespace) -> Iterator[None]:
     finally:
         LOGGER.removeHandler(handler)
         LOGGER.setLevel(level)
+
+
+def _run(options: argparse.Namespace) -> int | None:
+    command = _command(options)
+    try:
+        return command(options)
+    except SystemExit as error:  # not of argparse, which is done
+        raise FactoryError(
+            f"the model ends the program: sys.exit({'' if error.code is None else repr(error.code)})",
+            where=user_line(error),
+            fix="raise an exception in its place",
+        ) from error
 
 
 def _command(options: argparse.Namespace) -> Callable[[argparse.Namespace], int | None]:

@@ -144,7 +144,7 @@ def number_from(low: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < low:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from {low} on")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low} on")
         return int(text)
 
     return read

@@ -107,7 +107,8 @@ class _Output:
         self._ends_stage = ends_stage
 
     def write(self, text: str) -> int:
-        self._progress.make_way(text, ends_stage=self._ends_stage)
+        if text:  # print(..., end="") writes nothing behind what it has written
+            self._progress.make_way(text, ends_stage=self._ends_stage)
         return self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:

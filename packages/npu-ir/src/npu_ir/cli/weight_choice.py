@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from npu_ir.cli.quantities import counted
+from npu_ir.equality import same_data
 from npu_ir.errors import UsageError
 from npu_ir.graph import Graph
 from npu_ir.random_data import needed_weights, random_weights
@@ -22,11 +24,13 @@ def choose_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str,
     Without ``--weights`` and ``--random-weights``, those that were saved with the graph.
 
     Raises:
-        UsageError: The graph needs weights and there are none.
+        UsageError: The graph needs weights and there are none, or constants are other weights.
         WeightError: They cannot be read.
     """
     constants = given_constants(options)
     weights, origin = _without_constants(graph, options, constants)
+    if options.random_weights is None:
+        require_no_conflict(graph, weights, constants, options)
     return _together(weights, origin, constants, options)
 
 
@@ -49,6 +53,33 @@ def given_constants(options: argparse.Namespace) -> dict[str, torch.Tensor]:
         WeightError: They cannot be read.
     """
     return {} if options.constants is None else load_weights(options.constants)
+
+
+def require_no_conflict(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor],
+    constants: Mapping[str, torch.Tensor],
+    options: argparse.Namespace,
+) -> None:
+    """Refuse constants that are weights, and not those that were read.
+
+    Raises:
+        UsageError: A parameter or persistent buffer of ``graph`` is another tensor in both.
+    """
+    for name in weights.keys() & constants.keys():
+        if is_in_state_dict(graph, name) and not same_data(weights[name], constants[name]):
+            raise UsageError(
+                f"{name} is one tensor in {options.weights or 'the weights saved with the graph'} "
+                f"and another in {options.constants}",
+                fix="--constants takes what is not in the state_dict: leave out the others, or give them by --weights alone",
+            )
+
+
+def is_in_state_dict(graph: Graph, name: str) -> bool:
+    """Return whether a tensor that the graph asks for by name is in the ``state_dict`` of its model."""
+    buffer = graph.buffers.get(name)
+    is_left_out = buffer is not None and buffer.argument is not None and not buffer.argument.persistent
+    return not is_left_out and name not in graph.constants
 
 
 def _without_constants(

@@ -18,7 +18,7 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import time_text
-from npu_ir.cli.weight_choice import given_constants, weights_or_random
+from npu_ir.cli.weight_choice import given_constants, is_in_state_dict, weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.result_difference import result_difference
 from npu_runtime.cli.saved_graph import SavedGraph, load_call
@@ -139,7 +139,7 @@ def _model_and_weights(
             options.model,
         )
     weights, origin = weights_or_random(graph, options, options.seed)
-    state = {name: tensor for name, tensor in weights.items() if _is_in_state_dict(graph, name)}
+    state = {name: tensor for name, tensor in weights.items() if is_in_state_dict(graph, name)}
     try:
         unexpected = model.load_state_dict(state, strict=False).unexpected_keys
     except RuntimeError as error:
@@ -155,12 +155,6 @@ def _model_and_weights(
             fix="name the model that the graph was captured from",
         )
     return model, weights, origin
-
-
-def _is_in_state_dict(graph: Graph, name: str) -> bool:
-    buffer = graph.buffers.get(name)
-    is_left_out = buffer is not None and buffer.argument is not None and not buffer.argument.persistent
-    return not is_left_out and name not in graph.constants
 
 
 def _calls(

@@ -30,7 +30,9 @@ class ModuleSide(GraphSide):
     ) -> None:
         graph = extract_ir(model, tuple(args), dict(kwargs))
         self._model = model
-        self._tensors = {**model_tensors(model), **weights}
+        own = model_tensors(model)
+        self._unknown = [name for name in weights if name not in own]
+        self._tensors = {**own, **weights}
         super().__init__(graph, known_to(graph, self._tensors))
         self.label = f"eager {type(model).__name__}"
 
@@ -41,7 +43,11 @@ class ModuleSide(GraphSide):
                 tree, tensors = run_eagerly(self._model, self._tensors, *call)
         except Exception as error:
             raise VerificationError(
-                f"the model fails on these inputs: {type(error).__name__}: {error}", where=self.label
+                f"the model fails on these inputs: {type(error).__name__}: {error}",
+                where=self.label,
+                fix=f"the model has no {self._unknown[0]}: give a model of these weights"
+                if self._unknown
+                else None,
             ) from error
         results = flatten_like(tree, self.graph.results[0], "result")
         updates = self._updates(tensors, call)

@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_ir.cli.console import print_diff
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.cli.options import add_file
+from npu_ir.cli.options import add_file, number_from
 from npu_ir.cli.outputs import add_drawing_output
 from npu_ir.diff import diff_ir
 from npu_ir.diff.report import summary_text
@@ -50,7 +50,7 @@ def add_to(commands: Any) -> None:
     add_drawing_output(parser, "draw both as one picture")
     parser.add_argument(
         "--max-nodes",
-        type=int,
+        type=number_from(2),
         metavar="N",
         help=f"drawing: the most boxes for nodes (default: {DEFAULT_MAX_NODES})",
     )

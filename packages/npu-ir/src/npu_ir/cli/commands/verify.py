@@ -21,7 +21,7 @@ from npu_ir.cli.options import (
     add_tolerances,
 )
 from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.weight_choice import given_constants
+from npu_ir.cli.weight_choice import given_constants, require_no_conflict
 from npu_ir.random_data import random_tensor
 from npu_ir.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
@@ -75,7 +75,9 @@ def run(options: argparse.Namespace) -> int:
     options.progress.stage("making the model")
     model = factory.make_model(options.factory, train=options.train)
     weights = {} if options.weights is None else load_weights(options.weights, graph)
-    weights |= given_constants(options)
+    constants = given_constants(options)
+    require_no_conflict(graph, weights, constants, options)
+    weights |= constants
     options.progress.stage("comparing")
     report = verify_ir(
         graph, model, call.args, call.kwargs, weights=weights, rtol=options.rtol, atol=options.atol, on=runner

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch.fx import GraphModule, Node
 
+from npu_ir.capture.export_errors import without_advice
 from npu_ir.capture.provenance import place
 from npu_runtime._torch import OpOverload
 from npu_runtime._torch.tracing import is_tracing, written
@@ -175,7 +176,7 @@ def _outside(tensor: torch.Tensor, where: str) -> TracingError:
 
 def untraceable(error: Exception) -> TracingError:
     """Return what to tell the user of an error that tracing raised."""
-    text = str(error).strip().splitlines()
+    text = without_advice(str(error).strip()).splitlines()
     kind = type(error).__name__
     where = _users_line(traceback.extract_tb(error.__traceback__))
     if "DataDependent" in kind or "data-dependent" in str(error):
@@ -187,7 +188,7 @@ def untraceable(error: Exception) -> TracingError:
     return TracingError(
         f"the step cannot be traced: {kind}: {text[0] if text else ''}",
         where=where,
-        fix="the exception above says what failed: see that the step runs in eager PyTorch as it is; while it is traced, "
+        fix="run the step in eager PyTorch: where that fails, too, it is wrong; while it is traced, "
         "tensors have shapes but no content, so let it do without .numpy(), .tolist() and what is not an op of PyTorch",
     )
 
