@@ -240,6 +240,16 @@ def test_a_state_that_is_cleared_begins_anew() -> None:
     assert_as_eager(story, MLP())
 
 
+@pytest.mark.parametrize("before", [[8], [8, 6]], ids=["one shape", "two shapes"])
+def test_batches_of_all_shapes_go_on_with_the_state_that_begins_anew(before: list[int]) -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows(count)) for count in before]
+        told.optimizer.state.clear()
+        return [*losses, *(told.step(*rows(count)) for count in (6, 8, 6, 8))]
+
+    assert_as_eager(story, MLP())
+
+
 def test_a_group_that_is_added_is_trained() -> None:
     def make(model: nn.Module) -> optim.Optimizer:
         return optim.SGD(model.fc1.parameters(), 0.1, momentum=0.9)
