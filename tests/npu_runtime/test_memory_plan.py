@@ -74,6 +74,29 @@ def test_a_result_that_is_a_view_keeps_all_its_memory() -> None:
     assert plan.lifetimes[0].last == len(plan.steps)
 
 
+PARTS_WRITTEN: dict[str, Any] = {
+    "copy": lambda view: torch.ops.aten.copy(view, view.exp()),
+    "slice": lambda view: torch.slice_scatter(view, view[:, :1].exp(), 1, 0, 1),
+    "select": lambda view: torch.select_scatter(view, view[:, 0].exp(), 1, 0),
+    "diagonal": lambda view: torch.diagonal_scatter(view, view.diagonal().exp()),
+    "as_strided": lambda view: torch.as_strided_scatter(view, view[0].exp(), (16,), (1,)),
+}
+
+
+@pytest.mark.parametrize("write", PARTS_WRITTEN.values(), ids=PARTS_WRITTEN)
+@pytest.mark.parametrize("source", [lambda x: x, lambda x: x @ x], ids=["of an input", "of what is made"])
+def test_what_copies_all_that_a_view_lies_in_counts_with_that(source: Any, write: Any) -> None:
+    def function(x: Tensor) -> Tensor:
+        result: Tensor = write(source(x)[:2])
+        return result
+
+    plan = executor_of(function, randn(16, 16)).memory_plan()
+
+    written = [item for item in plan.lifetimes if item.first == len(plan.steps) - 1]
+    assert [item.bytes for item in written] == [KIB]
+    assert write(randn(16, 16)[:2]).untyped_storage().nbytes() == KIB
+
+
 def test_inputs_weights_and_their_views_do_not_count() -> None:
     model = nn.Linear(16, 16)
     plan = IRExecutor(

@@ -231,11 +231,32 @@ def test_state_that_is_loaded_into_the_optimizer_is_used() -> None:
     assert_as_eager(story, MLP())
 
 
+@pytest.mark.parametrize("changed", [{"lr": 0.001}, {"weight_decay": 0.5}, {"maximize": True}], ids=str)
+def test_settings_count_when_an_optimizer_without_state_was_loaded(changed: dict[str, Any]) -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows()) for _ in range(2)]
+        told.optimizer.load_state_dict(told.optimizer.state_dict())
+        told.optimizer.param_groups[0].update(changed)
+        return [*losses, *(told.step(*rows()) for _ in range(2))]
+
+    assert_as_eager(story, MLP(), lambda model: optim.SGD(model.parameters(), 0.1))
+
+
 def test_a_state_that_is_cleared_begins_anew() -> None:
     def story(told: Told) -> Any:
         losses = [told.step(*rows()) for _ in range(2)]
         told.optimizer.state.clear()
         return [*losses, *(told.step(*rows()) for _ in range(2))]
+
+    assert_as_eager(story, MLP())
+
+
+@pytest.mark.parametrize("before", [[8], [8, 6]], ids=["one shape", "two shapes"])
+def test_batches_of_all_shapes_go_on_with_the_state_that_begins_anew(before: list[int]) -> None:
+    def story(told: Told) -> Any:
+        losses = [told.step(*rows(count)) for count in before]
+        told.optimizer.state.clear()
+        return [*losses, *(told.step(*rows(count)) for count in (6, 8, 6, 8))]
 
     assert_as_eager(story, MLP())
 

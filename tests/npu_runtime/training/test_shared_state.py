@@ -130,6 +130,19 @@ def test_two_artifacts_of_one_optimizer_share_its_state() -> None:
     require_close(model, optimizer, trained_in_eager("Adam", batches))
 
 
+@pytest.mark.parametrize(("name", "switch"), [("Adam", "maximize"), ("SGD, momentum", "nesterov")])
+def test_a_switch_that_the_step_was_not_traced_for_is_refused(name: str, switch: str) -> None:
+    model, optimizer = parts(name)
+    artifact, batch = captured(model, optimizer), CASE.batches(1)[0]
+    before = copy.deepcopy(model.state_dict())
+    optimizer.param_groups[0][switch] = True
+
+    with pytest.raises(CaptureError, match=f"where group0.{switch} is False, which does not hold any more"):
+        artifact.replay(*batch)
+
+    assert all(torch.equal(item, before[key]) for key, item in model.state_dict().items())
+
+
 def test_state_that_was_dropped_begins_anew() -> None:
     model, optimizer = parts()
     artifact, batch = captured(model, optimizer), CASE.batches(1)[0]

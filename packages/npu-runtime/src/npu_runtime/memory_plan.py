@@ -11,6 +11,14 @@ from npu_runtime.memory import Sharing
 from npu_runtime.steps import Step
 
 _RETURN = "return"
+# They copy all of the memory that the tensor lies in, and return the same view of that (torch 2.13).
+_COPY_ALL = (
+    "aten.copy.default",
+    "aten.slice_scatter.default",
+    "aten.select_scatter.default",
+    "aten.diagonal_scatter.default",
+    "aten.as_strided_scatter.default",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,8 @@ def plan_memory(
             fix="specialize the graph first: graph.specialize({...})",
         )
     owner_of = _owners(steps, sharing)
-    lifetimes = _lifetimes(steps, sharing, owner_of, _ends(steps, sharing, kept))
+    sizes = _sizes(steps, sharing)
+    lifetimes = _lifetimes(steps, sharing, owner_of, _ends(steps, sharing, kept), sizes)
     uncertain = {item.value for item in lifetimes if item.reason}
     certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
     count = len(steps)
@@ -137,6 +146,7 @@ def _lifetimes(
     sharing: Sequence[Sharing],
     owner_of: Mapping[Value, Value],
     ends: Mapping[Value, int],
+    sizes: Mapping[Value, int],
 ) -> list[Lifetime]:
     values: dict[Value, list[Value]] = {}
     for value, owner in owner_of.items():
@@ -150,7 +160,7 @@ def _lifetimes(
             views = tuple(item.name for item in items if item is not owner)
             others = _possible_sources(step, known, owner)
             last, reason = max(ends[item] for item in items), _reason(step) if others else ""
-            lifetimes.append(Lifetime(owner.name, views, _bytes(owner), index, last, others, reason))
+            lifetimes.append(Lifetime(owner.name, views, sizes[owner], index, last, others, reason))
     return lifetimes
 
 
@@ -171,6 +181,19 @@ def _owners(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, Va
             elif owners := [owner_of[source] for source in sources if source in owner_of]:
                 owner_of[value] = owners[0]
     return owner_of
+
+
+def _sizes(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, int]:
+    """Return in how many bytes each value lies: of a view, those of all that it is a view of."""
+    sizes: dict[Value, int] = {}
+    for step, known in zip(steps, sharing, strict=True):
+        given = [sizes.get(value, _bytes(value)) for value in step.inputs]
+        for value, shares in zip(step.outputs, known.shares, strict=True):
+            seen = [given[number] for number in shares]
+            if not step.is_segment and step.node.op_type in _COPY_ALL and step.overwrites is None:
+                seen.append(given[0])
+            sizes[value] = max(_bytes(value), *seen) if known.is_certain and seen else _bytes(value)
+    return sizes
 
 
 def _ends(steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value]) -> dict[Value, int]:

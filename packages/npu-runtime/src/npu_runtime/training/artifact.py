@@ -179,7 +179,17 @@ def _held(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.
 
 
 def _branches(step: TracedStep) -> Callable[[], None]:
+    switches = hyperparameters.switches(step.subjects.optimizers)
+
     def require() -> None:
+        now = hyperparameters.switches(step.subjects.optimizers)
+        for name, value in switches.items():
+            if now.get(name) is not value:
+                raise CaptureError(
+                    f"the step was traced where {name} is {value}, which does not hold any more",
+                    where="the hyperparameters of the optimizers",
+                    fix="compile the step again; TrainStep does so by itself",
+                )
         values = hyperparameters.numbers(step.subjects.optimizers)
         for branch in step.branches:
             if not branch.holds(values):

@@ -106,6 +106,10 @@ class CompiledStep:
         """Return what a step changes and lies elsewhere now than the step does: its tensor was given other memory."""
         return [name for name, tensor, address in self._places if tensor.data_ptr() != address]
 
+    def has_foreign_state(self) -> bool:
+        """Whether the optimizers have other state than the step works on."""
+        return self._shared is not None and self._shared.is_replaced()
+
     @functools.cached_property
     def _places(self) -> list[tuple[str, torch.Tensor, int]]:
         """What a step changes: its name, its tensor in the model, and where the step takes it to lie."""

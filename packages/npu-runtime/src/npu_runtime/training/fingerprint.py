@@ -91,7 +91,7 @@ class Fingerprint:
         return self._types_now() == self._types
 
     def has_same_memory(self) -> bool:
-        """Whether parameters, buffers and the state of the optimizers lie where they lay."""
+        """Whether parameters, buffers, and the state and the groups of the optimizers lie where they lay."""
         return self._addresses_now() == self._addresses and _are_same(self._states_now(), self._states)
 
     def has_same_flags(self) -> bool:
@@ -130,7 +130,9 @@ class Fingerprint:
 
     def _states_now(self) -> list[Any]:
         entries = [item for optimizer in self._optimizers for item in optimizer.state.values()]
-        return list(itertools.chain.from_iterable(map(dict.values, entries)))
+        # Loading gives an optimizer other groups, too: what was read of the old ones would never change again.
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        return [*itertools.chain.from_iterable(map(dict.values, entries)), *groups]
 
     def _types_now(self) -> list[Any]:
         return [(item.shape, item.stride(), item.dtype, item.device) for item in self._tensors]

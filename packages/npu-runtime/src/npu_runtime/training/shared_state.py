@@ -57,13 +57,17 @@ class SharedState:
                 optimizer.state[item][key] = tensor
             self._is_installed = True
 
+    def is_replaced(self) -> bool:
+        """Whether optimizers have other tensors in the place of this state."""
+        return any(map(self._is_replaced_by_other, self._entries))
+
     def replaced(self) -> dict[str, torch.Tensor]:
         """Return what optimizers have in the place of this state, by name: of a checkpoint, or of steps of their own.
 
         Raises:
             CaptureError: It is of another kind.
         """
-        if not any(map(self._is_replaced, self._entries)):
+        if not self.is_replaced():
             return {}
         found = Originals(self._traced.subjects).state
         for _, _, _, name, tensor in self._entries:
@@ -76,7 +80,7 @@ class SharedState:
                 )
         return {name: found[name] for *_, name, _ in self._entries}
 
-    def _is_replaced(self, entry: tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]) -> bool:
+    def _is_replaced_by_other(self, entry: tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]) -> bool:
         optimizer, item, key, _, tensor = entry
         now = optimizer.state[item].get(key) if item in optimizer.state else None
         return now is not tensor and (now is not None or self._is_installed)

@@ -257,6 +257,9 @@ class TrainStep:
                 self._forget()
             key = batch_key(batch, named), Fingerprint(self._subjects).flags()
             variant = self._variants.get(key)
+            if variant is not None and variant.artifact.has_foreign_state() and not variant.rebind():
+                self._forget()  # another variant has begun with state of its own
+                variant = None
             if variant is None or not variant.holds():
                 if len(self._variants) >= MAX_VARIANTS:
                     del self._variants[next(iter(self._variants))]

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+_IMPLEMENTATIONS = ("foreach", "fused", "capturable", "differentiable")
+
 
 def numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
     """Return what a step reads anew at each call: every finite float of the groups, by name (``group0.betas.1``)."""
@@ -23,6 +25,12 @@ def settings(optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
 def fixed_numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
     """Return the numbers among the `settings`: a graph takes them, and no others in their place."""
     return {name: value for name, value in settings(optimizers).items() if type(value) in (int, float)}
+
+
+def switches(optimizers: Mapping[str, Optimizer]) -> dict[str, bool]:
+    """Return what is on or off among the `settings`, but for what chooses between implementations of the same."""
+    found = {name: value for name, value in settings(optimizers).items() if type(value) is bool}
+    return {name: value for name, value in found.items() if name.rpartition(".")[2] not in _IMPLEMENTATIONS}
 
 
 def replaced(group: Mapping[str, Any], prefix: str, change: Callable[[str, float], Any]) -> dict[str, Any]:
