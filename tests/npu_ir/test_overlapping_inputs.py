@@ -246,3 +246,24 @@ def test_a_file_states_overlaps_of_inputs(number: int, entry: Any, problem: str,
 
     with pytest.raises((SerializationError, GraphError), match=problem):
         load_ir(path)
+
+
+def test_a_forward_that_the_model_has_of_its_own_is_kept() -> None:
+    model, base = Function(torch.add), randn(6)
+    model.forward = shifted  # type: ignore[method-assign]
+
+    graph = extract_ir(model, (base[:4], base[2:]))
+
+    assert model.forward is shifted
+    assert verify_ir(graph, model, (base[:4], base[2:])).ok
+
+
+def test_a_tensor_may_be_passed_twice_beside_inputs_that_overlap() -> None:
+    def both(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Any:
+        c.mul_(2)
+        return shifted(a, b), c + d
+
+    base, twice = randn(6), randn(3)
+    args = base[:4], base[2:], twice, twice
+
+    assert verify_ir(extract_ir(Function(both), args), Function(both), args).ok
