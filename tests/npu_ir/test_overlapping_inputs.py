@@ -29,6 +29,7 @@ from npu_ir import (
     save_ir,
     verify_ir,
 )
+from npu_ir.verify.reference import node_values
 from tests.npu_ir.corpus.case import Call, Function, call
 from tests.npu_ir.corpus.comparison import assert_same
 
@@ -267,3 +268,12 @@ def test_a_tensor_may_be_passed_twice_beside_inputs_that_overlap() -> None:
     args = base[:4], base[2:], twice, twice
 
     assert verify_ir(extract_ir(Function(both), args), Function(both), args).ok
+
+
+def test_nodes_are_compared_with_those_of_the_views() -> None:
+    model, base = Function(shifted), randn(6)
+    graph = extract_ir(model, (base[:4], base[2:]))
+
+    names = node_values(model, {}, (base[:4], base[2:]), {}).keys()
+
+    assert names == {value.name for node in graph.nodes for value in node.outputs}

@@ -95,12 +95,17 @@ def namespace(item: Any) -> dict[str, Any] | None:
 
 def slots_of(item: Any) -> dict[str, Any]:
     """Return the attributes of an object that are in the ``__slots__`` of its classes."""
-    found = {}
-    for kind in type(item).__mro__:
-        names = vars(kind).get("__slots__", ())
-        for written in (names,) if isinstance(names, str) else names:
-            is_private = written.startswith("__") and not written.endswith("__")
-            name = f"_{kind.__name__.lstrip('_')}{written}" if is_private else written
-            if name not in ("__dict__", "__weakref__") and hasattr(item, name):
-                found[name] = getattr(item, name)
-    return found
+    names = _slot_names(type(item))  # type: ignore[arg-type]
+    return {name: getattr(item, name) for name in names if hasattr(item, name)}
+
+
+@functools.lru_cache(maxsize=1024)
+def _slot_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the slots of a class and those it inherits from, as attributes are called."""
+    found = []
+    for owner in kind.__mro__:
+        names = vars(owner).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            is_private = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{owner.__name__.lstrip('_')}{name}" if is_private else name)
+    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))

@@ -18,6 +18,7 @@ from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
 from npu_ir.capture.held_state import HeldState
 from npu_ir.capture.held_tensors import unregistered_tensors
+from npu_ir.capture.overlapping_inputs import overlaps, through_views
 from npu_ir.capture.sizes import Sizes
 from npu_ir.graph import Graph
 from npu_ir.node import Value
@@ -152,11 +153,12 @@ def node_values(
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what PyTorch computes for each node of the model's graph, by value name."""
-    exported = export_program(model, tuple(args), dict(kwargs))
-    functional = functionalize(exported)
-    converter = Converter(Sizes(Graph(), exported), functional)
-    converter.run()
-    program = functional.program
+    converter, program = _converted(model, args, kwargs)
+    if any(target in converter.graph.inputs for target in converter.graph.updates):
+        found = overlaps(args, kwargs)
+        if found:
+            with through_views(model, found):
+                converter, program = _converted(model, args, kwargs)
     reference = NodeValues(program, converter.converted)
     constants = copied({**program.constants, **tensors})
     user_inputs = iter(copied(_torch.tree_leaves((tuple(args), dict(kwargs)))))
@@ -167,3 +169,13 @@ def node_values(
     with torch.no_grad():
         reference.run(*flat)
     return reference.values
+
+
+def _converted(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Converter, ExportedProgram]:
+    exported = export_program(model, tuple(args), dict(kwargs))
+    functional = functionalize(exported)
+    converter = Converter(Sizes(Graph(), exported), functional)
+    converter.run()
+    return converter, functional.program
