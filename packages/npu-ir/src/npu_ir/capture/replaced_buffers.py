@@ -6,6 +6,9 @@ the buffer as it is at capture, and what it is afterwards is an update of anothe
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -22,12 +25,20 @@ from npu_ir.types import dtype_name
 _ASSIGNMENT = "copy__default"
 
 
-@torch.library.custom_op("npu_capture::replace", mutates_args=("buffer",))
-def _replace(buffer: torch.Tensor, new: torch.Tensor) -> None:
-    """Mark in an exported program that ``new`` takes the place of ``buffer``; nothing runs it."""
+_MARK = "npu_capture.replace.default"
 
 
-_MARK = torch.ops.npu_capture.replace.default
+@functools.cache
+def _mark() -> Any:
+    """Return the op that marks in an exported program that a tensor takes the place of a buffer; nothing runs it.
+
+    Defining it takes time, which importing the package does not need.
+    """
+
+    @torch.library.custom_op("npu_capture::replace", mutates_args=("buffer",))
+    def replace(buffer: torch.Tensor, new: torch.Tensor) -> None: ...
+
+    return replace
 
 
 class Assignments:
@@ -56,7 +67,7 @@ class Assignments:
             self._require_untied(module, name, old)
             self._marked.add(key)
             with torch.set_grad_enabled(self._records_gradients):  # else it would be in a region of its own
-                _replace(original, new)
+                _mark()(original, new)
             return None
         if module is self._root:
             return None
@@ -82,7 +93,7 @@ def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
     """
     found = {}
     for node in nodes(program.graph_module):
-        if node.target is _MARK:
+        if str(node.target) == _MARK:
             old, new = _arguments(node)
             buffer = _origin(old)
             if node.graph is not program.graph or buffer.op != "placeholder":
