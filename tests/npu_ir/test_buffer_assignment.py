@@ -312,3 +312,86 @@ def test_a_file_must_state_the_type_that_a_buffer_gets(
 
     with pytest.raises(SerializationError, match=problem):
         load_ir(path)
+
+
+def assigned_twice(cached: Cached, x: Tensor) -> None:
+    cached.cache = torch.cat([cached.cache, x])
+    cached.cache = cached.cache * 2
+
+
+def of_the_same_type_first(cached: Cached, x: Tensor) -> None:
+    cached.cache = cached.cache + 1
+    cached.cache = torch.cat([cached.cache, x])
+
+
+def changed_in_place_first(cached: Cached, x: Tensor) -> None:
+    cached.cache.add_(1)
+    cached.cache = torch.cat([cached.cache, x])
+
+
+def without_gradients(cached: Cached, x: Tensor) -> None:
+    with torch.no_grad():
+        cached.cache = torch.cat([cached.cache, x])
+        cached.cache = cached.cache * 2
+
+
+def of_its_own_type_last(cached: Cached, x: Tensor) -> None:
+    cache = cached.cache
+    cached.cache = torch.cat([cached.cache, x])
+    cached.cache = cache * 2
+
+
+class Assigning(Cached):
+    """Replaces its cache in several steps."""
+
+    def __init__(self, step: Callable[[Cached, Tensor], None]) -> None:
+        super().__init__(moved)
+        self.step = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.step(self, x)
+        return x + self.cache.sum()
+
+
+@pytest.mark.parametrize("is_root", [True, False], ids=["root", "submodule"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        assigned_twice,
+        of_the_same_type_first,
+        changed_in_place_first,
+        without_gradients,
+        of_its_own_type_last,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_a_buffer_is_what_it_is_given_last(step: Callable[[Cached, Tensor], None], is_root: bool) -> None:
+    def build() -> nn.Module:
+        return Assigning(step) if is_root else nn.Sequential(Assigning(step))
+
+    model, twin, x = build(), build(), randn(3)
+
+    graph = extract_ir(model, (ones(3),))
+
+    result, updates = execute_ir(graph, (x,), weights=model.state_dict(), return_mutations=True)
+    assert_same(result, twin(x), "the result")
+    assert_same(updates, dict(twin.state_dict()), "the updates")
+    assert verify_ir(graph, model, (x,)).ok
+
+
+def within_autocast(cached: Cached, x: Tensor) -> None:
+    with torch.autocast("cpu"):
+        cached.cache = torch.cat([cached.cache, x])
+
+
+def test_a_replacement_in_a_region_of_its_own_is_refused() -> None:
+    with pytest.raises(ConversionError, match="forward replaces it by a tensor that is .*in autocast"):
+        extract_ir(nn.Sequential(Assigning(within_autocast)), (ones(3),))
+
+
+def test_a_buffer_of_two_names_is_not_replaced_by_one_of_them() -> None:
+    model = Cached(replaced_twice)
+    model.register_buffer("other", model.cache)
+
+    with pytest.raises(ConversionError, match="forward replaces the buffer 'cache', which is 'other', too"):
+        extract_ir(model, (ones(3),))

@@ -211,3 +211,18 @@ def test_the_fused_attention_of_eager_is_not_captured() -> None:
 
     assert "aten._transformer_encoder_layer_fwd.default" not in captured
     assert "aten.scaled_dot_product_attention.default" in captured
+
+
+def test_weights_are_not_copied_while_a_model_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, copied, clone = nn.Linear(3, 2), [], torch.Tensor.clone
+    model.register_buffer("scale", torch.ones(2))
+    model.held = [model.scale]
+
+    def counted(tensor: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        copied.append(tensor)
+        return clone(tensor, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "clone", counted)
+    extract_ir(model, (torch.ones(1, 3),))
+
+    assert not copied

@@ -11,6 +11,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from npu_ir import (
+    ConversionError,
     ExportError,
     Graph,
     WeightError,
@@ -432,3 +433,40 @@ def test_a_tensor_on_meta_that_nothing_of_the_model_holds_is_refused_with_advice
 
     with pytest.raises(ExportError, match=r"(?s)cpu and meta.*fix: a tensor on meta .* make it an attribute"):
         extract_ir(Closure(), (torch.randn(1, 2),))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_view_of_a_buffer_overlaps_it_on_meta_as_well(device: str) -> None:
+    class Row(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(2, 2))
+            self.row = self.rows[0]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.row.add_(x)
+            return self.rows * 2
+
+    with torch.device(device):
+        model = Row()
+
+    with pytest.raises(ConversionError, match="rows, row overlap in memory, and one of them is changed"):
+        extract_ir(model, (torch.ones(2),))
+
+
+def test_a_tensor_that_is_held_may_be_the_result() -> None:
+    class Returned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = Holder(torch.zeros(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.held.keys.add_(x)
+            return self.held.keys
+
+    model, x = Returned(), torch.ones(2)
+
+    graph = extract_ir(model, (x,))
+
+    assert torch.equal(execute_ir(graph, (x,)), x)
+    assert verify_ir(graph, model, (x,)).ok

@@ -29,6 +29,7 @@ from npu_ir import (
     save_ir,
     verify_ir,
 )
+from npu_ir.verify.reference import node_values
 from tests.npu_ir.corpus.case import Call, Function, call
 from tests.npu_ir.corpus.comparison import assert_same
 
@@ -246,3 +247,33 @@ def test_a_file_states_overlaps_of_inputs(number: int, entry: Any, problem: str,
 
     with pytest.raises((SerializationError, GraphError), match=problem):
         load_ir(path)
+
+
+def test_a_forward_that_the_model_has_of_its_own_is_kept() -> None:
+    model, base = Function(torch.add), randn(6)
+    model.forward = shifted  # type: ignore[method-assign]
+
+    graph = extract_ir(model, (base[:4], base[2:]))
+
+    assert model.forward is shifted
+    assert verify_ir(graph, model, (base[:4], base[2:])).ok
+
+
+def test_a_tensor_may_be_passed_twice_beside_inputs_that_overlap() -> None:
+    def both(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Any:
+        c.mul_(2)
+        return shifted(a, b), c + d
+
+    base, twice = randn(6), randn(3)
+    args = base[:4], base[2:], twice, twice
+
+    assert verify_ir(extract_ir(Function(both), args), Function(both), args).ok
+
+
+def test_nodes_are_compared_with_those_of_the_views() -> None:
+    model, base = Function(shifted), randn(6)
+    graph = extract_ir(model, (base[:4], base[2:]))
+
+    names = node_values(model, {}, (base[:4], base[2:]), {}).keys()
+
+    assert names == {value.name for node in graph.nodes for value in node.outputs}

@@ -37,7 +37,8 @@ class _FirstContents(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.compiler.is_dynamo_compiling():  # a branch of control flow: Dynamo traces this mode, too
+        # Dynamo traces this mode into branches of control flow; torch.export looks at all weights before it traces.
+        if torch.compiler.is_dynamo_compiling() or not _torch.is_tracing():
             return func(*args, **kwargs)
         if getattr(func, "__name__", "") != "__get__":  # attributes are only looked at
             self._copy(

@@ -85,7 +85,7 @@ class ExportCall:
         """
         model, held = self.subject.model, self.subject.held
         try:
-            with registered_for_now(model, buffers) as names, unchanged(model), contents_restored():
+            with registered_for_now(model, buffers) as names:
                 program = self._exported(names)
                 erase_assignments(program)
         except NpuError:
@@ -109,9 +109,16 @@ class ExportCall:
         return self._traced(names)
 
     def _traced(self, names: Mapping[str, str]) -> ExportedProgram:
-        with HeldMessages(self.subject.model), ForwardCalls(), self._by_identity(names):
+        model = self.subject.model
+        with (
+            unchanged(model),
+            contents_restored(),
+            HeldMessages(model),
+            ForwardCalls(),
+            self._by_identity(names),
+        ):
             return torch.export.export(
-                self.subject.model, self.args, self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
+                model, self.args, self.kwargs, dynamic_shapes=self.dynamic_shapes, strict=False
             )
 
     def _by_identity(self, names: Mapping[str, str]) -> contextlib.AbstractContextManager[Any]:

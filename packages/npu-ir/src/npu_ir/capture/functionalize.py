@@ -58,7 +58,15 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
     if direct is not None:
         return FunctionalProgram(program, direct, aliases.ties, replaced)
     require_no_replacements(program)
-    return FunctionalProgram(traced_again(program, aliases), ties=aliases.ties)
+    again = traced_again(program, aliases)
+    names = dict(zip(_names_of_arguments(program), _names_of_arguments(again), strict=True))
+    return FunctionalProgram(again, ties={names[name]: names[first] for name, first in aliases.ties.items()})
+
+
+def _names_of_arguments(program: ExportedProgram) -> list[str]:
+    """Return the names of the placeholders by what they are: tracing again gives others, in another order."""
+    specs = sorted(program.graph_signature.input_specs, key=lambda spec: (spec.kind.value, spec.target or ""))
+    return [spec.arg.name for spec in specs]
 
 
 def _needs_tracing(program: ExportedProgram) -> bool:

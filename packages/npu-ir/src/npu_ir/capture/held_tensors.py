@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import queue
+import threading
 import types
 from collections import deque
 from collections.abc import Iterator
@@ -11,8 +15,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 
-_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
-# FX graphs have FakeTensors in their metadata.
+OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
+# FX graphs have FakeTensors in their metadata; loggers, threads and queues are not the model's alone.
 _ATOMS = (
     str,
     bytes,
@@ -25,6 +29,9 @@ _ATOMS = (
     Graph,
     Node,
     ExportedProgram,
+    logging.Logger,
+    threading.Thread,
+    queue.Queue,
 )
 
 
@@ -55,15 +62,15 @@ def held_objects(model: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    return ((key, item) for key, item in vars(module).items() if key not in _OF_EVERY_MODULE)
+    return ((key, item) for key, item in vars(module).items() if key not in OF_EVERY_MODULE)
 
 
 def _parts(item: Any) -> Iterator[tuple[Any, Any]]:
     """Yield what a container or an object consists of, by key."""
     if isinstance(item, torch.Tensor):
         return
-    if isinstance(item, (list, tuple, deque)):
-        yield from enumerate(item)
+    if isinstance(item, (list, tuple, deque, set, frozenset)):
+        yield from enumerate(list(item))
     elif isinstance(item, dict):
         yield from list(item.items())
     elif isinstance(item, torch.nn.Module):  # in a list that is no ModuleList
@@ -71,15 +78,34 @@ def _parts(item: Any) -> Iterator[tuple[Any, Any]]:
             yield from owner.items()
         yield from _attributes(item)
     else:
-        yield from list(namespace(item).items())
-        slots = [name for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())]
-        yield from ((name, getattr(item, name)) for name in slots if hasattr(item, name))
+        if isinstance(item, functools.partial):
+            yield from (("func", item.func), ("args", item.args), ("keywords", item.keywords))
+        yield from list((namespace(item) or {}).items())
+        yield from slots_of(item).items()
 
 
-def namespace(item: Any) -> dict[str, Any]:
+def namespace(item: Any) -> dict[str, Any] | None:
     """Return the attributes of an object; not what it may pretend to have, as proxies do."""
     try:
-        found: dict[str, Any] = object.__getattribute__(item, "__dict__")
+        found = object.__getattribute__(item, "__dict__")
     except AttributeError:
-        return {}
-    return found
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def slots_of(item: Any) -> dict[str, Any]:
+    """Return the attributes of an object that are in the ``__slots__`` of its classes."""
+    names = _slot_names(type(item))  # type: ignore[arg-type]
+    return {name: getattr(item, name) for name in names if hasattr(item, name)}
+
+
+@functools.lru_cache(maxsize=1024)
+def _slot_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the slots of a class and those it inherits from, as attributes are called."""
+    found = []
+    for owner in kind.__mro__:
+        names = vars(owner).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            is_private = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{owner.__name__.lstrip('_')}{name}" if is_private else name)
+    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))

@@ -12,7 +12,7 @@ from npu_ir import _torch
 
 
 class StandIns:
-    """FakeTensors on the CPU for ``meta`` tensors: one for one, so that tied tensors stay tied.
+    """FakeTensors on the CPU for ``meta`` tensors: one for one, so that tied tensors stay tied and views overlap.
 
     Args:
         mode: The FakeTensorMode they live in.
@@ -23,6 +23,7 @@ class StandIns:
         self._fakes: dict[
             int, tuple[torch.Tensor, torch.Tensor]
         ] = {}  # with the original, which keeps its id
+        self._storages: dict[int, torch.UntypedStorage] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what stands in for ``tensor``: itself, if it is not on ``meta``."""
@@ -38,10 +39,17 @@ class StandIns:
             fake = _torch.with_parts(tensor, {name: self.of(part) for name, part in parts})
         else:
             with self.mode:
-                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+                fake = torch.empty(0, dtype=tensor.dtype, device="cpu")
+                fake.set_(self._storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride())
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, tensor.requires_grad)
         return fake.requires_grad_(tensor.requires_grad)
+
+    def _storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        key, size = _torch.storage_id(tensor), tensor.untyped_storage().nbytes()
+        if key not in self._storages:
+            self._storages[key] = torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
+        return self._storages[key]
 
     @contextlib.contextmanager
     def in_model(self, model: torch.nn.Module) -> Iterator[None]:

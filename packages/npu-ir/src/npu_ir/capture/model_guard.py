@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_buffer_registration_hook
 
-from npu_ir.capture.held_tensors import held_objects, namespace
+from npu_ir.capture.held_state import HeldState
 from npu_ir.capture.replaced_buffers import Assignments
 from npu_ir.errors import ConversionError
 
-_CONTAINERS = (list, dict, set, OrderedDict, defaultdict)
 _OWNERS = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 
 
@@ -42,18 +40,15 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
     """
-    before = [
-        (path, _registered(module), _containers(vars(module), {})) for path, module in model.named_modules()
-    ]
-    held = [_copied(_content(item)) for _, item in held_objects(model) if not isinstance(item, torch.Tensor)]
+    before = [(path, _registered(module)) for path, module in model.named_modules()]
+    held = HeldState(model)
     changes: list[str] = []
     try:
         yield
     finally:
-        for path, registered, attributes in before:
+        for path, registered in before:
             changes += [f"{path}.{key}".lstrip(".") for key in _put_back(registered)]
-            _put_back(attributes)
-        _take_off_tensors(held)
+        held.put_back()
     if changes:
         raise ConversionError(
             f"forward registers, replaces or removes {', '.join(sorted(set(changes)))}",
@@ -64,48 +59,13 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
 
 def _registered(module: torch.nn.Module) -> list[tuple[Any, Any]]:
     """Return the collections that make up ``module``, each with a copy."""
-    return [_copied(getattr(module, name)) for name in _OWNERS]
-
-
-def _containers(owner: Any, found: dict[int, tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Return a list, dict or set, and those in it, each with a copy."""
-    if type(owner) in _CONTAINERS and id(owner) not in found:
-        found[id(owner)] = _copied(owner)
-        for item in owner.values() if isinstance(owner, dict) else owner:
-            _containers(item, found)
-    return list(found.values())
-
-
-def _copied(owner: Any) -> tuple[Any, Any]:
-    return owner, owner.copy()
-
-
-def _content(item: Any) -> Any:
-    """Return what ``forward`` may change of something that a module holds: what is in it, or its attributes."""
-    return item if isinstance(item, (list, deque, dict)) else namespace(item)
-
-
-def _take_off_tensors(owners: list[tuple[Any, Any]]) -> None:
-    """Make lists, dicts and attributes what their copies are, where there are other tensors now: those were only traced."""
-    for owner, copy in owners:
-        is_dict = isinstance(owner, dict)
-        before = {id(item) for item in (copy.values() if is_dict else copy)}
-        if not any(
-            isinstance(item, torch.Tensor) and id(item) not in before
-            for item in (owner.values() if is_dict else owner)
-        ):
-            continue
-        owner.clear()
-        owner.update(copy) if is_dict else owner.extend(copy)
+    return [(owner, owner.copy()) for owner in (getattr(module, name) for name in _OWNERS)]
 
 
 def _put_back(owners: list[tuple[Any, Any]]) -> list[str]:
     """Make collections what their copies are; return the names of the entries that differed."""
     changed: list[str] = []
     for owner, copy in owners:
-        if isinstance(owner, list):
-            owner[:] = copy
-            continue
         differs = {*owner} ^ {*copy}
         if isinstance(owner, dict):
             differs |= {key for key in owner.keys() & copy.keys() if owner[key] is not copy[key]}

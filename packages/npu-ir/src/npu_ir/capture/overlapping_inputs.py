@@ -48,7 +48,7 @@ class Overlap:
 
 
 def overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overlap]:
-    """Return which inputs reach over the same memory, those that are one tensor passed twice aside.
+    """Return which inputs reach over the same memory; none where all of these are only one tensor passed twice.
 
     Raises:
         ConversionError: They are of several dtypes.
@@ -59,7 +59,9 @@ def overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overlap]:
             met = [group for group in groups if any(_meet(leaf, other) for other in group.values())]
             groups = [group for group in groups if group not in met]
             groups.append({key: item for group in met for key, item in group.items()} | {place: leaf})
-    return [_overlap(group) for group in groups if len({id(item) for item in group.values()}) > 1]
+    if all(len({id(item) for item in group.values()}) == 1 for group in groups):
+        return []
+    return [_overlap(group) for group in groups if len(group) > 1]
 
 
 def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
@@ -90,7 +92,7 @@ def through_views(model: torch.nn.Module, found: Sequence[Overlap]) -> Iterator[
     if not found:
         yield
         return
-    forward = model.forward
+    forward, own = model.forward, vars(model).get("forward")
 
     @functools.wraps(forward)
     def on_views(*args: Any, **kwargs: Any) -> Any:
@@ -112,6 +114,8 @@ def through_views(model: torch.nn.Module, found: Sequence[Overlap]) -> Iterator[
         yield
     finally:
         del model.forward
+        if own is not None:  # put there in place of that of the class
+            model.forward = own
 
 
 def _replaced(name: str | None, tree: Any, views: Mapping[Place, torch.Tensor]) -> Any:

@@ -59,13 +59,15 @@ class ProgramSignature:
             first = self._ties.get(spec.arg.name)
             if first is not None and spec.kind in (ExportInputKind.PARAMETER, ExportInputKind.BUFFER):
                 aliases.setdefault(first, []).append(str(spec.target))
+        for spec in specs:
+            if spec.arg.name not in self._ties:
+                node = placeholders[spec.arg.name]
+                self._values[node] = self._add_argument(spec, node, aliases.get(spec.arg.name, []))
         leaves = []
         for spec in specs:
             node = placeholders[spec.arg.name]
             if spec.arg.name in self._ties:
                 self._values[node] = self._values[placeholders[self._ties[spec.arg.name]]]
-            else:
-                self._values[node] = self._add_argument(spec, node, aliases.get(spec.arg.name, []))
             self._sources[spec.kind, spec.target or spec.arg.name] = self._values[node]
             if spec.kind is ExportInputKind.USER_INPUT:
                 leaves.append(self._values[node])

@@ -6,12 +6,18 @@ the buffer as it is at capture, and what it is afterwards is an update of anothe
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from npu_ir import _torch
+from npu_ir.blame import calling_line
+from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import place
+from npu_ir.capture.writes import written
 from npu_ir.errors import ConversionError
 from npu_ir.types import dtype_name
 
@@ -19,12 +25,20 @@ from npu_ir.types import dtype_name
 _ASSIGNMENT = "copy__default"
 
 
-@torch.library.custom_op("npu_capture::replace", mutates_args=("buffer",))
-def _replace(buffer: torch.Tensor, new: torch.Tensor) -> None:
-    """Mark in an exported program that ``new`` takes the place of ``buffer``; nothing runs it."""
+_MARK = "npu_capture.replace.default"
 
 
-_MARK = torch.ops.npu_capture.replace.default
+@functools.cache
+def _mark() -> Any:
+    """Return the op that marks in an exported program that a tensor takes the place of a buffer; nothing runs it.
+
+    Defining it takes time, which importing the package does not need.
+    """
+
+    @torch.library.custom_op("npu_capture::replace", mutates_args=("buffer",))
+    def replace(buffer: torch.Tensor, new: torch.Tensor) -> None: ...
+
+    return replace
 
 
 class Assignments:
@@ -38,29 +52,70 @@ class Assignments:
         self._root = model
         self._modules = {id(module) for module in model.modules()}
         self._originals: dict[tuple[int, str], torch.Tensor] = {}
+        self._marked: set[tuple[int, str]] = set()
+        self._records_gradients = torch.is_grad_enabled()
 
     def __call__(self, module: torch.nn.Module, name: str, new: torch.Tensor | None) -> torch.Tensor | None:
         old = module._buffers.get(name)
         if id(module) not in self._modules or old is None or new is None or new is old:
             return None
-        if not _same_type(old, new):
-            original = self._originals.setdefault((id(module), name), old)
-            _replace(original, new)
+        key = id(module), name
+        is_first = key not in self._originals
+        original = self._originals.setdefault(key, old)
+        is_write = _same_type(old, new) and key not in self._marked and (is_first or module is not self._root)
+        if not is_write:
+            self._require_untied(module, name, old)
+            self._marked.add(key)
+            with torch.set_grad_enabled(self._records_gradients):  # else it would be in a region of its own
+                _mark()(original, new)
             return None
         if module is self._root:
             return None
         old.copy_(new)
         return old
 
+    def _require_untied(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> None:
+        for path, other in self._root.named_modules():
+            for key, tensor in (*other._buffers.items(), *other._parameters.items()):
+                if tensor is old and (other is not module or key != name):
+                    raise ConversionError(
+                        f"forward replaces the buffer {name!r}, which is {f'{path}.{key}'.lstrip('.')!r}, too",
+                        where=calling_line(),
+                        fix="make each a tensor of its own (clone)",
+                    )
+
 
 def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
-    """Return the marks in a program: for each node that is one, the buffer and what takes its place."""
+    """Return the marks in a program: for each node that is one, the buffer and what takes its place.
+
+    Raises:
+        ConversionError: A mark is in a region, or what it is about is not known to be a buffer.
+    """
     found = {}
-    for node in program.graph.nodes:
-        if node.target is _MARK:
-            buffer, new = node.all_input_nodes
+    for node in nodes(program.graph_module):
+        if str(node.target) == _MARK:
+            old, new = _arguments(node)
+            buffer = _origin(old)
+            if node.graph is not program.graph or buffer.op != "placeholder":
+                raise _refusal(
+                    program, node, "in autocast, or where it has been written to, that cannot be captured"
+                )
             found[node] = buffer, new
     return found
+
+
+def _arguments(node: Node) -> tuple[Node, Node]:
+    old, new = node.args[:2]
+    assert isinstance(old, Node)
+    assert isinstance(new, Node)
+    return old, new
+
+
+def _origin(node: Node) -> Node:
+    """Return what ``node`` is the content of, which it may have changed in place."""
+    while node.op != "placeholder" and written(node):
+        node = written(node)[0]
+    return node
 
 
 def erase_assignments(program: ExportedProgram) -> None:
@@ -100,7 +155,8 @@ def require_no_replacements(program: ExportedProgram) -> None:
 
 def _refusal(program: ExportedProgram, node: Node, reason: str) -> ConversionError:
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    old, new = node.all_input_nodes
+    old, new = _arguments(node)
+    old = _origin(old)
     return ConversionError(
         f"{targets.get(old.name) or old} is {_text(old.meta['val'])}, and forward replaces it by a tensor that is "
         f"{_text(new.meta['val'])}; {reason}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +16,9 @@ from npu_ir import _torch
 from npu_ir.capture.convert import Converter
 from npu_ir.capture.extract import export_program
 from npu_ir.capture.functionalize import functionalize
-from npu_ir.capture.held_tensors import held_tensors, unregistered_tensors
+from npu_ir.capture.held_state import HeldState
+from npu_ir.capture.held_tensors import unregistered_tensors
+from npu_ir.capture.overlapping_inputs import overlaps, through_views
 from npu_ir.capture.sizes import Sizes
 from npu_ir.graph import Graph
 from npu_ir.node import Value
@@ -73,18 +74,23 @@ def run_eagerly(
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """Return what ``model`` gives, and the content of its parameters and buffers afterwards.
 
-    The model computes on copies of ``tensors``: neither it nor they change.
+    The model computes on copies of ``tensors``: neither they nor it change, nor what it holds.
     """
     state, first = copied(dict(tensors)), _first_names(model)
-    held = unregistered_tensors(model)
+    held, before = unregistered_tensors(model), HeldState(model)
     # Of a module that is there twice once: functional_call would leave copies in it (torch 2.13).
     passed = {
         name: tensor for name, tensor in state.items() if first.get(name, name) == name and name not in held
     }
     copies = {id(tensor): state[name] for name, tensor in model_tensors(model).items() if name in state}
-    with _Copies(copies) if held_tensors(model) else contextlib.nullcontext():
-        result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs), tie_weights=False)
-    return result, {name: passed.get(first.get(name, name), state[name]) for name in state}
+    try:
+        with _Copies(copies) as mode:
+            result = torch.func.functional_call(model, passed, tuple(args), dict(kwargs), tie_weights=False)
+    finally:
+        before.put_back()
+    return _torch.tree_map(mode.copy_of, result), {
+        name: passed.get(first.get(name, name), state[name]) for name in state
+    }
 
 
 class _Copies(TorchFunctionMode):
@@ -101,8 +107,12 @@ class _Copies(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.compiler.is_dynamo_compiling():  # the bodies of control flow
             return func(*args, **(kwargs or {}))
-        args, kwargs = _torch.tree_map(lambda leaf: self._copies.get(id(leaf), leaf), (args, kwargs or {}))
+        args, kwargs = _torch.tree_map(self.copy_of, (args, kwargs or {}))
         return func(*args, **kwargs)
+
+    def copy_of(self, leaf: Any) -> Any:
+        """Return the copy of a tensor of the model; anything else as it is."""
+        return self._copies.get(id(leaf), leaf)
 
 
 def _first_names(model: torch.nn.Module) -> dict[str, str]:
@@ -143,11 +153,12 @@ def node_values(
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what PyTorch computes for each node of the model's graph, by value name."""
-    exported = export_program(model, tuple(args), dict(kwargs))
-    functional = functionalize(exported)
-    converter = Converter(Sizes(Graph(), exported), functional)
-    converter.run()
-    program = functional.program
+    converter, program = _converted(model, args, kwargs)
+    if any(target in converter.graph.inputs for target in converter.graph.updates):
+        found = overlaps(args, kwargs)
+        if found:
+            with through_views(model, found):
+                converter, program = _converted(model, args, kwargs)
     reference = NodeValues(program, converter.converted)
     constants = copied({**program.constants, **tensors})
     user_inputs = iter(copied(_torch.tree_leaves((tuple(args), dict(kwargs)))))
@@ -158,3 +169,13 @@ def node_values(
     with torch.no_grad():
         reference.run(*flat)
     return reference.values
+
+
+def _converted(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Converter, ExportedProgram]:
+    exported = export_program(model, tuple(args), dict(kwargs))
+    functional = functionalize(exported)
+    converter = Converter(Sizes(Graph(), exported), functional)
+    converter.run()
+    return converter, functional.program

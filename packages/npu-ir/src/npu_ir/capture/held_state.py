@@ -1,0 +1,89 @@
+"""What a model holds in Python: attributes, lists, dicts, sets and objects, kept while its ``forward`` runs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from itertools import chain
+from typing import Any
+
+import torch
+
+from npu_ir.capture.held_tensors import OF_EVERY_MODULE, held_objects, namespace, slots_of
+
+
+class HeldState:
+    """What the attributes of a model are, and what is in them, when this is made.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._contents: list[tuple[Any, list[Any]]] = []
+        self._slots: list[tuple[Any, dict[str, Any]]] = []
+        for module in model.modules():
+            for owner in (
+                vars(module),
+                *(vars(module)[name] for name in OF_EVERY_MODULE & vars(module).keys()),
+            ):
+                self._keep(owner)
+        for _, item in held_objects(model):
+            self._keep(item)
+
+    def _keep(self, item: Any) -> None:
+        if isinstance(item, (torch.Tensor, tuple, frozenset)):
+            return
+        owner = item if isinstance(item, (list, deque, dict, set)) else namespace(item)
+        if owner is not None:
+            self._contents.append((owner, _content(owner)))
+        slots = slots_of(item)
+        if slots:
+            self._slots.append((item, slots))
+
+    def put_back(self) -> None:
+        """Give everything that has changed the content that it had."""
+        for owner, content in self._contents:
+            current = _content(owner)
+            if len(current) != len(content) or any(map(_differ, current, content)):
+                _fill(owner, content)
+        for item, slots in self._slots:
+            found = slots_of(item)
+            for name in found.keys() - slots.keys():
+                object.__delattr__(item, name)
+            for name, value in slots.items():
+                if name not in found or found[name] is not value:
+                    object.__setattr__(item, name, value)
+
+
+def _content(owner: Any) -> list[Any]:
+    """Return the items of a container; of a dict keys and values in turn."""
+    return list(chain.from_iterable(owner.items())) if isinstance(owner, dict) else list(owner)
+
+
+def _differ(new: Any, old: Any) -> bool:
+    return new is not old
+
+
+def _fill(owner: Any, content: list[Any]) -> None:
+    """Make a container of any subclass, which may forbid it or do more, consist of ``content``."""
+    if isinstance(owner, dict):
+        _fill_dict(owner, dict(zip(content[::2], content[1::2], strict=True)))
+    elif isinstance(owner, list):
+        list.__setitem__(owner, slice(None), content)
+    else:
+        base: Any = deque if isinstance(owner, deque) else set
+        base.clear(owner)
+        (base.update if base is set else base.extend)(owner, content)
+
+
+def _fill_dict(owner: dict[Any, Any], content: dict[Any, Any]) -> None:
+    """Change what differs: other threads may read the attributes of a model meanwhile."""
+    kind: Any = OrderedDict if isinstance(owner, OrderedDict) else dict
+    for key in [key for key in owner if key not in content]:
+        kind.__delitem__(owner, key)
+    is_out_of_order = any(map(_differ, owner, content))
+    if is_out_of_order:
+        kind.clear(owner)
+    for key, value in content.items():
+        if key not in owner or kind.__getitem__(owner, key) is not value:
+            kind.__setitem__(owner, key, value)
