@@ -344,3 +344,24 @@ def test_parts_are_the_same_in_inference_mode(first: bool) -> None:
         decomposed(graph)
 
     assert not_core(graph) == set()
+
+
+@pytest.mark.parametrize(
+    ("reader", "clones"),
+    [
+        pytest.param("aten.view.default(self=%copy) {size=[2, 2]}", 1, id="returned through a view"),
+        pytest.param("aten.add.Tensor(self=%copy, other=%copy)", 0, id="only read"),
+    ],
+)
+def test_a_copy_stays_one_where_its_memory_is_returned(reader: str, clones: int) -> None:
+    shape = "[2, 2]" if "view" in reader else "[4]"
+    graph = parse_ir(
+        f"graph g {{\n  input %x: f32[4]\n  call (%x)\n\n  %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)\n"
+        f"  %y: f32{shape} = {reader}\n\n  return %y\n}}"
+    )
+    x = torch.randn(4)
+
+    decomposed(graph)
+
+    assert len(list(graph.nodes_of("aten.clone.default"))) == clones
+    assert execute_ir(graph, (x,)).data_ptr() != x.data_ptr()

@@ -18,6 +18,7 @@ from npu_ir import OpNode, Value
 from npu_ir.ops.effects import is_view
 from npu_passes.recording import Ref, Step
 from npu_passes.rewriting import Edit
+from npu_passes.sharing import is_seen
 from npu_passes.strides import laid_out
 from npu_passes.tracing import Expansion
 
@@ -35,8 +36,8 @@ def inline(edit: Edit, node: OpNode, found: Expansion) -> None:
     for output, result in zip(node.outputs, found.results, strict=True):
         if output.uses:
             value = laid_out(edit, values[result.index], output.type)
-            if output.is_output and value in values_before and not is_view(node):
-                value = edit.call("aten.clone.default", value)  # a result of its own stays one
+            if value in values_before and not is_view(node) and is_seen(output):
+                value = edit.call("aten.clone.default", value)  # a result with memory of its own keeps that
             edit.replace(output, value)
     edit.erase(node)
 

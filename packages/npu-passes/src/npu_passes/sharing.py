@@ -109,18 +109,7 @@ class Sharing:
         return self._memory.get(value, value)
 
     def _sources(self, node: OpNode) -> tuple[Value, ...]:
-        """Return the inputs whose memory the outputs may share."""
-        kind = self._kind(node)
-        if kind is _Kind.COPY or not node.inputs:
-            return ()
-        if kind is _Kind.PART:
-            part = part_of_tuple(node)
-            return node.inputs if part is None else (part,)
-        if kind is _Kind.DROPOUT:
-            return () if is_random(node) else node.inputs[:1]
-        if kind is _Kind.VIEW:
-            return () if _copies(node) else node.inputs[:1]
-        return tuple(value for value in node.inputs if isinstance(value.type, TensorType))
+        return _sources(node, self._kind(node))
 
     def _is_certain(self, node: OpNode) -> bool:
         """Whether the outputs share the memory of the first input in any case."""
@@ -140,6 +129,34 @@ class Sharing:
         if kind is None:
             kind = self._kinds[node.op_type] = _kind(node)
         return kind
+
+
+def is_seen(value: Value) -> bool:
+    """Return whether a result or an update of the graph may share the memory of ``value``."""
+    pending, passed = [value], set()
+    while pending:
+        item = pending.pop()
+        if item.is_output:
+            return True
+        for user in item.users:
+            if user not in passed and item in _sources(user, _kind(user)):
+                passed.add(user)
+                pending += user.outputs
+    return False
+
+
+def _sources(node: OpNode, kind: _Kind) -> tuple[Value, ...]:
+    """Return the inputs whose memory the outputs may share."""
+    if kind is _Kind.COPY or not node.inputs:
+        return ()
+    if kind is _Kind.PART:
+        part = part_of_tuple(node)
+        return node.inputs if part is None else (part,)
+    if kind is _Kind.DROPOUT:
+        return () if is_random(node) else node.inputs[:1]
+    if kind is _Kind.VIEW:
+        return () if _copies(node) else node.inputs[:1]
+    return tuple(value for value in node.inputs if isinstance(value.type, TensorType))
 
 
 def part_of_tuple(node: OpNode) -> Value | None:
