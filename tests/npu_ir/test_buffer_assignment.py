@@ -395,3 +395,86 @@ def test_a_buffer_of_two_names_is_not_replaced_by_one_of_them() -> None:
 
     with pytest.raises(ConversionError, match="forward replaces the buffer 'cache', which is 'other', too"):
         extract_ir(model, (ones(3),))
+
+
+class Stepping(Cached):
+    """Does as a function says."""
+
+    def __init__(self, step: Callable[[Cached, Tensor], Tensor]) -> None:
+        super().__init__(torch.add)
+        self.step = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.step(self, x)
+
+
+def reads_the_old(module: Cached, x: Tensor) -> Tensor:
+    old = module.cache
+    module.cache = old + x
+    return old * 2 + module.cache
+
+
+def changes_the_new(module: Cached, x: Tensor) -> Tensor:
+    new = module.cache + x
+    module.cache = new
+    new.mul_(2)
+    return module.cache + 1
+
+
+def changes_what_it_assigned(module: Cached, x: Tensor) -> Tensor:
+    module.cache = x * 1
+    module.cache.add_(1)
+    return module.cache * 3
+
+
+def returns_the_old(module: Cached, x: Tensor) -> Tensor:
+    old = module.cache
+    module.cache = old + x
+    return old
+
+
+def returns_a_view_of_the_old(module: Cached, x: Tensor) -> Tensor:
+    old = module.cache[1:]
+    module.cache = module.cache + x
+    return old
+
+
+def assigns_in_autocast(module: Cached, x: Tensor) -> Tensor:
+    with torch.autocast("cpu"):
+        module.cache = module.cache + x
+    return module.cache
+
+
+@pytest.mark.parametrize("is_root", [True, False], ids=["root", "submodule"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        reads_the_old,
+        changes_the_new,
+        changes_what_it_assigned,
+        returns_the_old,
+        returns_a_view_of_the_old,
+        assigns_in_autocast,
+    ],
+)
+def test_old_and_new_are_two_tensors(step: Callable[[Cached, Tensor], Tensor], is_root: bool) -> None:
+    model = Stepping(step) if is_root else nn.Sequential(Stepping(step))
+    x = randn(3)
+
+    graph = extract_ir(model, (x,))
+
+    report = verify_ir(graph, model, (x,))
+    assert report.ok, str(report)
+    weights = model.state_dict()
+    assert_same(execute_ir(graph, (x,), weights=weights), model(x), "the result")
+
+
+def test_an_input_that_is_assigned_and_changed_is_updated_as_well() -> None:
+    def step(module: Cached, x: Tensor) -> Tensor:
+        module.cache = x
+        module.cache.add_(1)
+        return x * 3
+
+    graph = extract_ir(nn.Sequential(Stepping(step)), (randn(3),))
+
+    assert {target.name for target in graph.updates} == {"0.cache", "input"}

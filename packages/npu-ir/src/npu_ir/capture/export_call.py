@@ -17,7 +17,7 @@ from npu_ir.capture.export_messages import HeldMessages
 from npu_ir.capture.held_constants import name_held_tensors, registered_for_now
 from npu_ir.capture.held_tensors import held_tensors
 from npu_ir.capture.model_guard import unchanged
-from npu_ir.capture.replaced_buffers import erase_assignments
+from npu_ir.capture.replaced_buffers import settle_assignments
 from npu_ir.capture.tracing_mode import ByIdentity, ForwardCalls
 from npu_ir.errors import NpuError
 
@@ -87,7 +87,7 @@ class ExportCall:
         try:
             with registered_for_now(model, buffers) as names:
                 program = self._exported(names)
-                erase_assignments(program)
+                settle_assignments(program)
         except NpuError:
             raise
         except Exception as error:

@@ -11,10 +11,12 @@ torch.export leaves ``relu_`` and ``add_`` in its program. Two ways lead out:
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from npu_ir import _torch
@@ -59,14 +61,18 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
         return FunctionalProgram(program, direct, aliases.ties, replaced)
     require_no_replacements(program)
     again = traced_again(program, aliases)
-    names = dict(zip(_names_of_arguments(program), _names_of_arguments(again), strict=True))
+    before, after = _names_of_arguments(program), _names_of_arguments(again)
+    names = {name: after[argument] for argument, name in before.items()}
     return FunctionalProgram(again, ties={names[name]: names[first] for name, first in aliases.ties.items()})
 
 
-def _names_of_arguments(program: ExportedProgram) -> list[str]:
-    """Return the names of the placeholders by what they are: tracing again gives others, in another order."""
-    specs = sorted(program.graph_signature.input_specs, key=lambda spec: (spec.kind.value, spec.target or ""))
-    return [spec.arg.name for spec in specs]
+def _names_of_arguments(program: ExportedProgram) -> dict[tuple[InputKind, str | int], str]:
+    """Return the names of the placeholders by what they are: tracing again gives others, in another order, and may add some."""
+    specs = program.graph_signature.input_specs
+    inputs = itertools.count()
+    return {
+        (spec.kind, next(inputs) if spec.target is None else spec.target): spec.arg.name for spec in specs
+    }
 
 
 def _needs_tracing(program: ExportedProgram) -> bool:

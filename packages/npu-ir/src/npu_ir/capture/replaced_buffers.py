@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.export.graph_signature import TensorArgument
 from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.blame import calling_line
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import place
-from npu_ir.capture.writes import written
+from npu_ir.capture.writes import tensor_of, written
 from npu_ir.errors import ConversionError
 from npu_ir.types import dtype_name
 
@@ -62,27 +63,41 @@ class Assignments:
         key = id(module), name
         is_first = key not in self._originals
         original = self._originals.setdefault(key, old)
-        is_write = _same_type(old, new) and key not in self._marked and (is_first or module is not self._root)
-        if not is_write:
+        is_plain = _same_type(old, new) and key not in self._marked
+        if is_plain and module is self._root and is_first:
+            return None
+        if is_plain and module is not self._root and self._is_written(module, name, old):
+            old.copy_(new)
+            return old
+        if not _same_type(original, new):
             self._require_untied(module, name, old)
-            self._marked.add(key)
-            with torch.set_grad_enabled(self._records_gradients):  # else it would be in a region of its own
-                _mark()(original, new)
-            return None
-        if module is self._root:
-            return None
-        old.copy_(new)
-        return old
+        self._marked.add(key)
+        with torch.set_grad_enabled(self._records_gradients):  # else it would be in a region of its own
+            _mark()(original, new)
+        return None
+
+    def _is_written(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> bool:
+        """Whether a mark would not do: in autocast, and for a buffer of two names or one that wraps others."""
+        return (
+            torch.is_autocast_enabled("cpu") or _torch.is_wrapper(old) or bool(self._ties(module, name, old))
+        )
+
+    def _ties(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> list[str]:
+        """Return the other names of a buffer."""
+        return [
+            f"{path}.{key}".lstrip(".")
+            for path, other in self._root.named_modules()
+            for key, tensor in (*other._buffers.items(), *other._parameters.items())
+            if tensor is old and (other is not module or key != name)
+        ]
 
     def _require_untied(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> None:
-        for path, other in self._root.named_modules():
-            for key, tensor in (*other._buffers.items(), *other._parameters.items()):
-                if tensor is old and (other is not module or key != name):
-                    raise ConversionError(
-                        f"forward replaces the buffer {name!r}, which is {f'{path}.{key}'.lstrip('.')!r}, too",
-                        where=calling_line(),
-                        fix="make each a tensor of its own (clone)",
-                    )
+        for tie in self._ties(module, name, old):
+            raise ConversionError(
+                f"forward replaces the buffer {name!r}, which is {tie!r}, too",
+                where=calling_line(),
+                fix="make each a tensor of its own (clone)",
+            )
 
 
 def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
@@ -118,13 +133,54 @@ def _origin(node: Node) -> Node:
     return node
 
 
-def erase_assignments(program: ExportedProgram) -> None:
-    """Erase what torch.export appends for assignments that are marked: it would broadcast and cast the new tensor."""
-    marked = {buffer for buffer, _ in replacements(program).values()}
+def settle_assignments(program: ExportedProgram) -> None:
+    """Make assignments of tensors of the buffer's type copies at the end, and erase what is wrong of others.
+
+    A buffer keeps its content until then, for whoever holds it. What torch.export appends for an assignment that is marked
+    would broadcast and cast the new tensor.
+    """
+    marks = replacements(program)
+    marked = {buffer for buffer, _ in marks.values()}
     for node in _misfits(program):
         if node.args[0] in marked:
             program.graph.erase_node(node)
+    replaced = {
+        buffer for buffer, new in marks.values() if not _same_type(buffer.meta["val"], new.meta["val"])
+    }
+    last = {buffer: new for buffer, new in marks.values() if buffer not in replaced}
+    for node, (buffer, _) in marks.items():
+        if buffer in last:
+            program.graph.erase_node(node)
+    _copy_at_the_end(program, last)
     program.graph_module.recompile()
+
+
+def _copy_at_the_end(program: ExportedProgram, last: dict[Node, Node]) -> None:
+    graph = program.graph
+    output = graph.output_node()
+    appended = {node for node in graph.nodes if _is_appended(node)}
+    first = next((node for node in graph.nodes if node in appended), output)
+    _keep_results(program, {*last, *(node.args[0] for node in appended)}, first)
+    with graph.inserting_before(output):
+        for buffer, new in last.items():
+            node = graph.call_function(torch.ops.aten.copy_.default, (buffer, new))
+            node.meta["val"] = buffer.meta["val"]
+
+
+def _keep_results(program: ExportedProgram, buffers: set[Any], before: Node) -> None:
+    """Return copies of what shares memory with buffers that are assigned: in eager mode that keeps its content."""
+    storages = {_torch.storage_id(buffer.meta["val"]) for buffer in buffers}
+    output = program.graph.output_node()
+    for node in dict.fromkeys(output.all_input_nodes):
+        tensor = tensor_of(node)
+        if tensor is not None and _torch.storage_id(tensor) in storages:
+            with program.graph.inserting_before(before):
+                kept = program.graph.call_function(torch.ops.aten.clone.default, (node,))
+            kept.meta = {**node.meta, "val": tensor.detach().clone()}
+            output.replace_input_with(node, kept)
+            for spec in program.graph_signature.output_specs:
+                if spec.arg.name == node.name:
+                    spec.arg = TensorArgument(kept.name)
 
 
 def _misfits(program: ExportedProgram) -> list[Node]:
@@ -132,10 +188,12 @@ def _misfits(program: ExportedProgram) -> list[Node]:
     return [
         node
         for node in program.graph.nodes
-        if node.name.startswith(_ASSIGNMENT)
-        and node.target is torch.ops.aten.copy_.default
-        and not _same_type(*(item.meta["val"] for item in node.all_input_nodes))
+        if _is_appended(node) and not _same_type(*(item.meta["val"] for item in node.all_input_nodes))
     ]
+
+
+def _is_appended(node: Node) -> bool:
+    return node.name.startswith(_ASSIGNMENT) and node.target is torch.ops.aten.copy_.default
 
 
 def require_same_types(program: ExportedProgram) -> None:
