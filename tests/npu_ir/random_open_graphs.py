@@ -13,7 +13,16 @@ from npu_ir import Graph, GraphError, ScalarType, TensorType, Value
 from npu_ir.constraints import RELATIONS, Constraint, Range
 from npu_ir.node import InputKind
 from npu_ir.symbols import Expr, call, symbol
-from tests.npu_ir.random_graphs import any_text, dtypes, literals, op_types, provenances, tensors, trees
+from tests.npu_ir.random_graphs import (
+    any_of,
+    any_text,
+    dtypes,
+    literals,
+    op_types,
+    provenances,
+    tensors,
+    trees,
+)
 from tests.npu_ir.random_graphs import types as closed_types
 
 symbol_names = st.sampled_from(
@@ -93,7 +102,7 @@ def open_graphs(draw: st.DrawFn, depth: int = 2, around: Mapping[str, Range] | N
         graph.add_constant(draw(any_text), draw(tensors()))
     for _ in range_of(draw, 2):
         _add_node(draw, graph, types, depth)
-    leaves = st.sampled_from(graph.values) | literals if graph.values else literals
+    leaves = any_of(graph.values) | literals if graph.values else literals
     graph.set_outputs(draw(trees(leaves)))
     return graph
 
@@ -118,7 +127,7 @@ def _declare(draw: st.DrawFn, graph: Graph) -> None:
 
 
 def _add_node(draw: st.DrawFn, graph: Graph, types: st.SearchStrategy[Any], depth: int) -> None:
-    inputs = draw(st.lists(st.sampled_from(graph.values), max_size=3)) if graph.values else []
+    inputs = draw(st.lists(any_of(graph.values), max_size=3)) if graph.values else []
     attrs: dict[str, Any] = draw(st.dictionaries(any_text, literals, max_size=2))
     operands = draw(st.none() | st.just([f"x{index}" for index in range(len(inputs))]))
     if inputs and draw(st.booleans()):
