@@ -1,4 +1,4 @@
-"""Which ops compute a node: one rule for each op of PyTorch, or of npu-passes, that there are kernels for."""
+"""The ops that compute a node: one rule for each op of PyTorch, or of npu-passes, that there are kernels for."""
 
 from __future__ import annotations
 

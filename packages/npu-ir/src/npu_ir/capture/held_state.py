@@ -1,4 +1,4 @@
-"""What a model holds in Python: attributes, lists, dicts, sets and objects, kept while its ``forward`` runs."""
+"""The Python state of a model: attributes, lists, dicts, sets and objects, kept while its ``forward`` runs."""
 
 from __future__ import annotations
 
