@@ -7,8 +7,8 @@ from typing import Any
 
 from npu_runtime import IRExecutor
 from npu_runtime._torch import below_autograd
-from npu_runtime.state import bind
-from npu_runtime.steps import Returns
+from npu_runtime.executor.bound_weights import bind
+from npu_runtime.lowering.instruction import Returns
 
 
 def kernel_calls(executor: IRExecutor, args: tuple[Any, ...]) -> tuple[Callable[[], None], int]:

@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from npu_ir import Graph, Value
-from npu_ir.structure import unflatten
+from npu_ir.core.structure import unflatten
 from npu_ir.verify.comparison import Comparison, compare
 from tests.models.case import Case
 from tests.ops.comparison import first_difference

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from npu_cuda.backend import CudaBackend, HostBackend
 from npu_ir import Graph, extract_ir, save_ir
-from npu_ir.backend import Backend
 from npu_ir.cli import main
+from npu_ir.plugins.backend import Backend
 from npu_runtime import IRExecutor
-from npu_runtime.explaining import explain, explain_graph
+from npu_runtime.diagnostics.explain import explain, explain_graph
 
 BACKENDS = [
     pytest.param(backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence()))

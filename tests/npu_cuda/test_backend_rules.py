@@ -9,7 +9,7 @@ import pytest
 
 from npu_cuda.backend import CudaBackend, HostBackend
 from npu_ir import BackendError, OpNode, parse_ir
-from npu_ir.backend import BackendOp
+from npu_ir.plugins.backend import BackendOp
 
 HOST = HostBackend()
 

@@ -14,8 +14,8 @@ import torch
 from npu_cuda import _C, doctor
 from npu_cuda.backend import CudaBackend, HostBackend
 from npu_cuda.errors import DeviceError
-from npu_ir import plugins
-from npu_ir.doctor import State
+from npu_ir.cli.doctor import State
+from npu_ir.plugins import plugin_manager
 
 BUILD = _C.build_info()
 # A native part that cannot be imported: not built, or for another Python.
@@ -39,14 +39,14 @@ def test_it_is_an_ordinary_entry_point() -> None:
 
 
 def test_the_backends_go_by_their_names() -> None:
-    assert type(plugins.loaded().backends["host"]) is HostBackend
-    assert type(plugins.loaded().backends["cuda"]) is CudaBackend
+    assert type(plugin_manager.loaded().backends["host"]) is HostBackend
+    assert type(plugin_manager.loaded().backends["cuda"]) is CudaBackend
 
 
 def test_backends_of_a_plugin_that_is_left_out_are_unknown() -> None:
     script = "from npu_runtime.backends.registry import find_backend; find_backend('host')"
 
-    done = python(script, **{plugins.DISABLE_VARIABLE: "npu-cuda"})
+    done = python(script, **{plugin_manager.DISABLE_VARIABLE: "npu-cuda"})
 
     assert (
         "there is no backend 'host'\n  fix: npu-cuda brings it, which is installed and not used here"

@@ -11,8 +11,8 @@ import torch
 from hypothesis import strategies as st
 
 from npu_ir import Graph, Provenance, ScalarType, TensorType, Value
-from npu_ir.literals import LAYOUTS, MEMORY_FORMATS
-from npu_ir.types import SCALAR_KINDS
+from npu_ir.core.literals import LAYOUTS, MEMORY_FORMATS
+from npu_ir.core.types import SCALAR_KINDS
 
 DTYPES = sorted(
     {

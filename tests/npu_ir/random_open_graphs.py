@@ -10,9 +10,9 @@ import torch
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphError, ScalarType, TensorType, Value
-from npu_ir.constraints import RELATIONS, Constraint, Range
-from npu_ir.node import InputKind
-from npu_ir.symbols import Expr, call, symbol
+from npu_ir.core.node import InputKind
+from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
+from npu_ir.symbolic.expressions import Expr, call, symbol
 from tests.npu_ir.random_graphs import (
     any_of,
     any_text,

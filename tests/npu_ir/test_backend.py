@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from npu_ir._torch import negated_view
-from npu_ir.backend import copied, copy_memory
+from npu_ir.plugins.backend import copied, copy_memory
 
 LAYOUTS = [
     pytest.param((4, 3), (3, 1), id="dense"),

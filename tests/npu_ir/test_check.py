@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from npu_ir import Argument, Graph, GraphError, InputKind, ScalarType, TensorType
-from npu_ir.check import RULES
-from npu_ir.constraints import Constraint
-from npu_ir.structure import LEAF_STRUCTURE, Structure
-from npu_ir.symbols import call, symbol
+from npu_ir.core.structure import LEAF_STRUCTURE, Structure
+from npu_ir.graph.rules.check import RULES
+from npu_ir.symbolic.constraints import Constraint
+from npu_ir.symbolic.expressions import call, symbol
 
 F32 = TensorType((2, 3), torch.float32)
 BAD_DTYPE = TensorType((2, 3), "f32")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from npu_ir import Graph, GraphError, TensorType, extract_ir, parse_ir
-from npu_ir.symbols import symbol
+from npu_ir.symbolic.expressions import symbol
 
 TEXT = """
 graph G {

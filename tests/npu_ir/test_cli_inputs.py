@@ -17,10 +17,10 @@ from npu_ir.cli.input_text import FileReference, parse_input, parse_inputs
 from npu_ir.cli.model_call import model_arguments
 from npu_ir.cli.tensors import empty_tensor
 from npu_ir.cli.values_text import value_line
+from npu_ir.core.structure import unflatten
+from npu_ir.core.types import memory_format_strides, parse_dtype
 from npu_ir.errors import UsageError
-from npu_ir.random_data import random_tensor, random_weights
-from npu_ir.structure import unflatten
-from npu_ir.types import memory_format_strides, parse_dtype
+from npu_ir.interpreter.random_data import random_tensor, random_weights
 
 F32 = TensorType((1, 3), torch.float32)
 

@@ -14,7 +14,7 @@ import pytest
 from npu_ir.cli import main
 from npu_ir.cli.failures import EXIT_CODES
 from npu_ir.cli.parser import Commands, build_parser
-from npu_ir.distributions import OWN
+from npu_ir.plugins.distributions import OWN
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "cli.md"

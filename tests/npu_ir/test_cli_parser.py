@@ -19,14 +19,14 @@ import pytest
 import torch
 
 import npu_ir
-from npu_ir import distributions, plugins
 from npu_ir.cli import main
 from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.parser import COMMANDS
 from npu_ir.cli.quantities import counted, size_text, time_text
-from npu_ir.distributions import OWN
 from npu_ir.errors import UsageError
-from npu_ir.runners import find_runner
+from npu_ir.interpreter.runners import find_runner
+from npu_ir.plugins import distributions, plugin_manager
+from npu_ir.plugins.distributions import OWN
 
 Capture = pytest.CaptureFixture[str]
 Install = Callable[..., None]
@@ -40,10 +40,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     def install(disabled: str = "", **sources: str) -> None:
         modules = {name: f"plugin_{tmp_path.name}_{name}" for name in sources}
         for name, source in sources.items():
-            (tmp_path / f"{modules[name]}.py").write_text(f"from npu_ir.hookspecs import hookimpl\n{source}")
-        points = [EntryPoint(name, modules[name], plugins.GROUP) for name in sources]
-        load = functools.cache(lambda: plugins.load(points, {disabled}))
-        monkeypatch.setattr(plugins, "_load_installed", load)
+            (tmp_path / f"{modules[name]}.py").write_text(
+                f"from npu_ir.plugins.hookspecs import hookimpl\n{source}"
+            )
+        points = [EntryPoint(name, modules[name], plugin_manager.GROUP) for name in sources]
+        load = functools.cache(lambda: plugin_manager.load(points, {disabled}))
+        monkeypatch.setattr(plugin_manager, "_load_installed", load)
 
     return install
 
@@ -369,7 +371,7 @@ def test_a_plugin_that_cannot_be_loaded_is_reported_once_per_command(
         "npu: warning: plugin 'broken' (unknown distribution) was refused: "
         "ModuleNotFoundError: No module named 'not_there_at_all'\n"
     )
-    assert not [warning for warning in recwarn if warning.category is plugins.PluginWarning]
+    assert not [warning for warning in recwarn if warning.category is plugin_manager.PluginWarning]
 
 
 def test_plugins_tells_what_each_offers_or_why_it_was_refused(install: Install, capsys: Capture) -> None:

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphDiff, Provenance, TensorType, Value, diff_ir, extract_ir, parse_ir
-from npu_ir.constraints import Constraint, Range
+from npu_ir.core.structure import flatten
 from npu_ir.diff import NodeDiff, Status
 from npu_ir.diff.subsequence import common_subsequence, increasing_subsequence
-from npu_ir.structure import flatten
+from npu_ir.symbolic.constraints import Constraint, Range
 from tests.npu_ir.random_graphs import graphs
 
 F32 = TensorType((2, 3), torch.float32)

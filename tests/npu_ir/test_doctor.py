@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from npu_ir import Interpreter, distributions, plugins
+from npu_ir import Interpreter
 from npu_ir.cli import main
-from npu_ir.doctor import Check, State, all_checks
-from npu_ir.hookspecs import hookimpl
+from npu_ir.cli.doctor import Check, State, all_checks
+from npu_ir.plugins import distributions, plugin_manager
+from npu_ir.plugins.hookspecs import hookimpl
 
 Capture = pytest.CaptureFixture[str]
 Install = Callable[..., None]
@@ -45,8 +46,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
 
     def install(disabled: str = "", **given: dict[str, Any] | Exception) -> None:
         points = [Point(name, hooks) for name, hooks in given.items()]
-        load = functools.cache(lambda: plugins.load(points, {disabled}))  # type: ignore[arg-type]
-        monkeypatch.setattr(plugins, "_load_installed", load)
+        load = functools.cache(lambda: plugin_manager.load(points, {disabled}))  # type: ignore[arg-type]
+        monkeypatch.setattr(plugin_manager, "_load_installed", load)
 
     return install
 
@@ -86,8 +87,8 @@ def test_what_is_installed_here_works(capsys: Capture) -> None:
 def test_json_holds_every_check(install: Install, capsys: Capture) -> None:
     install(broken=ValueError("no luck"))
 
-    with pytest.warns(plugins.PluginWarning):
-        plugins.loaded()
+    with pytest.warns(plugin_manager.PluginWarning):
+        plugin_manager.loaded()
     code = main(["doctor", "--json"])
 
     told = json.loads(capsys.readouterr().out)
@@ -147,9 +148,9 @@ def test_a_plugin_that_was_left_out_is_absent(install: Install) -> None:
 
 def test_a_plugin_of_a_plugin_is_checked_as_any_other(install: Install) -> None:
     reports = [
-        plugins.PluginReport("good", "acme-good 1.2", offers={"ops": ["a"], "kernels": ["b", "c"]}),
-        plugins.PluginReport("bad", "acme-bad 0.1", "OSError: bad.so is cut off"),
-        plugins.PluginReport("off", "acme-off 0.1", "disabled by NPU_DISABLE_PLUGINS"),
+        plugin_manager.PluginReport("good", "acme-good 1.2", offers={"ops": ["a"], "kernels": ["b", "c"]}),
+        plugin_manager.PluginReport("bad", "acme-bad 0.1", "OSError: bad.so is cut off"),
+        plugin_manager.PluginReport("off", "acme-off 0.1", "disabled by NPU_DISABLE_PLUGINS"),
     ]
     install(acme={"npu_plugin_reports": lambda: reports})
 
@@ -206,7 +207,7 @@ def test_a_runner_that_computes_something_else_is_broken(install: Install) -> No
             lambda: 1 // 0, "npu_doctor failed: ZeroDivisionError: integer division or modulo", id="raises"
         ),
         pytest.param(
-            lambda: ["fine"], "npu_doctor returns 'fine', which is no npu_ir.doctor.Check", id="other"
+            lambda: ["fine"], "npu_doctor returns 'fine', which is no npu_ir.cli.doctor.Check", id="other"
         ),
     ],
 )

@@ -25,7 +25,7 @@ from npu_ir import (
     execute_ir,
     parse_ir,
 )
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.ops.execution import execute_node, is_of_type
 from npu_ir.ops.schema import resolve
@@ -70,7 +70,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(node.name)
         return execute_node(node, *given)
 
-    monkeypatch.setattr("npu_ir.running.execute_node", watched)
+    monkeypatch.setattr("npu_ir.interpreter.run_nodes.execute_node", watched)
     return names
 
 

@@ -19,8 +19,8 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.symbols import call, symbol
-from npu_ir.text.parser import parse_dim
+from npu_ir.serial.parser import parse_dim
+from npu_ir.symbolic.expressions import call, symbol
 
 S, T = symbol("s"), symbol("t")
 

@@ -31,7 +31,7 @@ from npu_ir import (
     load_weights,
     save_ir,
 )
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from tests.npu_ir.random_graphs import DTYPES, LAYOUTS_OF_24, graphs, laid_out, random_bits
 
 SCHEMA = json.loads(

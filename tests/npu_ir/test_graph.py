@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
 from npu_ir import Graph, GraphError, InputKind, OpNode, Provenance, ScalarType, TensorType, Value
-from npu_ir.naming import short_name
+from npu_ir.core.naming import short_name
 from tests.npu_ir.random_graphs import graphs
 
 F32 = TensorType((2, 3), torch.float32)

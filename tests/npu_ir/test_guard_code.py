@@ -12,8 +12,8 @@ from torch.export import Dim
 
 from npu_ir import ConversionError, _torch, convert_exported_program
 from npu_ir.capture.guard_code import constraints_of
-from npu_ir.symbols import Dim as Size
-from npu_ir.symbols import symbol
+from npu_ir.symbolic.expressions import Dim as Size
+from npu_ir.symbolic.expressions import symbol
 from tests.npu_ir.corpus.case import Function
 
 SIZES = {("x", 0): symbol("a"), ("args_0", 1): symbol("b"), ("config_first_1", 0): symbol("c")}

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from npu_ir import Graph, GraphError, ScalarType, TensorType, Value
-from npu_ir.constraints import Range
+from npu_ir.core.types import Type
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.ops.arguments import flatten_arguments
 from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
-from npu_ir.symbols import call
-from npu_ir.types import Type
+from npu_ir.symbolic.constraints import Range
+from npu_ir.symbolic.expressions import call
 
 F32 = torch.float32
 

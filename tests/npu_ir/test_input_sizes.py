@@ -10,10 +10,10 @@ from torch import Tensor, ones
 from torch.export import Dim
 
 from npu_ir import ExecutionError, Graph, Interpreter, execute_ir, extract_ir, parse_ir
-from npu_ir.constraints import Range
+from npu_ir.core.symbol_values import Spot, SymbolValues
 from npu_ir.ops.execution import execute_node
-from npu_ir.symbol_values import Spot, SymbolValues
-from npu_ir.text.parser import parse_type
+from npu_ir.serial.parser import parse_type
+from npu_ir.symbolic.constraints import Range
 from tests.npu_ir.corpus.case import Function
 
 FIX = r"\n  fix: pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
@@ -28,7 +28,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(node.name)
         return execute_node(node, *given)
 
-    monkeypatch.setattr("npu_ir.running.execute_node", watched)
+    monkeypatch.setattr("npu_ir.interpreter.run_nodes.execute_node", watched)
     return names
 
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 
 from npu_ir import GraphError, ParseError
-from npu_ir.literals import (
+from npu_ir.core.literals import (
     LAYOUTS,
     MEMORY_FORMATS,
     Literal,

@@ -23,9 +23,9 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.constraints import Constraint, Range
-from npu_ir.symbols import symbol
-from npu_ir.types import contiguous_strides
+from npu_ir.core.types import contiguous_strides
+from npu_ir.symbolic.constraints import Constraint, Range
+from npu_ir.symbolic.expressions import symbol
 
 F32 = TensorType((2,), torch.float32)
 S, T = symbol("s"), symbol("t")

@@ -29,7 +29,7 @@ from npu_ir import (
     to_svg,
 )
 from npu_ir.cli.facts import graph_facts, graph_lines
-from npu_ir.random_data import needed_weights, random_weights
+from npu_ir.interpreter.random_data import needed_weights, random_weights
 
 STEP = """
 graph Step {

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from npu_ir import list_registered_ops, plugins
-from npu_ir.hookspecs import hookimpl
+from npu_ir import list_registered_ops
 from npu_ir.ops import register_executor
-from npu_ir.plugins import Plugins, PluginWarning, load
+from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.hookspecs import hookimpl
+from npu_ir.plugins.plugin_manager import Plugins, PluginWarning, load
 
 
 @dataclass
@@ -127,7 +128,7 @@ def test_an_object_may_be_a_plugin() -> None:
 
 
 def test_a_plugin_without_a_distribution_is_loaded() -> None:
-    point = EntryPoint("a", "npu_ir.builtin", "npu")
+    point = EntryPoint("a", "npu_ir.plugins.builtin", "npu")
 
     found = load([point], set())
 
@@ -244,12 +245,12 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Installs plugins in place of those of this environment, for what is loaded at first use."""
 
     def install(*points: Point) -> None:
-        plugins._load_installed.cache_clear()
-        monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == "npu" else ())
+        plugin_manager._load_installed.cache_clear()
+        monkeypatch.setattr(plugin_manager, "entry_points", lambda group: points if group == "npu" else ())
 
     yield install
     monkeypatch.undo()
-    plugins._load_installed.cache_clear()
+    plugin_manager._load_installed.cache_clear()
 
 
 @pytest.mark.parametrize("value", ["b", "b,c", " c , b ,", "unknown,b"])
@@ -266,7 +267,7 @@ def test_plugins_are_loaded_once(installed: Callable[..., None]) -> None:
     calls: list[str] = []
     installed(Point("a", plugin(npu_passes=lambda: calls.append("asked") or [])))
 
-    assert plugins.loaded() is plugins.loaded()
+    assert plugin_manager.loaded() is plugin_manager.loaded()
     assert calls == ["asked"]
 
 
@@ -274,7 +275,7 @@ def test_code_and_plugins_share_one_registry(installed: Callable[..., None]) -> 
     installed(Point("a", with_executor("x")))
 
     with pytest.raises(
-        plugins.RegistryError,
+        plugin_manager.RegistryError,
         match=rf"x already has a registered execution: by a \(a-dist 1.0\), and now by {__name__}",
     ):
         register_executor("x")(lambda inputs, attrs: [])
@@ -290,7 +291,7 @@ def test_a_plugin_that_registers_past_its_hook_is_refused(installed: Callable[..
         PluginWarning,
         match=r"plugin 'a' .* nothing can be registered or looked up yet[\s\S]*in its hook npu_register_ops\(registry\)",
     ):
-        found = plugins.loaded()
+        found = plugin_manager.loaded()
     assert list(found.registry.table("execution")) == ["kept"]
     register_executor("now")(len)
     assert "now" in found.registry.table("execution")

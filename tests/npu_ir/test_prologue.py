@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from npu_ir import Constraint, Graph, GraphError, OpNode, Provenance, ScalarType, TensorType, parse_ir
-from npu_ir.symbols import symbol
+from npu_ir.symbolic.expressions import symbol
 
 F32 = TensorType((4, 4), torch.float32)
 

@@ -78,7 +78,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(node.name)
         return execute_node(node, *args, **kwargs)
 
-    monkeypatch.setattr("npu_ir.running.execute_node", watched)
+    monkeypatch.setattr("npu_ir.interpreter.run_nodes.execute_node", watched)
     return names
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from npu_ir import Interpreter, ScalarType, TensorType, execute_ir, parse_ir
+from npu_ir.core.node import Value
 from npu_ir.errors import UsageError
-from npu_ir.node import Value
-from npu_ir.random_data import made_up, random_call, random_weights
+from npu_ir.interpreter.random_data import made_up, random_call, random_weights
 
 NESTED = """
 graph Nested {

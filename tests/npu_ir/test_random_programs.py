@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from npu_ir import ExecutionError, ExportError, Graph, execute_ir, extract_ir, load_ir, parse_ir, save_ir
-from npu_ir.binding import bind_inputs
-from npu_ir.symbol_values import SymbolValues
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_ir.random_programs import DYNAMIC_SHAPES, STEPS, Program, inputs, programs
 

@@ -23,7 +23,7 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.types import Type
+from npu_ir.core.types import Type
 
 F32 = TensorType((2,), torch.float32)
 I64 = TensorType((2,), torch.int64)

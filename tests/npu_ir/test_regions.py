@@ -30,8 +30,8 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.constraints import Range
 from npu_ir.ops import register_executor, unregister_executor
+from npu_ir.symbolic.constraints import Range
 from tests.npu_ir.corpus.case import Function
 
 F32 = TensorType((2,), torch.float32)

@@ -20,7 +20,7 @@ from npu_ir.ops import (
     unregister_conversion,
     unregister_executor,
 )
-from npu_ir.registry import Entry, OpRegistry
+from npu_ir.plugins.op_registry import Entry, OpRegistry
 from tests.npu_ir.corpus.case import Function
 
 GETITEM = "<built-in function getitem>"

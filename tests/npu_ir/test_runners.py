@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from npu_ir import Interpreter, extract_ir, plugins, save_ir, verify_ir
+from npu_ir import Interpreter, extract_ir, save_ir, verify_ir
 from npu_ir.cli import main
 from npu_ir.errors import UsageError
-from npu_ir.runners import default_runner, find_runner
+from npu_ir.interpreter.runners import default_runner, find_runner
+from npu_ir.plugins import plugin_manager
 
 Capture = pytest.CaptureFixture[str]
 MODEL = "import torch\nclass Net(torch.nn.ReLU):\n    pass\n"
@@ -34,8 +35,8 @@ class Doubling(Interpreter):
 def runners(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The runners of plugins; none at first."""
     found: dict[str, Any] = {}
-    installed = dataclasses.replace(plugins.loaded(), runners=found)
-    monkeypatch.setattr(plugins, "loaded", lambda: installed)
+    installed = dataclasses.replace(plugin_manager.loaded(), runners=found)
+    monkeypatch.setattr(plugin_manager, "loaded", lambda: installed)
     return found
 
 

@@ -26,8 +26,8 @@ from npu_ir import (
 )
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
 from npu_ir.ops.schema import find_op, op_type_of, schema_of
-from npu_ir.symbols import symbol
-from npu_ir.text.parser import parse_type
+from npu_ir.serial.parser import parse_type
+from npu_ir.symbolic.expressions import symbol
 from tests.npu_ir.corpus.case import Function
 
 F32 = TensorType((2,), torch.float32)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from npu_ir import Graph, TensorType, execute_ir, parse_ir
-from npu_ir.order import topological_order
+from npu_ir.graph.topological_order import topological_order
 
 F32 = TensorType((2,), torch.float32)
 ADD, NEG = "aten.add.Tensor", "aten.neg.default"

@@ -15,7 +15,7 @@ from hypothesis import given
 from torch.utils import _pytree
 
 from npu_ir import ExecutionError, Graph, GraphError, TensorType, parse_ir
-from npu_ir.structure import (
+from npu_ir.core.structure import (
     LEAF,
     LEAF_STRUCTURE,
     MAX_DEPTH,
@@ -25,7 +25,7 @@ from npu_ir.structure import (
     from_torch_spec,
     unflatten,
 )
-from npu_ir.structure_rules import call_problem, context_problem, structure_problem
+from npu_ir.graph.rules.structures import call_problem, context_problem, structure_problem
 from tests.npu_ir.corpus.containers import DataPair, PairList
 from tests.npu_ir.random_graphs import literals, trees
 

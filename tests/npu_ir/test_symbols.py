@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_ir import GraphError, ParseError
-from npu_ir.constraints import RELATIONS, Constraint, Range
-from npu_ir.size_functions import FUNCTIONS
-from npu_ir.symbols import Expr, call, substituted, symbol, symbols_in
-from npu_ir.text.parser import parse_dim
+from npu_ir.serial.parser import parse_dim
+from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
+from npu_ir.symbolic.expressions import Expr, call, substituted, symbol, symbols_in
+from npu_ir.symbolic.functions import FUNCTIONS
 
 A, B, N = symbol("a"), symbol("b"), symbol("n")
 VALUES = {"a": 7, "b": 3, "n": 12}

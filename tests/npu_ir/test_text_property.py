@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from npu_ir import Graph, GraphError, ParseError, ScalarType, TensorType, format_ir, parse_ir
-from npu_ir.constraints import Constraint, Range
 from npu_ir.ops.schema import find_op
-from npu_ir.symbols import symbol
+from npu_ir.symbolic.constraints import Constraint, Range
+from npu_ir.symbolic.expressions import symbol
 from npu_ir.text.lexer import KEYWORDS, tokens
 from tests.npu_ir.random_graphs import any_text, graphs
 

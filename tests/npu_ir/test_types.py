@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 
 from npu_ir import ParseError, ScalarType, TensorType
-from npu_ir.text.parser import parse_type
-from npu_ir.types import (
+from npu_ir.core.types import (
     contiguous_strides,
     dtype_name,
     is_dtype_name,
@@ -16,6 +15,7 @@ from npu_ir.types import (
     parse_dtype,
     type_of,
 )
+from npu_ir.serial.parser import parse_type
 from tests.npu_ir.random_graphs import DTYPES, types
 
 # dtypes

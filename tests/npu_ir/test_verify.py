@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from npu_ir import Graph, VerificationError, VerificationReport, WeightError, extract_ir, verify_ir
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from npu_ir.ops import register_executor, unregister_executor
 from npu_ir.verify import Comparison, compare
 from tests.npu_ir.corpus.case import Function

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from npu_ir import Graph, TensorType, extract_ir, parse_ir
-from npu_ir.text.parser import parse_type
+from npu_ir.serial.parser import parse_type
 from npu_ir.viz import to_dot, to_mermaid, to_svg
 from npu_ir.viz.build import build_diagram
 from npu_ir.viz.captions import type_caption

@@ -22,8 +22,8 @@ from npu_ir import (
     parse_ir,
     save_ir,
 )
-from npu_ir.binding import unwrapped
 from npu_ir.capture.wrapped_tensors import add_parts
+from npu_ir.graph.binding import unwrapped
 from tests.npu_ir.wrapped_models import Negated, Quantized, Scaled, Tied, Using, parameter, scaled
 
 PARTS = ["layer.weight.q", "layer.weight.scale", "layer.weight.note"]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from npu_ir import ConversionError, convert_exported_program, execute_ir, extract_ir
-from npu_ir.capture import retracing
+from npu_ir.capture import retrace
 
 
 class Call(nn.Module):
@@ -141,7 +141,7 @@ def test_giving_a_tensor_of_the_model_another_shape_in_place_is_fine() -> None:
 
 
 def test_a_write_that_pytorch_loses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retracing, "spell_out_write", lambda node: None)
+    monkeypatch.setattr(retrace, "spell_out_write", lambda node: None)
 
     with pytest.raises(
         ConversionError, match=r"loses what aten\.linalg_matrix_rank\.\w+ writes into 'tensors_1'"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from npu_ir import plugins
-from npu_ir.hookspecs import hookimpl
+from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.hookspecs import hookimpl
 from tests.npu_passes.sample_passes import SAMPLES
 
 Install = Callable[..., None]
@@ -52,9 +52,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Return a function that adds the plugins at these entry points to those that are installed."""
 
     def add(*points: Point) -> None:
-        ours = [item for item in entry_points(group=plugins.GROUP) if item.name.startswith("npu-")]
-        found = plugins.load([*ours, *points], set())  # type: ignore[list-item]
-        monkeypatch.setattr(plugins, "loaded", lambda: found)
+        ours = [item for item in entry_points(group=plugin_manager.GROUP) if item.name.startswith("npu-")]
+        found = plugin_manager.load([*ours, *points], set())  # type: ignore[list-item]
+        monkeypatch.setattr(plugin_manager, "loaded", lambda: found)
 
     return add
 

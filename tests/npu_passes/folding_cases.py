@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, TensorType, execute_ir, extract_ir
 from npu_passes import Pass, PassManager, PassResult
-from npu_passes.checking import relative_error
-from npu_passes.library.constant_folding import ConstantFolding
-from npu_passes.library.conv_add_folding import ConvAddFolding
-from npu_passes.library.conv_bn_folding import NORMS, ConvBnFolding
+from npu_passes.library.folding.constant_folding import ConstantFolding
+from npu_passes.library.folding.conv_add_folding import ConvAddFolding
+from npu_passes.library.folding.conv_bn_folding import NORMS, ConvBnFolding
+from npu_passes.manager.checked_mode import relative_error
 
 FOLDING = (ConvBnFolding, ConvAddFolding, ConstantFolding)
 NORM = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}

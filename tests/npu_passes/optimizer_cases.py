@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import npu_passes.training_ops  # noqa: F401 - registers them
+import npu_passes.ops.training  # noqa: F401 - registers them
 
 SHAPES = [(3, 5), (7,), (), (2, 3, 1, 5)]
 ADAM = {

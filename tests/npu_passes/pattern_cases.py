@@ -11,7 +11,7 @@ from torch import Tensor
 from npu_ir import Graph, TensorType, execute_ir, extract_ir
 from npu_passes import PassManager, PassResult
 from npu_passes.patterns import PatternPass, Rule, aten, var
-from npu_passes.patterns.matching import Match, matches
+from npu_passes.patterns.matcher import Match, matches
 from tests.npu_ir.corpus.case import Function
 
 Program = Callable[..., Any]

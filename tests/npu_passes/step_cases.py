@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from npu_ir import Graph
 from npu_ir.capture.graph_module import convert_graph_module
 from npu_passes import Pass, PassManager
-from npu_passes.checking import Checked
+from npu_passes.manager.checked_mode import Checked
 from npu_passes.testing import check_pass
 
 Loss = Callable[[Tensor, Tensor], Tensor]

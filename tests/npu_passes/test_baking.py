@@ -23,7 +23,7 @@ from npu_ir import (
     load_weights,
     save_ir,
 )
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, bake
 from tests.npu_passes.folding_cases import FOLDING, Call, op_types, trained
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from npu_ir import Graph, Provenance, execute_ir, extract_ir, parse_ir
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from npu_ir.ops.schema import resolve
 from npu_passes import Checked, PassManager, PassResult
-from npu_passes.library.canonicalize import Canonicalize
-from npu_passes.library.canonicalize.one_op import _OF_TENSORS
+from npu_passes.library.cleanup.canonicalize import Canonicalize
+from npu_passes.library.cleanup.canonicalize.one_op import _OF_TENSORS
 
 
 class Function(nn.Module):

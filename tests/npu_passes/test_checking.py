@@ -10,7 +10,7 @@ import torch
 from torch import inf, nan, tensor
 
 from npu_passes import EXACT, Checked, PassError, within
-from npu_passes.checking import first_difference, relative_error
+from npu_passes.manager.checked_mode import first_difference, relative_error
 
 
 def difference(actual: Any, expected: Any, rtol: float = 0.0) -> str | None:

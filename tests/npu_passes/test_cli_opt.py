@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from npu_ir import Graph, execute_ir, extract_ir, load_ir, plugins, save_ir
+from npu_ir import Graph, execute_ir, extract_ir, load_ir, save_ir
 from npu_ir.cli import main
+from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, Pipeline
 from npu_passes.cli.reports import flops_text
 
@@ -104,8 +105,10 @@ class Breaking(Pass):
 def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for item in (Clamp, DoubleWrongly, Flip, Breaking):
-        monkeypatch.setitem(plugins.loaded().passes, item.name, item)
-    monkeypatch.setitem(plugins.loaded().pipelines, "clamping", Pipeline("clamping", "clamp", "Clamps."))
+        monkeypatch.setitem(plugin_manager.loaded().passes, item.name, item)
+    monkeypatch.setitem(
+        plugin_manager.loaded().pipelines, "clamping", Pipeline("clamping", "clamp", "Clamps.")
+    )
 
 
 @pytest.fixture

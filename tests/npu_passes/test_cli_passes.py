@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from npu_ir import Graph, plugins
+from npu_ir import Graph
 from npu_ir.cli import main
+from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, Pipeline, within
-from npu_passes.page import passes_page
+from npu_passes.cli.reference_page import passes_page
 
 Capture = pytest.CaptureFixture[str]
 
@@ -50,14 +51,14 @@ class Calm(Pass):
 
 @pytest.fixture(autouse=True)
 def _two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = plugins.loaded()
+    loaded = plugin_manager.loaded()
     monkeypatch.setattr(loaded, "passes", {"shake": Shake, "calm": Calm})
     pipelines = {
         "shaking": Pipeline("shaking", "calm", "Shakes."),
         "broken": Pipeline("broken", "no-such-pass"),
     }
     monkeypatch.setattr(loaded, "pipelines", pipelines)
-    report = plugins.PluginReport(
+    report = plugin_manager.PluginReport(
         "shaker", "shaker-dist 1.0", offers={"passes": ["shake"], "pipelines": ["shaking"]}
     )
     monkeypatch.setattr(loaded, "reports", [*loaded.reports, report])
@@ -121,7 +122,7 @@ def test_a_pass_that_says_nothing_of_itself_is_listed_so(
     class Silent(Calm):
         name = "silent"
 
-    monkeypatch.setitem(plugins.loaded().passes, "silent", Silent)
+    monkeypatch.setitem(plugin_manager.loaded().passes, "silent", Silent)
 
     assert passes("silent") == 0
     assert capsys.readouterr().out.endswith("\n\nNot said.\n")
@@ -152,7 +153,7 @@ def test_a_pass_of_a_pipeline_is_on_one_line_with_its_options(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     pipeline = Pipeline("shaking", "shake{force=2.0,words=[b,c]},calm")
-    monkeypatch.setitem(plugins.loaded().pipelines, "shaking", pipeline)
+    monkeypatch.setitem(plugin_manager.loaded().pipelines, "shaking", pipeline)
 
     assert passes("shaking") == 0
     assert capsys.readouterr().out.endswith("passes    shake{force=2.0,words=[b,c]}\n          calm\n")
@@ -240,7 +241,7 @@ def test_an_unknown_name_is_wrong_usage(capsys: Capture) -> None:
 
 
 def test_what_is_no_pass_is_said_and_left_out(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setitem(plugins.loaded().passes, "odd", 7)
+    monkeypatch.setitem(plugin_manager.loaded().passes, "odd", 7)
 
     assert passes() == 0
 

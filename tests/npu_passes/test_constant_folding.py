@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import Graph, Interpreter, ScalarType, TensorType, execute_ir, extract_ir, load_ir, save_ir
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from npu_passes import PassManager, PassResult
-from npu_passes.library.constant_folding import ConstantFolding
+from npu_passes.library.folding.constant_folding import ConstantFolding
 from npu_passes.testing import check_pass
 from tests.npu_passes.folding_cases import Call, op_types, refusals
 

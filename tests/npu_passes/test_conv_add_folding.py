@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from npu_ir import extract_ir, parse_ir
 from npu_passes import PassManager, bake
-from npu_passes.library.conv_add_folding import ConvAddFolding
+from npu_passes.library.folding.conv_add_folding import ConvAddFolding
 from npu_passes.testing import check_pass
 from tests.npu_passes.folding_cases import (
     Call,

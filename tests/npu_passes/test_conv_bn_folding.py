@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from npu_ir import Interpreter, execute_ir, extract_ir
 from npu_passes import Checked, PassManager
-from npu_passes.checking import relative_error
-from npu_passes.library.conv_bn_folding import ConvBnFolding
+from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
+from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
 from tests.npu_passes.folding_cases import (
     FOLDING,

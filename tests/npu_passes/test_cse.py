@@ -9,7 +9,7 @@ from torch.export import Dim
 
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_passes import PassManager, PassResult
-from npu_passes.library.cse import Cse
+from npu_passes.library.cleanup.cse import Cse
 
 
 def merged(text: str) -> PassResult:

@@ -8,7 +8,7 @@ from torch.export import Dim
 
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_passes import PassManager, PassResult
-from npu_passes.library.dead_code import DeadCode
+from npu_passes.library.cleanup.dead_code import DeadCode
 
 
 def cleaned(text: str) -> PassResult:

@@ -9,7 +9,7 @@ from torch.nn import functional as fn
 
 from npu_ir import Graph, parse_ir
 from npu_passes import PassManager
-from npu_passes.library.dead_gradients import DeadGradients
+from npu_passes.library.cleanup.dead_gradients import DeadGradients
 from npu_passes.testing import check_pass
 from npu_runtime.training import compile_ir
 from tests.npu_passes.training_graphs import ops

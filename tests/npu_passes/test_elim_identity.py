@@ -12,10 +12,10 @@ from torch.export import Dim
 from torch.nn import functional as fn
 
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
-from npu_ir.types import dtype_name
+from npu_ir.core.types import dtype_name
 from npu_passes import Checked, PassManager, PassResult
-from npu_passes.library.elim_identity import ElimIdentity
-from npu_passes.library.elim_identity.casts import is_lossless
+from npu_passes.library.cleanup.elim_identity import ElimIdentity
+from npu_passes.library.cleanup.elim_identity.casts import is_lossless
 
 
 def of_node(line: str, *, inputs: str = "f32[2, 3]", constant: str = "") -> Graph:

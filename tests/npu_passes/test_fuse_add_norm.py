@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, execute_ir, extract_ir
 from npu_passes import PassManager, PassResult
-from npu_passes.fused_ops import ADD_LAYER_NORM, ADD_RMS_NORM
-from npu_passes.library.fuse_add_norm import FuseAddNorm
+from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
+from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.testing import check_pass
 from tests.npu_passes.folding_cases import Call
 from tests.npu_passes.pattern_cases import op_types, reasons

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from npu_ir import TensorType, extract_ir
 from npu_passes import Checked, PassManager, PassResult, passes_of
-from npu_passes.library.fuse_attention import FuseAttention
+from npu_passes.library.fusion.fuse_attention import FuseAttention
 from npu_passes.testing import check_pass
 from tests.npu_ir.corpus.case import Function
 from tests.npu_passes.pattern_cases import capture, op_types, reasons

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, execute_ir, extract_ir, save_ir
 from npu_passes import PassError, PassManager
-from npu_passes.fused_ops import ACTIVATIONS, LINEAR_ACTIVATION
 from npu_passes.library.decompose import Decompose
-from npu_passes.library.fuse_linear_activation import FuseLinearActivation
+from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
+from npu_passes.ops.fused import ACTIVATIONS, LINEAR_ACTIVATION
 from npu_passes.testing import check_pass
 from tests.npu_ir.corpus.case import Function
 from tests.npu_passes.pattern_cases import op_types, reasons

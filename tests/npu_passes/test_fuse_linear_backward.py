@@ -11,8 +11,12 @@ from torch.nn import functional as F
 
 from npu_ir import execute_ir
 from npu_passes import PassError, PassManager
-from npu_passes.gradient_ops import ACTIVATION_GRADIENTS, LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
 from npu_passes.library import FuseLinearBackward
+from npu_passes.ops.gradients import (
+    ACTIVATION_GRADIENTS,
+    LINEAR_ACTIVATION_BACKWARD,
+    LINEAR_BACKWARD,
+)
 from tests.npu_passes.folding_cases import Call
 from tests.npu_passes.pattern_cases import capture
 from tests.npu_passes.step_cases import Step, assert_equal, count, refusals, rewritten

@@ -16,7 +16,7 @@ from torch import nn
 
 from npu_ir import extract_ir
 from npu_passes import Checked, PassManager, passes_of
-from npu_passes.fused_ops import ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION
+from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM, LINEAR_ACTIVATION
 
 SDPA = "aten.scaled_dot_product_attention.default"
 SIZES = {

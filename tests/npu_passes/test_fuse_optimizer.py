@@ -12,10 +12,10 @@ from torch import nn, optim
 
 from npu_ir import Graph, OpNode, Value, parse_ir
 from npu_passes import Checked, PassManager, PassResult, parse_passes
-from npu_passes.checking import relative_error
-from npu_passes.library.fuse_optimizer import FuseOptimizer
+from npu_passes.library.training.fuse_optimizer import FuseOptimizer
+from npu_passes.manager.checked_mode import relative_error
+from npu_passes.ops.training import ADAM_STEP, SGD_STEP
 from npu_passes.testing import check_pass
-from npu_passes.training_ops import ADAM_STEP, SGD_STEP
 from tests.npu_passes.training_graphs import (
     KINDS,
     MINIMAL,

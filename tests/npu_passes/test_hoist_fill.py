@@ -7,7 +7,7 @@ import torch
 
 from npu_ir import Graph, parse_ir
 from npu_passes import PassManager, PassResult, parse_passes
-from npu_passes.library.hoist_fill import HoistFill
+from npu_passes.library.cleanup.hoist_fill import HoistFill
 from npu_passes.testing import check_pass
 from tests.npu_passes.training_graphs import data_of, ops, step_graph
 

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from npu_ir import ExecutionError, Graph, Interpreter, NpuError, extract_ir
-from npu_ir.random_data import random_call, random_weights
-from npu_ir.structure import flatten
+from npu_ir.core.structure import flatten
+from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_passes import EXACT, Numerics, Pass, PassManager, passes_of, within
-from npu_passes.checking import first_difference
 from npu_passes.library import PASSES
-from npu_passes.origins import ObservedRun, false_origin
-from npu_passes.running import run_once
+from npu_passes.manager.checked_mode import first_difference
+from npu_passes.manager.origins_check import ObservedRun, false_origin
+from npu_passes.manager.rounds import run_once
 from tests.npu_ir import random_programs
 from tests.npu_passes.random_models import models
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from npu_ir import Graph, Provenance, TensorType, Value, execute_ir
+from npu_ir.core.types import Type
 from npu_ir.ops.arguments import flatten_arguments
 from npu_ir.ops.inference import infer_types
 from npu_ir.ops.schema import find_op, schema_of
-from npu_ir.types import Type
-from npu_passes.journal import Journal, writing_to
-from npu_passes.library.lower_foreach import LowerForeach
+from npu_passes.core.journal import Journal, writing_to
+from npu_passes.library.training.lower_foreach import LowerForeach
 
 PLACE = Provenance("layer", "model.py:3")
 CONTENT_OF_A_TENSOR = {"aten._foreach_addcdiv.Tensor", "aten._foreach_addcmul.Tensor"}

@@ -8,7 +8,7 @@ from torch import nn
 
 from npu_ir import Graph, parse_ir
 from npu_passes import PassManager
-from npu_passes.library.narrow_expand import NarrowExpand
+from npu_passes.library.cleanup.narrow_expand import NarrowExpand
 from npu_passes.testing import check_pass
 from npu_runtime.training import compile_ir
 from tests.npu_passes.training_graphs import ops

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from npu_ir import Graph, plugins
+from npu_ir import Graph
+from npu_ir.plugins import plugin_manager
 from npu_passes import Pass, PassError, PassManager, Pipeline, all_pipelines, optimize, passes_of
 from tests.npu_passes.conftest import Install, point
 
@@ -193,7 +194,7 @@ def test_a_plugin_whose_name_comes_first_takes_nothing_of_ours_away(name: str, i
 
 
 def test_our_passes_come_through_the_entry_point_of_plugins() -> None:
-    (report,) = [item for item in plugins.loaded().reports if item.name == "npu-passes"]
+    (report,) = [item for item in plugin_manager.loaded().reports if item.name == "npu-passes"]
 
     assert {"canonicalize", "conv-bn-folding", "dead-code"} <= set(report.offers["passes"])
     assert {"minimal", "default"} <= set(report.offers["pipelines"])

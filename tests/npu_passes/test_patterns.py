@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from npu_ir import extract_ir
 from npu_passes import PassManager
+from npu_passes.core.edit import Edit
 from npu_passes.patterns import (
     Match,
     Rule,
@@ -19,7 +20,6 @@ from npu_passes.patterns import (
     output,
     shared,
 )
-from npu_passes.rewriting import Edit
 from tests.npu_ir.corpus.case import Function
 from tests.npu_passes.pattern_cases import (
     DOUBLE_NEG,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from npu_ir import Graph, execute_ir, extract_ir
 from npu_ir.ops import register_executor, unregister_executor
 from npu_passes import PassError, PassManager
+from npu_passes.core.edit import Edit
 from npu_passes.patterns import (
     Match,
     PatternPass,
@@ -20,7 +21,6 @@ from npu_passes.patterns import (
     op,
     var,
 )
-from npu_passes.rewriting import Edit
 from npu_passes.testing import check_pass
 from tests.npu_passes.pattern_cases import (
     DOUBLE_NEG,

@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import Graph, Provenance, TensorType, execute_ir, parse_ir
 from npu_passes import Journal, Pass, PassError
-from npu_passes.journal import writing_to
+from npu_passes.core.journal import writing_to
 
 GRAPH = """graph g {
   input %x: f32[2, 3]

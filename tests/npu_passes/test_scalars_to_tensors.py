@@ -10,9 +10,9 @@ import torch
 
 from npu_ir import Graph, Interpreter, ScalarType, execute_ir, parse_ir
 from npu_passes import Checked, PassError, PassManager, PassResult
-from npu_passes.checking import relative_error
-from npu_passes.library.fuse_optimizer import FuseOptimizer
-from npu_passes.library.scalars_to_tensors import ScalarsToTensors, tensor_inputs
+from npu_passes.library.training.fuse_optimizer import FuseOptimizer
+from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors, tensor_inputs
+from npu_passes.manager.checked_mode import relative_error
 from npu_passes.testing import check_pass
 from tests.npu_passes.training_graphs import (
     KINDS,

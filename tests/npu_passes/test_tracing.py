@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from npu_ir import Graph, Provenance, TensorType, execute_ir, parse_ir
-from npu_ir.constraints import Range
-from npu_ir.symbols import Dim, call, symbol
+from npu_ir.symbolic.constraints import Range
+from npu_ir.symbolic.expressions import Dim, call, symbol
 from npu_passes import Pass, PassError
-from npu_passes.inlining import inline
-from npu_passes.strides import can_be_laid_out
-from npu_passes.tracing import _expansion, expansion
+from npu_passes.decomposition.expansion import _expansion, expansion
+from npu_passes.decomposition.inline import inline
+from npu_passes.rewriting.layout import can_be_laid_out
 
 PLACE = Provenance("layer", "model.py:3")
 

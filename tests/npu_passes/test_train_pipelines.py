@@ -8,11 +8,11 @@ from torch import nn
 
 from npu_ir import Graph, ScalarType
 from npu_passes import PassManager, all_pipelines, parse_passes
-from npu_passes.checking import relative_error
 from npu_passes.library import PASSES
-from npu_passes.library.scalars_to_tensors import tensor_inputs
+from npu_passes.library.training.scalars_to_tensors import tensor_inputs
+from npu_passes.manager.checked_mode import relative_error
+from npu_passes.ops.training import ADAM_STEP, ADAM_STEP_TENSOR_LR
 from npu_passes.testing import check_pass
-from npu_passes.training_ops import ADAM_STEP, ADAM_STEP_TENSOR_LR
 from npu_runtime.training import compile_ir
 from tests.npu_passes.training_graphs import data_of, maker, ops, step_graph, traced, trained
 

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npu_ir.ops.schema import resolve
-from npu_passes import PassError, training_ops
-from npu_passes.training_ops import BIAS_CORR, IN_PLACE, STEP_INC, in_place_op
+from npu_passes import PassError
+from npu_passes.ops import training
+from npu_passes.ops.training import BIAS_CORR, IN_PLACE, STEP_INC, in_place_op
 from tests.npu_passes.optimizer_cases import ADAM, SGD, SHAPES, Lists, random
 
 OPS = torch.ops.npu
@@ -71,7 +72,7 @@ def test_the_op_does_what_its_registrations_say(name: str, sample: Callable[[], 
 
 
 def test_every_op_of_the_module_is_registered_and_has_the_twin_it_names() -> None:
-    names = [value for name, value in vars(training_ops).items() if name.isupper() and isinstance(value, str)]
+    names = [value for name, value in vars(training).items() if name.isupper() and isinstance(value, str)]
 
     assert len(names) == 11
     assert all(resolve(name) is not None for name in names)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from npu_passes import PassError
-from npu_passes.training_ops import ADAM_STEP, BIND, IN_PLACE, optimizer_lists
+from npu_passes.ops.training import ADAM_STEP, BIND, IN_PLACE, optimizer_lists
 from tests.npu_passes.optimizer_cases import (
     ADAM,
     SHAPES,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from npu_passes import PassError
-from npu_passes.training_ops import ADAM_STEP, BIND, SGD_STEP
+from npu_passes.ops.training import ADAM_STEP, BIND, SGD_STEP
 from tests.npu_passes.optimizer_cases import ADAM, SGD, Lists
 
 OPS = torch.ops.npu

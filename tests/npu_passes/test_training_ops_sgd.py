@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from npu_passes import PassError
-from npu_passes.training_ops import BIND, IN_PLACE, SGD_STEP, optimizer_lists
+from npu_passes.ops.training import BIND, IN_PLACE, SGD_STEP, optimizer_lists
 from tests.npu_passes.optimizer_cases import (
     SGD,
     Lists,

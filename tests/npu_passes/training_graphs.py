@@ -10,7 +10,7 @@ import torch
 from torch import nn, optim
 
 from npu_ir import Graph, Interpreter, ScalarType, Value
-from npu_ir.structure import unflatten
+from npu_ir.core.structure import unflatten
 from npu_passes import Checked, PassManager, parse_passes
 from npu_runtime.training import compile_ir
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import npu_runtime.dynamo
+import npu_runtime.interop.dynamo
 from npu_ir import Graph
 
 
@@ -35,14 +35,14 @@ def compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> CompiledGraphs:
     """Return the graphs that are compiled from now on; TorchDynamo has forgotten what it compiled before."""
     torch._dynamo.reset()
     seen = CompiledGraphs()
-    executor = npu_runtime.dynamo.IRExecutor
+    executor = npu_runtime.interop.dynamo.IRExecutor
 
     def watched(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         made = executor(graph, *args, **kwargs)
         seen.graphs.append(graph)
         return made
 
-    monkeypatch.setattr(npu_runtime.dynamo, "IRExecutor", watched)
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "IRExecutor", watched)
     return seen
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import Graph, Interpreter, extract_ir
-from npu_ir.structure import flatten
+from npu_ir.core.structure import flatten
 from npu_passes import PassManager
-from npu_passes.journal import Refusal
+from npu_passes.core.journal import Refusal
 
 CPU_PASSES = "constant-folding,channels-last,winograd,pack-convolution,pack-linear"
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph
-from npu_ir.structure import unflatten
+from npu_ir.core.structure import unflatten
 from npu_runtime import IRExecutor
 from tests.ops.cases import FUNCTION, IN_PLACE_INSIDE, Budget, Call, calls_of, operators
 from tests.ops.outcomes import Outcome

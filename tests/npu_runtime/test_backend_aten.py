@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npu_runtime.aten import AtenBackend
 from npu_runtime.backends.registry import find_backend
+from npu_runtime.executor.aten_backend import AtenBackend
 from npu_runtime.testing import BackendContract, zoo
 
 

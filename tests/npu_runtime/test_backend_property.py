@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from npu_cuda.backend import HostBackend
 from npu_cuda.backend.selection import ops_of
 from npu_ir import Graph, OpNode
-from npu_ir.backend import copied
-from npu_ir.random_data import random_call, random_weights
+from npu_ir.interpreter.random_data import random_call, random_weights
+from npu_ir.plugins.backend import copied
 from npu_runtime import Backend
 from npu_runtime.planned import PlannedProgram, plan
-from npu_runtime.tensor_facts import laid_out, overlaps
+from npu_runtime.probing.storage import laid_out, overlaps
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_passes.random_models import models
 from tests.npu_runtime.test_backend_segments import Some

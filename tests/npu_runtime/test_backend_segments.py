@@ -13,7 +13,7 @@ from torch import nn
 from npu_ir import ExecutionError, Graph, Interpreter, OpNode, extract_ir
 from npu_ir._torch import negated_view
 from npu_runtime import Backend, BackendError
-from npu_runtime.executor import IRExecutor
+from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.planned import PlannedProgram, plan
 from tests.npu_runtime.broken_backends import Program, Sound
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, extract_ir, load_ir, parse_ir, save_ir
 from npu_passes import Pass, PassManager, optimize, passes_of
-from npu_runtime.comparing import compare
-from npu_runtime.comparing.alignment import align
-from npu_runtime.executor import IRExecutor
+from npu_runtime.diagnostics.compare import compare
+from npu_runtime.diagnostics.compare.alignment import align
+from npu_runtime.executor.executor import IRExecutor
 
 
 class Convolutions(nn.Module):

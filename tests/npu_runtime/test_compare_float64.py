@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import Graph, TensorType, Value, VerificationError, extract_ir
-from npu_ir.binding import bind_inputs, bind_weights
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.ops import register_executor, unregister_executor
-from npu_ir.symbol_values import SymbolValues
 from npu_passes import Pass
-from npu_runtime.comparing import compare, float64
-from npu_runtime.comparing.float64_run import Float64Run, Missing, is_decided
-from npu_runtime.executor import IRExecutor
+from npu_runtime.diagnostics.compare import compare, float64
+from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing, is_decided
+from npu_runtime.executor.executor import IRExecutor
 from tests.npu_ir.corpus.case import Function
 
 CPU = torch.device("cpu")

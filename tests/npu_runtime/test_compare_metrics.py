@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_runtime.comparing.metrics import Difference, Error, error_of, measure, ulp_distance
+from npu_runtime.diagnostics.compare.metrics import Difference, Error, error_of, measure, ulp_distance
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2)
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from npu_ir import Graph, NpuError, TensorType, Value, extract_ir, parse_ir
 from npu_passes import PassManager, passes_of
 from npu_runtime import IRExecutor
-from npu_runtime.comparing import Comparison, compare
 from npu_runtime.cpu import choice, pack_convolution
+from npu_runtime.diagnostics.compare import Comparison, compare
 from tests.npu_ir import random_programs
 from tests.npu_runtime.compare_models import random_model
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from npu_ir import TensorType, VerificationError, WeightError, extract_ir
-from npu_runtime.comparing import compare
-from npu_runtime.comparing.module_side import ModuleSide
+from npu_runtime.diagnostics.compare import compare
+from npu_runtime.diagnostics.compare.module_side import ModuleSide
 from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import Block, Counting, graph_of
 

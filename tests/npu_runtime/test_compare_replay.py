@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from npu_ir import extract_ir
 from npu_ir.ops import register_executor, unregister_executor
-from npu_runtime.comparing import compare, replay
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.pack_linear import PackLinear
-from npu_runtime.executor import IRExecutor
+from npu_runtime.diagnostics.compare import compare, replay
+from npu_runtime.executor.executor import IRExecutor
 from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.broken_backends import Sound, outputs_as
 from tests.npu_runtime.compare_cases import Layer, changed, changed_op

@@ -13,8 +13,8 @@ import torch
 
 from npu_ir import VerificationError, extract_ir
 from npu_ir.ops import register_executor, unregister_executor
-from npu_runtime.comparing import compare, float64, replay
-from npu_runtime.executor import IRExecutor
+from npu_runtime.diagnostics.compare import compare, float64, replay
+from npu_runtime.executor.executor import IRExecutor
 from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import Layer, changed
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from npu_ir import VerificationError, extract_ir, parse_ir
 from npu_passes import PassManager
-from npu_runtime.comparing import after_pass, compare
-from npu_runtime.executor import IRExecutor
+from npu_runtime.diagnostics.compare import after_pass, compare
+from npu_runtime.executor.executor import IRExecutor
 from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import RELU, Block, Counting, ReluToNeg, graph_of
 

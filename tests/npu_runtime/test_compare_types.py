@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from npu_ir import Graph, execute_ir, extract_ir, parse_ir
 from npu_ir.ops import register_executor, unregister_executor
-from npu_runtime.comparing import compare, float64
+from npu_runtime.diagnostics.compare import compare, float64
 from tests.npu_ir.corpus.case import Function
 from tests.npu_runtime.compare_cases import GELU, SIN, Block, graph_of
 

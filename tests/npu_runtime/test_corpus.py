@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from npu_ir import Graph
-from npu_ir.structure import unflatten
+from npu_ir.core.structure import unflatten
 from npu_runtime import IRExecutor
 from tests.npu_ir.corpus import journey
 from tests.npu_ir.corpus.case import Case

@@ -9,14 +9,14 @@ from torch.nn import functional as F
 
 from npu_ir import Graph, Interpreter
 from npu_passes import PassManager
-from npu_passes.checking import Checked
-from npu_passes.pipeline import TRAIN
+from npu_passes.core.pipeline import TRAIN
+from npu_passes.manager.checked_mode import Checked
 from npu_passes.testing import check_pass
 from npu_runtime import TrainStep
 from npu_runtime.backends.registry import backends_of
-from npu_runtime.choosing import passes_on
 from npu_runtime.cpu.batch_norm_to_sums import BatchNormToSums
 from npu_runtime.cpu.channels_last import ChannelsLast
+from npu_runtime.executor.options import passes_on
 from tests.npu_runtime.cpu_training import RATE, Classifier, batch_of, layouts, step_of, with_passes
 from tests.npu_runtime.training.cases import Case
 from tests.npu_runtime.training.eager import trained

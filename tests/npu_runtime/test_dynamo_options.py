@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
-import npu_runtime.dynamo
+import npu_runtime.interop.dynamo
 from npu_ir import ConversionError
 from npu_runtime import FallbackWarning
 from tests.npu_runtime.compiled_graphs import CompiledGraphs, compiled, compiled_graphs
@@ -45,14 +45,14 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 
 def test_options_reach_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {}
-    executor = npu_runtime.dynamo.IRExecutor
+    executor = npu_runtime.interop.dynamo.IRExecutor
 
     def watched(graph: Any, **kwargs: Any) -> Any:
         given.update(kwargs)
         return executor(graph, **kwargs)
 
     torch._dynamo.reset()
-    monkeypatch.setattr(npu_runtime.dynamo, "IRExecutor", watched)
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "IRExecutor", watched)
     function = torch.compile(
         lambda x: x * 1, backend="npu", options={"passes": "elim-identity", "threads": 1}, fullgraph=True
     )
@@ -69,7 +69,7 @@ def _refuse(*_: Any, **__: Any) -> Any:
 def test_what_has_no_place_in_a_graph_is_run_by_pytorch_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, compiled_graphs: CompiledGraphs
 ) -> None:
-    monkeypatch.setattr(npu_runtime.dynamo, "convert_graph_module", _refuse)
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "convert_graph_module", _refuse)
     function, x = torch.compile(torch.sin, backend="npu"), torch.rand(2, requires_grad=True)
 
     with pytest.warns(
@@ -87,7 +87,7 @@ def test_what_has_no_place_in_a_graph_is_run_by_pytorch_with_a_warning(
 
 def test_without_fallback_what_has_no_place_in_a_graph_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
-    monkeypatch.setattr(npu_runtime.dynamo, "convert_graph_module", _refuse)
+    monkeypatch.setattr(npu_runtime.interop.dynamo, "convert_graph_module", _refuse)
 
     with pytest.raises(BackendCompilerFailed, match="the test says no"):
         compiled(torch.sin)(torch.rand(2))

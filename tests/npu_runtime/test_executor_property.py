@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, event, given, reject, settings
 from hypothesis import strategies as st
 
 from npu_ir import ExecutionError, ExportError, Graph, GraphError, Interpreter, TensorType, extract_ir
-from npu_ir.random_data import random_call, random_weights
-from npu_ir.structure import flatten
+from npu_ir.core.structure import flatten
+from npu_ir.interpreter.random_data import random_call, random_weights
 from npu_runtime import Backend, IRExecutor
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_ir.random_programs import DYNAMIC_SHAPES, Program, inputs, programs

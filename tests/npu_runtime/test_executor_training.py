@@ -12,7 +12,7 @@ from torch import ones, randn, tensor, zeros
 from npu_ir import ConversionError, ExecutionError, Graph, Interpreter, ScalarType, WeightError, parse_ir
 from npu_passes import optimize
 from npu_runtime import IRExecutor, to_exported_program
-from npu_runtime.compiling import state_of
+from npu_runtime.codegen.compiler import state_of
 from tests.npu_ir.corpus.comparison import assert_same
 
 # AdamW on two parameters, with the ops of its capturable foreach form.

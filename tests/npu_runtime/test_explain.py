@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from npu_ir import ExecutionError, Graph, OpNode, extract_ir, parse_ir, plugins
+from npu_ir import ExecutionError, Graph, OpNode, extract_ir, parse_ir
+from npu_ir.plugins import plugin_manager
 from npu_passes import optimize
-from npu_passes.statistics import graph_statistics
-from npu_runtime import Backend, BackendError, BackendOp, Profile, profile, profiling
-from npu_runtime.executor import IRExecutor
-from npu_runtime.explaining import Explanation, Total, explain, explain_graph
+from npu_passes.manager.statistics import graph_statistics
+from npu_runtime import Backend, BackendError, BackendOp, Profile, profile
+from npu_runtime.diagnostics.explain import Explanation, Total, explain, explain_graph
+from npu_runtime.executor.executor import IRExecutor
 from tests.npu_runtime.broken_backends import Sound
 
 
@@ -178,7 +179,7 @@ def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.Mon
         found.append(profile(*args, **options))
         return found[-1]
 
-    monkeypatch.setattr(profiling, "profile", kept)
+    monkeypatch.setattr("npu_runtime.diagnostics.profile.profile", kept)
     executor = IRExecutor(extract_ir(Split(), (X,)))
     assert [step.nodes[0].name for step in executor.steps].count("view#1") == 3
 
@@ -256,7 +257,7 @@ def test_operations_that_are_not_known_are_told() -> None:
 
 
 def test_backends_go_by_name(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plugins.loaded().backends, "picky", Picky())
+    monkeypatch.setitem(plugin_manager.loaded().backends, "picky", Picky())
 
     assert explain_graph(graph, ["picky", "aten"]).backends == ("picky", "aten")
 

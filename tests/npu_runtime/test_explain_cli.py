@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from npu_ir import extract_ir, plugins, save_ir
+from npu_ir import extract_ir, save_ir
 from npu_ir.cli import main
 from npu_ir.errors import SerializationError
+from npu_ir.plugins import plugin_manager
 from npu_runtime.cli.json_file import write_json
 from tests.npu_runtime.test_explain import Net, Picky, Smooth
 
@@ -20,7 +21,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def _backends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for backend in (Picky(), Smooth()):
-        monkeypatch.setitem(plugins.loaded().backends, backend.name, backend)
+        monkeypatch.setitem(plugin_manager.loaded().backends, backend.name, backend)
     monkeypatch.chdir(tmp_path)
     model = Net()
     graph = extract_ir(model, (torch.randn(5, 3),))

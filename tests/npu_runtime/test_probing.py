@@ -10,7 +10,7 @@ from torch import Tensor, ones, randn
 
 from npu_ir import Graph, TensorType, extract_ir
 from npu_runtime import IRExecutor
-from npu_runtime.steps import Step
+from npu_runtime.lowering.instruction import Step
 from tests.npu_ir.corpus.case import Function
 from tests.npu_ir.corpus.comparison import assert_same
 
@@ -140,7 +140,7 @@ def test_constants_and_weights_are_not_overwritten() -> None:
 
 
 def test_the_same_call_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from npu_runtime.probing import Prober
+    from npu_runtime.probing.op_probe import Prober
 
     probed: list[str] = []
     probe = Prober._probe

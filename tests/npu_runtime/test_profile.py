@@ -16,10 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from npu_ir import ExecutionError, OpNode, extract_ir
 from npu_ir.errors import UsageError
 from npu_runtime import IRExecutor
-from npu_runtime.aten import AtenBackend
-from npu_runtime.profiling import Profile, profile, take_turns
-from npu_runtime.profiling.measuring import ClockCost
-from npu_runtime.profiling.report import module_paths
+from npu_runtime.diagnostics.profile import Profile, profile, take_turns
+from npu_runtime.diagnostics.profile.measure import ClockCost
+from npu_runtime.diagnostics.profile.report import module_paths
+from npu_runtime.executor.aten_backend import AtenBackend
 
 SECONDS = 0.003
 X = torch.randn(5, 3)

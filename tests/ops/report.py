@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from npu_ir.types import dtype_name
+from npu_ir.core.types import dtype_name
 from tests.ops.cases import VARIANTS, dtype_order
 from tests.ops.outcomes import Outcome
 from tests.ops.pipe import UNINITIALIZED

@@ -13,7 +13,7 @@ from torch import nn
 
 from npu_ir import Graph, Interpreter, extract_ir
 from npu_passes import Checked, PassManager, PassResult, passes_of
-from npu_passes.checking import relative_error
+from npu_passes.manager.checked_mode import relative_error
 from tests.pass_models.cases import Case
 
 PIPELINES = ("minimal", "default", "fuse")

@@ -61,7 +61,7 @@ def test_the_command_is_installed() -> None:
     ("name", "module"),
     [
         ("npu-cuda", "npu_cuda.plugin"),
-        ("npu-ir", "npu_ir.builtin"),
+        ("npu-ir", "npu_ir.plugins.builtin"),
         ("npu-passes", "npu_passes.plugin"),
         ("npu-runtime", "npu_runtime.plugin"),
         ("npu-runtime-cpu", "npu_runtime.cpu.plugin"),

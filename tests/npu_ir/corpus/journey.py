@@ -15,9 +15,9 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils import _pytree
 
 from npu_ir import Graph, Value, execute_ir, extract_ir, load_ir, parse_ir, save_ir
-from npu_ir.binding import bind_inputs
 from npu_ir.capture.held_tensors import unregistered_tensors
-from npu_ir.symbol_values import SymbolValues
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs
 from tests.npu_ir.corpus.case import Call, Case
 from tests.npu_ir.corpus.comparison import assert_same
 from tests.npu_ir.corpus.observation import (

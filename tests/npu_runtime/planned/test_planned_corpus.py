@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from npu_ir import Graph, GraphError
-from npu_ir.binding import bind_inputs
-from npu_ir.node import outside_names
-from npu_ir.structure import unflatten
-from npu_ir.symbol_values import SymbolValues
+from npu_ir.core.node import outside_names
+from npu_ir.core.structure import unflatten
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs
 from npu_runtime.planned import PlannedProgram, plan
 from tests.npu_ir.corpus import journey
 from tests.npu_ir.corpus.case import Case

@@ -10,7 +10,7 @@ import torch
 from torch import nn, optim
 from torch.utils._pytree import tree_flatten_with_path, tree_map
 
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from tests.npu_runtime.training.cases import Case
 from tests.npu_runtime.training.optimizers import Recipe, entries
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn, optim
 
 from npu_ir import Graph, Interpreter, Value
-from npu_ir.structure import unflatten
+from npu_ir.core.structure import unflatten
 from npu_runtime import IRExecutor, TrainStep
 from npu_runtime.training import TracedStep, trace_step
 from tests.npu_runtime.training.cases import Case

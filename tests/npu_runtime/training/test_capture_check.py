@@ -12,7 +12,7 @@ from torch import nn
 from npu_ir import Graph, parse_ir
 from npu_runtime import CaptureError, CaptureReport, check_capture
 from npu_runtime.planned import plan
-from npu_runtime.training.compiling import trace_step
+from npu_runtime.training.trace import trace_step
 from tests.npu_runtime.training.full_state import Mlp
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from npu_runtime import CaptureError, lower_to_backend_ops
-from npu_runtime.training.capture.trace import Call, Trace
-from npu_runtime.training.stages.dumps import dump_stages, graph_dump, lowered_dumps, trace_dump
-from npu_runtime.training.stages.schema_names import schema_name
+from npu_runtime.lowering.schema_names import schema_name
+from npu_runtime.training.dumps.call_log import Call, Trace
+from npu_runtime.training.dumps.write_dumps import dump_stages, graph_dump, lowered_dumps, trace_dump
 from tests.npu_runtime.training.test_lowering import two_layers
 from tests.npu_runtime.training.tiny_backend import TinyBackend
 

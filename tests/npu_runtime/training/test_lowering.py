@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from npu_ir import Graph, GraphError, parse_ir
-from npu_ir.backend import BackendOp, Temporary
+from npu_ir.plugins.backend import BackendOp, Temporary
 from npu_runtime import BackendError, lower_to_backend_ops
 from tests.npu_runtime.training.tiny_backend import TinyBackend
 

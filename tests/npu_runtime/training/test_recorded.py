@@ -15,7 +15,7 @@ import torch
 from npu_ir import parse_ir
 from npu_runtime import CaptureError, CompileArtifact, check_replay, compile_and_capture
 from npu_runtime.training.capture.snapshots import Snapshot
-from npu_runtime.training.compiling import trace_step
+from npu_runtime.training.trace import trace_step
 from tests.npu_runtime.training.fake_graphs import FakeGraphs
 from tests.npu_runtime.training.full_state import Mlp
 

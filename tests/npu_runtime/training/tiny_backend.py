@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, TensorType
-from npu_ir.backend import Backend, BackendOp, Temporary
-from npu_runtime.executor import IRExecutor
+from npu_ir.plugins.backend import Backend, BackendOp, Temporary
+from npu_runtime.executor.executor import IRExecutor
 
 GEMM = int.from_bytes(b"GEMM", "little")
 

@@ -13,7 +13,7 @@ import torch
 
 from npu_cuda import _C
 from npu_cuda.installation import status
-from npu_ir.doctor import Check, State, looked_at
+from npu_ir.cli.doctor import Check, State, looked_at
 
 TOPIC = "npu-cuda"
 # How PyTorch lets others look at its tensors without Python in between.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_ir.hookspecs import hookimpl
+from npu_ir.plugins.hookspecs import hookimpl
 
 
 @hookimpl
@@ -17,7 +17,7 @@ def npu_backends() -> list[Any]:
 @hookimpl
 def npu_plugin_reports() -> list[Any]:
     from npu_cuda.kernel_plugins import GROUP, load_plugins
-    from npu_ir.plugins import PluginReport
+    from npu_ir.plugins.plugin_manager import PluginReport
 
     return [
         PluginReport(

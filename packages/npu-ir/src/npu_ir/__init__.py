@@ -8,12 +8,14 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch  # noqa: F401
 
-from npu_ir.collection import no_collection
+from npu_ir.core.paused_gc import no_collection
 
 # A collection would look through all that PyTorch has made, which takes longer than these imports.
 with no_collection():
     from npu_ir.capture import Converter, convert_exported_program, empty_weights, extract_ir
-    from npu_ir.constraints import Constraint, Range
+    from npu_ir.core.node import Argument, InputKind, OpNode, Origin, Provenance, Value
+    from npu_ir.core.structure import Structure
+    from npu_ir.core.types import ScalarType, TensorType
     from npu_ir.diff import GraphDiff, diff_ir
     from npu_ir.errors import (
         BackendError,
@@ -30,17 +32,16 @@ with no_collection():
         VisualizationError,
         WeightError,
     )
-    from npu_ir.graph import Graph
-    from npu_ir.interpreter import Interpreter, execute_ir
-    from npu_ir.node import Argument, InputKind, OpNode, Origin, Provenance, Value
+    from npu_ir.graph.graph import Graph
+    from npu_ir.interpreter.interpreter import Interpreter, execute_ir
     from npu_ir.ops import list_registered_ops, register_conversion, register_executor
     from npu_ir.serial import load_ir, save_ir
-    from npu_ir.structure import Structure
-    from npu_ir.symbols import Expr
-    from npu_ir.text import format_ir, parse_ir
-    from npu_ir.types import ScalarType, TensorType
+    from npu_ir.serial.checkpoints import load_weights
+    from npu_ir.serial.parser import parse_ir
+    from npu_ir.symbolic.constraints import Constraint, Range
+    from npu_ir.symbolic.expressions import Expr
+    from npu_ir.text.printer import format_ir
     from npu_ir.verify import VerificationReport, verify_ir
-    from npu_ir.weights import load_weights
 
 if TYPE_CHECKING:
     from npu_ir.viz import draw, draw_diff, to_dot, to_mermaid, to_svg

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_ir.hookspecs import hookimpl
+from npu_ir.plugins.hookspecs import hookimpl
+from npu_passes.core.pipeline import PIPELINES
 from npu_passes.library import PASSES
-from npu_passes.pipeline import PIPELINES
 
 
 @hookimpl
@@ -29,6 +29,6 @@ def npu_add_commands(commands: Any) -> None:
 
 @hookimpl
 def npu_register_ops() -> None:
-    import npu_passes.fused_ops
-    import npu_passes.gradient_ops
-    import npu_passes.training_ops  # noqa: F401 - they register them with PyTorch
+    import npu_passes.ops.fused
+    import npu_passes.ops.gradients
+    import npu_passes.ops.training  # noqa: F401 - they register them with PyTorch

@@ -16,15 +16,15 @@ from dataclasses import replace
 import torch
 
 from npu_ir import Graph, GraphError, NpuError, OpNode, format_ir
-from npu_ir.equality import same_data
-from npu_passes.base import Pass
-from npu_passes.checking import Checked, Trial, first_difference
+from npu_ir.core.tensor_bytes import same_data
+from npu_passes.core.base import Pass
+from npu_passes.core.journal import Journal, Rewrite, writing_to
+from npu_passes.core.pass_text import parse_passes
 from npu_passes.errors import PassError
-from npu_passes.journal import Journal, Rewrite, writing_to
-from npu_passes.manager import PassManager
-from npu_passes.origins import ObservedRun, false_origin
-from npu_passes.pass_text import parse_passes
-from npu_passes.running import edits_of, require_graph, run_once
+from npu_passes.manager.checked_mode import Checked, Trial, first_difference
+from npu_passes.manager.manager import PassManager
+from npu_passes.manager.origins_check import ObservedRun, false_origin
+from npu_passes.manager.rounds import edits_of, require_graph, run_once
 
 
 def check_pass(

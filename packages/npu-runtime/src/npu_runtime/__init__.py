@@ -5,28 +5,28 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.backend import Backend, BackendOp, Captured, Temporary
 from npu_ir.errors import BackendError
+from npu_ir.plugins.backend import Backend, BackendOp, Captured, Temporary
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
 
 if TYPE_CHECKING:
-    from npu_runtime.comparing import Comparison, after_pass, compare, float64
-    from npu_runtime.executor import IRExecutor
-    from npu_runtime.explaining import Explanation, explain, explain_graph
-    from npu_runtime.memory_plan import MemoryPlan
-    from npu_runtime.observing import Run
-    from npu_runtime.profiling import Profile, profile
-    from npu_runtime.torch_program import to_exported_program, to_torch
-    from npu_runtime.training.artifact import CompileArtifact, compile_and_capture, get_artifact
+    from npu_runtime.codegen.lifetimes import MemoryPlan
+    from npu_runtime.diagnostics.compare import Comparison, after_pass, compare, float64
+    from npu_runtime.diagnostics.explain import Explanation, explain, explain_graph
+    from npu_runtime.diagnostics.profile import Profile, profile
+    from npu_runtime.executor.executor import IRExecutor
+    from npu_runtime.executor.node_by_node import Run
+    from npu_runtime.interop.exported_program import to_exported_program, to_torch
+    from npu_runtime.lowering.lowered_graph import Lowered, LoweredOp, lower_to_backend_ops
     from npu_runtime.training.capture.buffer_pool import BufferPool, BufferStats
     from npu_runtime.training.capture.capture_state import in_capture
-    from npu_runtime.training.capture.trace import Call, Trace
-    from npu_runtime.training.capture.warming import warmup_capture_safe
+    from npu_runtime.training.capture.warmup import warmup_capture_safe
     from npu_runtime.training.checks.capture_check import check_capture
-    from npu_runtime.training.checks.twin import check_replay
+    from npu_runtime.training.checks.replay_check import check_replay
     from npu_runtime.training.checks.violations import CaptureReport, Violation
-    from npu_runtime.training.compiling import compile_ir
-    from npu_runtime.training.stages.lowering import Lowered, LoweredOp, lower_to_backend_ops
+    from npu_runtime.training.compile import CompileArtifact, compile_and_capture, get_artifact
+    from npu_runtime.training.dumps.call_log import Call, Trace
+    from npu_runtime.training.trace import compile_ir
     from npu_runtime.training.train_step import TrainStep
 
 __version__ = "0.1.0"
@@ -77,24 +77,24 @@ __all__ = [
 
 # Loaded when they are asked for: every `npu` command imports this package to find its plugins.
 _MODULES = {
-    **dict.fromkeys(("Comparison", "after_pass", "compare", "float64"), "comparing"),
-    **dict.fromkeys(("Explanation", "explain", "explain_graph"), "explaining"),
-    **dict.fromkeys(("Profile", "profile"), "profiling"),
-    **dict.fromkeys(("to_exported_program", "to_torch"), "torch_program"),
-    **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), "training.artifact"),
+    **dict.fromkeys(("Comparison", "after_pass", "compare", "float64"), "diagnostics.compare"),
+    **dict.fromkeys(("Explanation", "explain", "explain_graph"), "diagnostics.explain"),
+    **dict.fromkeys(("Profile", "profile"), "diagnostics.profile"),
+    **dict.fromkeys(("to_exported_program", "to_torch"), "interop.exported_program"),
+    **dict.fromkeys(("CompileArtifact", "compile_and_capture", "get_artifact"), "training.compile"),
     **dict.fromkeys(("CaptureReport", "Violation"), "training.checks.violations"),
     "check_capture": "training.checks.capture_check",
-    "check_replay": "training.checks.twin",
+    "check_replay": "training.checks.replay_check",
     **dict.fromkeys(("BufferPool", "BufferStats"), "training.capture.buffer_pool"),
-    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "training.stages.lowering"),
-    **dict.fromkeys(("Call", "Trace"), "training.capture.trace"),
+    **dict.fromkeys(("Lowered", "LoweredOp", "lower_to_backend_ops"), "lowering.lowered_graph"),
+    **dict.fromkeys(("Call", "Trace"), "training.dumps.call_log"),
     "in_capture": "training.capture.capture_state",
-    "warmup_capture_safe": "training.capture.warming",
+    "warmup_capture_safe": "training.capture.warmup",
     "TrainStep": "training",
     "compile_ir": "training",
-    "IRExecutor": "executor",
-    "MemoryPlan": "memory_plan",
-    "Run": "observing",
+    "IRExecutor": "executor.executor",
+    "MemoryPlan": "codegen.lifetimes",
+    "Run": "executor.node_by_node",
 }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_ir.hookspecs import hookimpl
+from npu_ir.plugins.hookspecs import hookimpl
 
 
 @hookimpl
 def npu_backends() -> list[Any]:
-    from npu_runtime.aten import AtenBackend
+    from npu_runtime.executor.aten_backend import AtenBackend
 
     return [AtenBackend()]
 
@@ -25,7 +25,7 @@ def npu_add_commands(commands: Any) -> None:
 @hookimpl
 def npu_runners() -> dict[str, Any]:
     from npu_runtime.cli.saved_graph import chosen_backends
-    from npu_runtime.executor import IRExecutor
+    from npu_runtime.executor.executor import IRExecutor
 
     def executor(graph: Any, weights: Any, constants: Any, backends: Any = ("aten",)) -> IRExecutor:
         # As the graph stands: what is run once gains nothing from passes, and what is verified is the graph itself.

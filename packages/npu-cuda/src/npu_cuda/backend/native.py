@@ -14,7 +14,7 @@ from npu_cuda.backend.program import Instance, Prepared
 from npu_cuda.backend.selection import ops_of
 from npu_cuda.errors import NpuCudaError
 from npu_ir import BackendError, Graph, OpNode
-from npu_ir.backend import Backend, BackendOp, Captured, copied
+from npu_ir.plugins.backend import Backend, BackendOp, Captured, copied
 
 _OP_INDEX = re.compile(r"\bop (\d+)\b")
 

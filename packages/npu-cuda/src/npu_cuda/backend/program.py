@@ -14,7 +14,7 @@ from npu_cuda import _C
 from npu_cuda.backend.readings import Reading, readings_of, tensor_type
 from npu_cuda.backend.selection import ALIGNMENT, chosen_kernel, specs_of
 from npu_ir import Graph, TensorType
-from npu_ir.backend import BackendOp, Operand
+from npu_ir.plugins.backend import BackendOp, Operand
 
 
 @dataclass(frozen=True, slots=True)

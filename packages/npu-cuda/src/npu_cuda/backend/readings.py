@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir import TensorType
-from npu_ir.backend import BackendOp, Operand
-from npu_ir.types import contiguous_strides
+from npu_ir.core.types import contiguous_strides
+from npu_ir.plugins.backend import BackendOp, Operand
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import torch
 
 from npu_cuda.backend.readings import is_transposed
 from npu_ir import OpNode, TensorType
-from npu_ir.backend import BackendOp, Operand, Temporary
-from npu_ir.binding import overlap
+from npu_ir.graph.binding import overlap
+from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
 # A rule returns the ops that compute a node, kernels not chosen yet, or why there are none, in a few words. It looks at
 # the node alone. Whether a kernel takes the dtypes, shapes and strides is the kernel's to say.

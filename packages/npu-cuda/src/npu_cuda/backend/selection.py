@@ -10,7 +10,7 @@ from npu_cuda.backend.readings import Reading, readings_of
 from npu_cuda.backend.rules import lowered
 from npu_cuda.kernel_plugins import load_plugins
 from npu_ir import OpNode
-from npu_ir.backend import BackendOp
+from npu_ir.plugins.backend import BackendOp
 
 ALIGNMENT = 16  # bytes; what memory of PyTorch mostly has, and what the widest loads want
 _MOST_REASONS = 3

@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from npu_ir import _torch, plugins
+from npu_ir import _torch
 from npu_ir.capture.default_conversion import default_conversion, flat_results, functional_call_conversion
 from npu_ir.capture.direct_replacement import Replacement
 from npu_ir.capture.functionalize import FunctionalProgram, functionalize
@@ -23,16 +23,17 @@ from npu_ir.capture.special_calls import (
     require_convertible,
     wrapped_body,
 )
-from npu_ir.capture.stand_in import plain_index
+from npu_ir.capture.substitute_node import plain_index
 from npu_ir.capture.wrapped_tensors import READS_PART, part_of_wrapped, require_plain
+from npu_ir.core.literals import Literal
+from npu_ir.core.naming import unique_name
+from npu_ir.core.node import Argument, InputKind, OpNode, Value
+from npu_ir.core.structure import flatten
+from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError, GraphError, ParseError
-from npu_ir.graph import Graph
-from npu_ir.literals import Literal
-from npu_ir.naming import unique_name
-from npu_ir.node import Argument, InputKind, OpNode, Value
+from npu_ir.graph.graph import Graph
 from npu_ir.ops.schema import op_type_of
-from npu_ir.structure import flatten
-from npu_ir.types import TensorType, Type
+from npu_ir.plugins import plugin_manager
 
 
 def convert_exported_program(program: ExportedProgram, *, name: str | None = None) -> Graph:
@@ -83,7 +84,7 @@ class Converter:
         # torch.export calls the constants of every body alike; in a graph all have names of their own.
         self._constant_names: dict[str, None] = {}
         self._region_constants: dict[tuple[int, int], Value] = {}
-        self._conversions = plugins.registry().table("conversion")
+        self._conversions = plugin_manager.registry().table("conversion")
 
     def run(self) -> None:
         """Convert the whole program."""

@@ -13,12 +13,12 @@ from npu_ir import _torch
 from npu_ir.capture.mixed_dtypes import require_taken_dtypes
 from npu_ir.capture.promotion import needed_cast
 from npu_ir.capture.provenance import place
+from npu_ir.core.literals import Literal
+from npu_ir.core.node import Value
+from npu_ir.core.types import ScalarType, TensorType, Type
 from npu_ir.errors import ConversionError, GraphError
-from npu_ir.literals import Literal
-from npu_ir.node import Value
 from npu_ir.ops.arguments import FlatArguments, flatten_arguments
 from npu_ir.ops.schema import Op, OpSchema, op_type_of, schema_of
-from npu_ir.types import ScalarType, TensorType, Type
 
 if TYPE_CHECKING:
     from npu_ir.capture.convert import Converter

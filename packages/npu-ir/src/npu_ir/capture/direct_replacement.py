@@ -17,7 +17,7 @@ from torch.fx import Node
 from npu_ir import _torch
 from npu_ir.capture.aliases import Aliases
 from npu_ir.capture.bodies import nodes
-from npu_ir.capture.stand_in import stand_in
+from npu_ir.capture.substitute_node import stand_in
 from npu_ir.capture.writes import fake_arguments, hides_a_write, schema_of_node, tensor_of, written
 from npu_ir.ops.schema import resolve, schema_of
 

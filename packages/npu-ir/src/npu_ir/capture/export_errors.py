@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from npu_ir.blame import user_line
-from npu_ir.call_signature import misfit
+from npu_ir.core.call_signature import misfit
+from npu_ir.core.user_code import user_line
 from npu_ir.errors import ExportError
 
 _FIX = (

@@ -22,7 +22,7 @@ from npu_ir.capture.meta_tensors import StandIns, is_on_meta
 from npu_ir.capture.overlapping_inputs import Overlap, overlaps, state_overlaps, through_views
 from npu_ir.capture.tensor_kinds import require_plain_tensors
 from npu_ir.errors import ConversionError, ExportError
-from npu_ir.graph import Graph
+from npu_ir.graph.graph import Graph
 
 
 def extract_ir(

@@ -24,7 +24,7 @@ from npu_ir.capture.aliases import Aliases
 from npu_ir.capture.bodies import AUTOCAST_REGION, ENTER_AUTOCAST, is_call_of, nodes
 from npu_ir.capture.direct_replacement import Replacement, direct_replacements
 from npu_ir.capture.replaced_buffers import replacements, require_no_replacements, require_same_types
-from npu_ir.capture.retracing import traced_again
+from npu_ir.capture.retrace import traced_again
 from npu_ir.capture.write_refusals import require_same_shapes
 
 

@@ -17,10 +17,10 @@ from npu_ir.capture.functionalize import FunctionalProgram
 from npu_ir.capture.provenance import place
 from npu_ir.capture.sizes import Sizes
 from npu_ir.capture.writes import hides_a_write, written
+from npu_ir.core.node import Argument, Value
+from npu_ir.core.types import TensorType
 from npu_ir.errors import ConversionError
-from npu_ir.graph import Graph
-from npu_ir.node import Argument, Value
-from npu_ir.types import TensorType
+from npu_ir.graph.graph import Graph
 
 _COPY = torch.ops.aten.copy_.default
 

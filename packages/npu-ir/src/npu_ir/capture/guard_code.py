@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from npu_ir.constraints import Constraint
-from npu_ir.symbols import call
+from npu_ir.symbolic.constraints import Constraint
+from npu_ir.symbolic.expressions import call
 
 # What the placeholder of an input is called, and in which dimension: what stands for that size.
 SizeOf = Callable[[str, int], Any]

@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.aliases import LIFT, same_view
-from npu_ir.capture.retracing import all_written
+from npu_ir.capture.retrace import all_written
 from npu_ir.capture.writes import tensor_of
 
 

@@ -17,8 +17,8 @@ from torch.fx import Node
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
 from npu_ir.capture.writes import fake_arguments
+from npu_ir.core.isolation import no_outside_influence
 from npu_ir.errors import ConversionError
-from npu_ir.isolation import no_outside_influence
 
 _CPU = torch.device("cpu")
 

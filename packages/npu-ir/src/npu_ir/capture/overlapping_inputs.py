@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import torch
 
 from npu_ir import _torch
-from npu_ir.binding import memory_range, ranges_meet
+from npu_ir.core.node import Value
+from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ConversionError
-from npu_ir.graph import Graph
-from npu_ir.node import Value
-from npu_ir.structure import flatten_like
+from npu_ir.graph.binding import memory_range, ranges_meet
+from npu_ir.graph.graph import Graph
 
 # The argument by keyword ("" for the positional ones), and which of its leaves.
 Place: TypeAlias = tuple[str, int]

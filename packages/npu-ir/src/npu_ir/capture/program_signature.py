@@ -16,11 +16,11 @@ from npu_ir import _torch
 from npu_ir.capture.meta_tensors import has_content
 from npu_ir.capture.provenance import place
 from npu_ir.capture.wrapped_tensors import WrappedTensor, add_parts, require_plain
+from npu_ir.core.literals import Literal
+from npu_ir.core.node import Value
+from npu_ir.core.structure import Structure, from_torch_spec
+from npu_ir.core.types import TensorType
 from npu_ir.errors import ConversionError, GraphError
-from npu_ir.literals import Literal
-from npu_ir.node import Value
-from npu_ir.structure import Structure, from_torch_spec
-from npu_ir.types import TensorType
 
 if TYPE_CHECKING:
     from npu_ir.capture.convert import Converter

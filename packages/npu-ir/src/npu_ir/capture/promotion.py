@@ -14,9 +14,9 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
-from npu_ir.default_dtype import float32_by_default
+from npu_ir.core.default_dtype import float32_by_default
+from npu_ir.core.types import TensorType, Type
 from npu_ir.errors import ConversionError
-from npu_ir.types import TensorType, Type
 
 _DEFAULTS = (torch.float32, torch.complex64)
 

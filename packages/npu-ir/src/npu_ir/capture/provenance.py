@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from npu_ir.node import Provenance
+from npu_ir.core.node import Provenance
 
 _FRAME = re.compile(r'File "([^"<][^"]*)", line (\d+)')  # not <eval_with_key>, code that PyTorch made
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep

@@ -15,12 +15,12 @@ from torch.export.graph_signature import TensorArgument
 from torch.fx import Node
 
 from npu_ir import _torch
-from npu_ir.blame import calling_line
 from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import place
 from npu_ir.capture.writes import tensor_of, written
+from npu_ir.core.types import dtype_name
+from npu_ir.core.user_code import calling_line
 from npu_ir.errors import ConversionError
-from npu_ir.types import dtype_name
 
 # How torch.export 2.13 names the copy that it appends for ``self.buffer = new`` in the root module.
 _ASSIGNMENT = "copy__default"

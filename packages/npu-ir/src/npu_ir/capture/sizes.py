@@ -10,12 +10,12 @@ from torch.export import ExportedProgram
 
 from npu_ir import _torch
 from npu_ir.capture.guard_code import constraints_of
-from npu_ir.constraints import Constraint, Range
+from npu_ir.core.types import Type
 from npu_ir.errors import ConversionError, GraphError
-from npu_ir.graph import Graph
-from npu_ir.symbols import Dim, Expr, is_symbol_name
-from npu_ir.torch_sizes import NotExpressibleError, from_sympy, traced_type
-from npu_ir.types import Type
+from npu_ir.graph.graph import Graph
+from npu_ir.ops.torch_sizes import NotExpressibleError, from_sympy, traced_type
+from npu_ir.symbolic.constraints import Constraint, Range
+from npu_ir.symbolic.expressions import Dim, Expr, is_symbol_name
 
 
 class Sizes:

@@ -9,7 +9,7 @@ from torch.fx import GraphModule, Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
-from npu_ir.capture.stand_in import stand_in
+from npu_ir.capture.substitute_node import stand_in
 from npu_ir.errors import ConversionError
 from npu_ir.ops.schema import HIGHER_ORDER, find_op
 

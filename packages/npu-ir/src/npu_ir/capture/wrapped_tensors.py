@@ -15,8 +15,8 @@ from torch.fx import Node
 
 from npu_ir import _torch
 from npu_ir.capture.provenance import place
+from npu_ir.core.node import Value
 from npu_ir.errors import ConversionError
-from npu_ir.node import Value
 
 READS_PART = "export.access_subclass_inner_tensor.default"
 

@@ -12,9 +12,9 @@ import torch
 from torch.export import Dim
 
 from npu_ir.cli.model_call import require_arguments
-from npu_ir.constraints import Range
 from npu_ir.errors import GraphError, UsageError
-from npu_ir.symbols import symbol
+from npu_ir.symbolic.constraints import Range
+from npu_ir.symbolic.expressions import symbol
 
 AUTO = "auto"
 _STEP = re.compile(r"\[([^\]]*)\]")

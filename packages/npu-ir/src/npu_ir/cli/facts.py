@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_ir.cli.quantities import counted, size_text
-from npu_ir.constraints import Range
-from npu_ir.graph import Graph
-from npu_ir.node import Value
+from npu_ir.core.node import Value
+from npu_ir.core.types import TensorType, dtype_name
+from npu_ir.graph.graph import Graph
 from npu_ir.ops.execution import is_known
+from npu_ir.serial.json_path import Place
 from npu_ir.serial.load import beside, read_document
-from npu_ir.serial.place import Place
-from npu_ir.types import TensorType, dtype_name
+from npu_ir.symbolic.constraints import Range
 
 _TOP_OPS = 12
 _TOP_UPDATES = 12

@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from npu_ir.blame import user_line
 from npu_ir.capture.export_messages import LOGGER
 from npu_ir.cli.progress import Progress
+from npu_ir.core.user_code import user_line
 from npu_ir.errors import FactoryError, NpuError, RegistryError, UsageError
 
 OK = 0

@@ -10,15 +10,15 @@ from typing import Any
 from npu_ir.cli.input_text import Input
 from npu_ir.cli.model_call import Fill, realize
 from npu_ir.cli.quantities import counted
+from npu_ir.core.node import Value
+from npu_ir.core.structure import Structure, flatten, unflatten
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.core.types import TensorType
 from npu_ir.errors import UsageError
-from npu_ir.graph import Graph
-from npu_ir.node import Value
+from npu_ir.graph.graph import Graph
+from npu_ir.interpreter.random_data import made_up
+from npu_ir.interpreter.size_choice import chosen_sizes
 from npu_ir.ops.execution import is_of_type
-from npu_ir.random_data import made_up
-from npu_ir.size_choice import chosen_sizes
-from npu_ir.structure import Structure, flatten, unflatten
-from npu_ir.symbol_values import SymbolValues
-from npu_ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)

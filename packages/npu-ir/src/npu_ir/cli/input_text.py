@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.literals import Literal
+from npu_ir.core.structure import LEAF_STRUCTURE, Structure
+from npu_ir.core.types import TensorType
 from npu_ir.errors import NpuError, ParseError, UsageError
-from npu_ir.literals import Literal
-from npu_ir.structure import LEAF_STRUCTURE, Structure
 from npu_ir.text.reader import Reader, Tree
-from npu_ir.types import TensorType
 
 _NAMED = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*)\s*=\s*(.*)", re.DOTALL)
 _MOST_BYTES = 2**63 - 1  # PyTorch counts in int64

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from npu_ir.call_signature import misfit, required_names
 from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, Input
+from npu_ir.core.call_signature import misfit, required_names
+from npu_ir.core.structure import unflatten
+from npu_ir.core.types import TensorType
 from npu_ir.errors import UsageError
-from npu_ir.structure import unflatten
-from npu_ir.types import TensorType
 
 # Makes a tensor of a type.
 Fill = Callable[[TensorType], torch.Tensor]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from npu_ir import plugins
-from npu_ir.runners import all_runners
+from npu_ir.interpreter.runners import all_runners
+from npu_ir.plugins import plugin_manager
 
 # How the generated completions say "a file": what shtab.FILE holds, which is only there with the extra `cli`.
 _COMPLETE_FILES = {
@@ -94,7 +94,7 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def add_runner(parser: argparse.ArgumentParser) -> None:
-    """Add ``--on``, the name of a runner (`npu_ir.runners`)."""
+    """Add ``--on``, the name of a runner (`npu_ir.interpreter.runners`)."""
     action = parser.add_argument(
         "--on",
         metavar="RUNNER",
@@ -106,7 +106,7 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
 def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
     """Add ``--backend``, the names of backends for the executor, in order of preference."""
     action = parser.add_argument("--backend", action="append", metavar="NAME", help=help)
-    complete(action, lambda: plugins.loaded().backends)
+    complete(action, lambda: plugin_manager.loaded().backends)
 
 
 def add_random_data(parser: argparse.ArgumentParser) -> None:

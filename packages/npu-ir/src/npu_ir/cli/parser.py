@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 import npu_ir
-from npu_ir import plugins
-from npu_ir.call_signature import did_you_mean
 from npu_ir.cli.failures import EXIT_CODES, WRONG_USAGE, warn
-from npu_ir.distributions import OWN, how_to_get, installed_version
+from npu_ir.core.call_signature import did_you_mean
 from npu_ir.errors import RegistryError
+from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.distributions import OWN, how_to_get, installed_version
 
 if TYPE_CHECKING:
     _SubParsersAction = argparse._SubParsersAction["Parser"]
@@ -116,7 +116,7 @@ class Commands(_SubParsersAction):
             if word in self._origins:
                 raise RegistryError(
                     f"the command {word!r} is already there: from {self._origins[word]}, and now from {self._origin}",
-                    fix=f"disable one of the plugins ({plugins.DISABLE_VARIABLE})",
+                    fix=f"disable one of the plugins ({plugin_manager.DISABLE_VARIABLE})",
                 )
         options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options}
         parser = super().add_parser(name, **options)
@@ -153,11 +153,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_plugin_commands(commands: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", plugins.PluginWarning)  # said below, in the words of a command line
-        reports = plugins.loaded().reports
-        plugins.add_commands(commands)
+        warnings.simplefilter(
+            "ignore", plugin_manager.PluginWarning
+        )  # said below, in the words of a command line
+        reports = plugin_manager.loaded().reports
+        plugin_manager.add_commands(commands)
     for report in reports:
-        if report.refused is not None and plugins.DISABLE_VARIABLE not in report.refused:
+        if report.refused is not None and plugin_manager.DISABLE_VARIABLE not in report.refused:
             warn(f"plugin {report.name!r} ({report.distribution}) was refused: {report.refused}")
         if report.commands_refused is not None:
             warn(

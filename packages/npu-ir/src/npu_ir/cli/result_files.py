@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import torch
 
 from npu_ir.errors import SerializationError, UsageError
-from npu_ir.serial.staging import staged_files
+from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.tensor_layout import require_storable
 from npu_ir.serial.weights_file import write_weights
 

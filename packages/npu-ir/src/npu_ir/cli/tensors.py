@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from npu_ir.random_data import explained
-from npu_ir.types import TensorType
+from npu_ir.core.types import TensorType
+from npu_ir.interpreter.random_data import explained
 
 
 def empty_tensor(type: TensorType) -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from npu_ir.types import type_of
+from npu_ir.core.types import type_of
 
 _SHOWN_ELEMENTS = 8
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from npu_ir.cli.quantities import counted
-from npu_ir.equality import same_data
+from npu_ir.core.tensor_bytes import same_data
 from npu_ir.errors import UsageError
-from npu_ir.graph import Graph
-from npu_ir.random_data import needed_weights, random_weights
+from npu_ir.graph.graph import Graph
+from npu_ir.interpreter.random_data import needed_weights, random_weights
+from npu_ir.serial.checkpoints import load_weights
 from npu_ir.serial.load import read_document
-from npu_ir.weights import load_weights
 
 
 def choose_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, torch.Tensor], str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from npu_ir.equality import same_data
-from npu_ir.node import InputKind, Value
+from npu_ir.core.node import InputKind, Value
+from npu_ir.core.tensor_bytes import same_data
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 
 def match_arguments(a: Graph, b: Graph) -> dict[Value, Value]:

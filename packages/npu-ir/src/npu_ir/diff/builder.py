@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from npu_ir.core.literals import same_literal
+from npu_ir.core.node import OpNode, Value
 from npu_ir.diff.graph_diff import GraphDiff, NodeDiff
 from npu_ir.diff.lines import changed_lines
 from npu_ir.diff.matching import Matching
 from npu_ir.diff.subsequence import increasing_subsequence
-from npu_ir.literals import same_literal
-from npu_ir.node import OpNode, Value
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 
 def diff_ir(a: Graph, b: Graph) -> GraphDiff:

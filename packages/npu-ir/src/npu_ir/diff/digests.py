@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from npu_ir.literals import format_literal
-from npu_ir.node import OpNode, Value
+from npu_ir.core.literals import format_literal
+from npu_ir.core.node import OpNode, Value
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 
 def node_digests(graph: Graph, arguments: Mapping[Value, int]) -> dict[OpNode, int]:

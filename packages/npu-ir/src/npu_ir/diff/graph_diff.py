@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.node import OpNode, Value
+from npu_ir.core.node import OpNode, Value
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 
 class Status(str, enum.Enum):

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from npu_ir.core.literals import same_literal
+from npu_ir.core.node import InputKind, Value
+from npu_ir.core.tensor_bytes import same_data
 from npu_ir.diff.graph_diff import LineDiff
 from npu_ir.diff.matching import Matching
-from npu_ir.equality import same_data
-from npu_ir.literals import same_literal
-from npu_ir.node import InputKind, Value
 from npu_ir.text.printer import format_argument, format_call, format_leaf, format_results, format_update
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 
 def changed_lines(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from npu_ir.core.node import OpNode, Value
 from npu_ir.diff.arguments import match_arguments
 from npu_ir.diff.digests import node_digests
 from npu_ir.diff.subsequence import common_subsequence
-from npu_ir.node import OpNode, Value
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 _Key = TypeVar("_Key", bound=Hashable)
 

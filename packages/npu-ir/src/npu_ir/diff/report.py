@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
-from npu_ir.graph import Graph
+from npu_ir.graph.graph import Graph
 from npu_ir.text.printer import format_node, format_nodes
 
 _BEHIND = ("update", "return")  # what the text form has behind the nodes

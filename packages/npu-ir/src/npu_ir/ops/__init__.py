@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from npu_ir import plugins
-from npu_ir.registry import F
+from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.op_registry import F
 
 
 def register_executor(op_type: str) -> Callable[[F], F]:
@@ -26,7 +26,7 @@ def register_executor(op_type: str) -> Callable[[F], F]:
     Raises:
         RegistryError: ``op_type`` already has an executor; names both.
     """
-    return plugins.registry().register_executor(op_type)
+    return plugin_manager.registry().register_executor(op_type)
 
 
 def register_conversion(op_type: str) -> Callable[[F], F]:
@@ -38,7 +38,7 @@ def register_conversion(op_type: str) -> Callable[[F], F]:
     Raises:
         RegistryError: ``op_type`` already has a conversion; names both.
     """
-    return plugins.registry().register_conversion(op_type)
+    return plugin_manager.registry().register_conversion(op_type)
 
 
 def unregister_executor(op_type: str) -> None:
@@ -47,7 +47,7 @@ def unregister_executor(op_type: str) -> None:
     Raises:
         RegistryError: It has none.
     """
-    plugins.registry().remove("execution", op_type)
+    plugin_manager.registry().remove("execution", op_type)
 
 
 def unregister_conversion(op_type: str) -> None:
@@ -56,7 +56,7 @@ def unregister_conversion(op_type: str) -> None:
     Raises:
         RegistryError: It has none.
     """
-    plugins.registry().remove("conversion", op_type)
+    plugin_manager.registry().remove("conversion", op_type)
 
 
 def list_registered_ops() -> dict[str, list[str]]:
@@ -64,7 +64,7 @@ def list_registered_ops() -> dict[str, list[str]]:
 
     Everything else is converted and executed by reading its schema.
     """
-    registry = plugins.registry()
+    registry = plugin_manager.registry()
     return {table: sorted(registry.table(table)) for table in ("conversion", "execution")}
 
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from npu_ir.core.literals import Literal
 from npu_ir.errors import GraphError
-from npu_ir.literals import Literal
 from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg
 
 LIST_SIZES = "_tensor_list_sizes"

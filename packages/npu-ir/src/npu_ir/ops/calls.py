@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from npu_ir._torch import OpOverload
+from npu_ir.core.literals import Literal
 from npu_ir.errors import GraphError
-from npu_ir.literals import Literal
 from npu_ir.ops.arguments import (
     LIST_KINDS,
     LIST_SIZES,
@@ -25,7 +25,7 @@ from npu_ir.ops.arguments import (
 from npu_ir.ops.schema import ArgKind, OpSchema, SchemaArg
 
 if TYPE_CHECKING:
-    from npu_ir.node import OpNode
+    from npu_ir.core.node import OpNode
 
 
 @dataclass(frozen=True, slots=True)

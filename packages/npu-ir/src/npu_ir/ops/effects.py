@@ -10,7 +10,7 @@ import torch
 
 from npu_ir import _torch
 from npu_ir._torch import HigherOrderOperator, OpOverload
-from npu_ir.node import OpNode
+from npu_ir.core.node import OpNode
 from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.ops.schema import Op, find_op, schema_of
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import torch
 
-from npu_ir import _torch, plugins
+from npu_ir import _torch
 from npu_ir._torch import HigherOrderOperator
+from npu_ir.core.node import OpNode, Value
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.core.types import ScalarType, TensorType, Type, type_of
 from npu_ir.errors import ExecutionError, NpuError
-from npu_ir.node import OpNode, Value
 from npu_ir.ops.calls import Binding, bind_node
 from npu_ir.ops.region_calls import Region, called_regions
 from npu_ir.ops.schema import Op, OpSchema, find_op, schema_of
-from npu_ir.symbol_values import SymbolValues
-from npu_ir.symbols import Dim, Expr
-from npu_ir.types import ScalarType, TensorType, Type, type_of
+from npu_ir.plugins import plugin_manager
+from npu_ir.symbolic.expressions import Dim, Expr
 
 FUNCTIONAL_FIX = (
     "use the op that returns a new tensor, and state updates of inputs and buffers with set_update"
@@ -27,7 +28,7 @@ _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 def is_known(op_type: str) -> bool:
     """Return whether something runs nodes of ``op_type``: PyTorch, or a plugin."""
-    return op_type in plugins.registry().table("execution") or find_op(op_type) is not None
+    return op_type in plugin_manager.registry().table("execution") or find_op(op_type) is not None
 
 
 def execute_node(
@@ -50,7 +51,7 @@ def execute_node(
         ExecutionError: There is no such operator, it fails, or it returns something else than the
             graph states; names node, module and source line.
     """
-    entry = plugins.registry().table("execution").get(node.op_type)
+    entry = plugin_manager.registry().table("execution").get(node.op_type)
     try:
         if entry is not None:
             arguments = (inputs, node.attrs, regions) if regions else (inputs, node.attrs)

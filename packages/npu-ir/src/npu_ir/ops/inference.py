@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_ir import _torch
-from npu_ir.constraints import Range
+from npu_ir.core.literals import Literal
+from npu_ir.core.node import Value
+from npu_ir.core.types import ScalarType, TensorType, Type
 from npu_ir.errors import GraphError, NpuError
-from npu_ir.literals import Literal
-from npu_ir.node import Value
 from npu_ir.ops.calls import Binding, bind_arguments
 from npu_ir.ops.execution import FUNCTIONAL_FIX, run_op, write_problem
+from npu_ir.ops.fake_values import CPU, LARGE, StandIns, nearest
 from npu_ir.ops.schema import Op, find_op, schema_of
-from npu_ir.ops.stand_ins import CPU, LARGE, StandIns, nearest
-from npu_ir.symbols import Dim
-from npu_ir.torch_sizes import NotExpressibleError
-from npu_ir.types import ScalarType, TensorType, Type
+from npu_ir.ops.torch_sizes import NotExpressibleError
+from npu_ir.symbolic.constraints import Range
+from npu_ir.symbolic.expressions import Dim
 
 _STATE_TYPES = "state them: types="
 _OFFSET = "aten.sym_storage_offset.default"  # no type tells what it returns

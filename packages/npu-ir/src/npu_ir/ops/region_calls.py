@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from npu_ir.node import OpNode, Value
-from npu_ir.types import TensorType
+from npu_ir.core.node import OpNode, Value
+from npu_ir.core.types import TensorType
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 # A region as an operator calls it: with positional arguments, returning what the region returns.
 Region: TypeAlias = "Callable[..., Any]"

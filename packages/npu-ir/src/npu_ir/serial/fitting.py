@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import torch
 
-from npu_ir.binding import bind_weights, unwrapped
-from npu_ir.graph import Graph
-from npu_ir.node import Argument, InputKind, Value
+from npu_ir.core.node import Argument, InputKind, Value
+from npu_ir.core.types import TensorType
+from npu_ir.graph.binding import bind_weights, unwrapped
+from npu_ir.graph.graph import Graph
 from npu_ir.serial.tensor_layout import require_storable
-from npu_ir.types import TensorType
 
 
 def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -7,13 +7,21 @@ import os
 from pathlib import Path
 from typing import Any
 
-from npu_ir.collection import no_collection
+from npu_ir.core.paused_gc import no_collection
 from npu_ir.errors import GraphError, SerializationError
-from npu_ir.graph import Graph
+from npu_ir.graph.graph import Graph
 from npu_ir.serial.document import FORMAT, VERSION
+from npu_ir.serial.graph_reader import GraphReader
+from npu_ir.serial.json_path import (
+    DAMAGED,
+    Place,
+    RecordKeys,
+    read_object,
+    read_record,
+    read_text,
+    shown,
+)
 from npu_ir.serial.op_schemas import require_compatible_schemas
-from npu_ir.serial.place import DAMAGED, Place, RecordKeys, read_object, read_record, read_text, shown
-from npu_ir.serial.reading import GraphReader
 from npu_ir.serial.strict_json import read_json
 from npu_ir.serial.tensor_file import TensorFile
 

@@ -14,17 +14,17 @@ from typing import Any, BinaryIO
 
 import torch
 
+from npu_ir.core.node import Value
+from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
-from npu_ir.graph import Graph
-from npu_ir.node import Value
+from npu_ir.graph.graph import Graph
+from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.document import Beside, StoredData, document_pieces
 from npu_ir.serial.fitting import fitting_weights
-from npu_ir.serial.staging import staged_files
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
 from npu_ir.serial.tensor_file import write_tensors
 from npu_ir.serial.tensor_layout import require_storable
 from npu_ir.serial.weights_file import write_weights
-from npu_ir.types import TensorType
 
 _TENSOR_FILE = re.compile(r"(.*)-[0-9a-f]{16}\.safetensors", re.DOTALL)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 
-from npu_ir.content import BITS_OF_SIZE, tensor_bytes
+from npu_ir.core.tensor_bytes import BITS_OF_SIZE, tensor_bytes
+from npu_ir.core.types import TensorType, dtype_name
 from npu_ir.errors import SerializationError
-from npu_ir.types import TensorType, dtype_name
 
 NATIVE_DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from npu_ir.core.literals import Literal, literal_from_json, literal_to_json
+from npu_ir.core.node import Value
+from npu_ir.core.structure import LEAF, LEAF_STRUCTURE, MAX_DEPTH, Structure
 from npu_ir.errors import ParseError
-from npu_ir.literals import Literal, literal_from_json, literal_to_json
-from npu_ir.node import Value
-from npu_ir.serial.place import Place, RecordKeys, read_items, read_record, read_text, shown
-from npu_ir.structure import LEAF, LEAF_STRUCTURE, MAX_DEPTH, Structure
-from npu_ir.structure_rules import context_problem
+from npu_ir.graph.rules.structures import context_problem
+from npu_ir.serial.json_path import Place, RecordKeys, read_items, read_record, read_text, shown
 
 _CONTAINER_KEYS = RecordKeys(frozenset({"kind", "items"}), frozenset({"context"}))
 _VALUE_KEYS = RecordKeys(frozenset({"value"}))

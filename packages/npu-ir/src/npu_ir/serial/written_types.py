@@ -11,12 +11,20 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.literals import LAYOUTS
+from npu_ir.core.types import (
+    SCALAR_KINDS,
+    ScalarType,
+    TensorType,
+    Type,
+    dtype_name,
+    is_dtype_name,
+    parse_dtype,
+)
 from npu_ir.errors import GraphError, ParseError
-from npu_ir.literals import LAYOUTS
-from npu_ir.serial.place import Place, read_items, shown
-from npu_ir.symbols import Dim, Expr, Number
-from npu_ir.text.parser import parse_dim
-from npu_ir.types import SCALAR_KINDS, ScalarType, TensorType, Type, dtype_name, is_dtype_name, parse_dtype
+from npu_ir.serial.json_path import Place, read_items, shown
+from npu_ir.serial.parser import parse_dim
+from npu_ir.symbolic.expressions import Dim, Expr, Number
 
 _MAX_DIM = 1 << 63
 _MAX_EXPRESSION = 10_000

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 import torch
 
-from npu_ir.content import content_buffer, tensor_bytes
-from npu_ir.equality import same_data
-from npu_ir.literals import Literal, format_literal
+from npu_ir.core.literals import Literal, format_literal
+from npu_ir.core.tensor_bytes import content_buffer, same_data, tensor_bytes
+from npu_ir.core.types import TensorType
 from npu_ir.text.reader import Reader
-from npu_ir.types import TensorType
 
 INLINE_ELEMENTS = 16
 

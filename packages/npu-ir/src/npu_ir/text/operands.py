@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_ir.literals import same_literal
-from npu_ir.node import OpNode, Value
+from npu_ir.core.literals import same_literal
+from npu_ir.core.node import OpNode, Value
 from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, RECORD_ATTRS, list_operand
 from npu_ir.ops.schema import ArgKind, find_op, schema_of
 from npu_ir.text.lexer import PLAIN_WORD, quote_word

@@ -28,17 +28,17 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from npu_ir.literals import format_literal
-from npu_ir.naming import short_name
-from npu_ir.node import OpNode, Value
+from npu_ir.core.literals import format_literal
+from npu_ir.core.naming import short_name
+from npu_ir.core.node import OpNode, Value
+from npu_ir.core.structure import LEAF, Structure
 from npu_ir.ops.arguments import RECORD_ATTRS
-from npu_ir.structure import LEAF, Structure
 from npu_ir.text.data import format_data
 from npu_ir.text.lexer import quote_name, quote_op_type, quote_word
 from npu_ir.text.operands import Nested, Operand, group, quote_operand
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 
 def format_ir(graph: Graph, *, provenance: bool = False) -> str:

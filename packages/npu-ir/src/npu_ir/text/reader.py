@@ -11,13 +11,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from npu_ir.errors import GraphError, ParseError
-from npu_ir.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
-from npu_ir.size_functions import FUNCTIONS, bounded
-from npu_ir.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
-from npu_ir.symbols import Dim, Expr, call, is_symbol_name, symbol, total
-from npu_ir.text.lexer import Token, position, tokens
-from npu_ir.types import (
+from npu_ir.core.literals import LAYOUTS, MAX_LITERAL_DEPTH, MEMORY_FORMATS, Literal
+from npu_ir.core.structure import LEAF_STRUCTURE, MAX_DEPTH, Structure
+from npu_ir.core.types import (
     SCALAR_KINDS,
     ScalarType,
     TensorType,
@@ -26,6 +22,10 @@ from npu_ir.types import (
     memory_format_strides,
     parse_dtype,
 )
+from npu_ir.errors import GraphError, ParseError
+from npu_ir.symbolic.expressions import Dim, Expr, call, is_symbol_name, symbol, total
+from npu_ir.symbolic.functions import FUNCTIONS, bounded
+from npu_ir.text.lexer import Token, position, tokens
 
 # A structure and the leaves in it.
 Tree: TypeAlias = "tuple[Structure, list[Any]]"

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from npu_ir.content import tensor_bytes
-from npu_ir.equality import same_data
-from npu_ir.literals import same_literal
-from npu_ir.types import TensorType
+from npu_ir.core.literals import same_literal
+from npu_ir.core.tensor_bytes import same_data, tensor_bytes
+from npu_ir.core.types import TensorType
 
 # (rtol, atol) by dtype: a few units in the last place of values around 1. Integers are exact.
 _TOLERANCES = {

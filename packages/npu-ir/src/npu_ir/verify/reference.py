@@ -20,8 +20,8 @@ from npu_ir.capture.held_state import HeldState
 from npu_ir.capture.held_tensors import unregistered_tensors
 from npu_ir.capture.overlapping_inputs import overlaps, through_views
 from npu_ir.capture.sizes import Sizes
-from npu_ir.graph import Graph
-from npu_ir.node import Value
+from npu_ir.core.node import Value
+from npu_ir.graph.graph import Graph
 
 
 def copied(tree: Any) -> Any:

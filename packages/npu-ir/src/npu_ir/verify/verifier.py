@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
+from npu_ir.core.node import InputKind, OpNode, Value, outside_names
+from npu_ir.core.structure import flatten_like
 from npu_ir.errors import ExecutionError, VerificationError
-from npu_ir.graph import Graph
-from npu_ir.interpreter import Interpreter
-from npu_ir.node import InputKind, OpNode, Value, outside_names
+from npu_ir.graph.graph import Graph
+from npu_ir.interpreter.interpreter import Interpreter
+from npu_ir.interpreter.runners import find_runner
 from npu_ir.ops.execution import place_of
-from npu_ir.plugins import INTERPRETER
-from npu_ir.runners import find_runner
-from npu_ir.structure import flatten_like
+from npu_ir.plugins.plugin_manager import INTERPRETER
 from npu_ir.verify.comparison import Comparison, compare
 from npu_ir.verify.reference import copied, model_tensors, node_values, run_eagerly
 

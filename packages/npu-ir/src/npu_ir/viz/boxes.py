@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from npu_ir.node import OpNode, Value
+from npu_ir.core.node import OpNode, Value
 from npu_ir.viz.captions import count_caption, ops_caption, parameters_caption, printable
 from npu_ir.viz.diagram import Box, BoxKind, Edge, Frame
 from npu_ir.viz.op_boxes import op_box, relative, weights_of

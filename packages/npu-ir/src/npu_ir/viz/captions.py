@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from npu_ir.node import InputKind, OpNode, Value
-from npu_ir.types import TensorType, Type, dtype_name
+from npu_ir.core.node import InputKind, OpNode, Value
+from npu_ir.core.types import TensorType, Type, dtype_name
 
 _MAX_LENGTH = 44
 _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from npu_ir.core.node import OpNode, Value
 from npu_ir.diff import GraphDiff, NodeDiff, Status
 from npu_ir.errors import VisualizationError
-from npu_ir.node import OpNode, Value
 from npu_ir.viz.captions import count_caption, names_caption, op_caption, printable, target_of, values_caption
 from npu_ir.viz.diagram import Box, BoxKind, Diagram, Edge, EdgeKind
 

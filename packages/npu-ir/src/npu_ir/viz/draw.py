@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_ir.errors import VisualizationError
-from npu_ir.serial.staging import staged_files
+from npu_ir.serial.atomic_write import staged_files
 from npu_ir.viz.build import DEFAULT_MAX_NODES, build_diagram
 from npu_ir.viz.diagram import Diagram
 from npu_ir.viz.difference import build_diff_diagram
@@ -19,7 +19,7 @@ from npu_ir.viz.svg import format_svg
 
 if TYPE_CHECKING:
     from npu_ir.diff import GraphDiff
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 _TIMEOUT_S = 120
 _GRAPHVIZ_FORMATS = ("svg", "png", "pdf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npu_ir.node import OpNode, Value
+from npu_ir.core.node import OpNode, Value
 from npu_ir.viz.captions import op_caption, printable, weights_caption
 from npu_ir.viz.diagram import Box, BoxKind
 from npu_ir.viz.repeats import is_weight

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from npu_ir.viz.repeats import Program
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 # Deeper module paths are cut: no model nests so deep, and a made-up path must not cost more.
 _MAX_DEPTH = 24

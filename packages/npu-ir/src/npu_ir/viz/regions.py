@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from npu_ir.node import OpNode, Value
+from npu_ir.core.node import OpNode, Value
 from npu_ir.viz.captions import printable, regions_caption, type_caption, values_caption
 from npu_ir.viz.diagram import Box, BoxKind, Edge, Frame
 from npu_ir.viz.op_boxes import op_box
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 _MAX_DEPTH = 6
 _MAX_LINES = 3

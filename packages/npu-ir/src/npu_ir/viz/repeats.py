@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_ir.literals import same_literal
-from npu_ir.node import InputKind, OpNode, Value
+from npu_ir.core.literals import same_literal
+from npu_ir.core.node import InputKind, OpNode, Value
 
 
 @dataclass(frozen=True, slots=True)

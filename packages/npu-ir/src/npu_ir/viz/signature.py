@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from npu_ir.node import InputKind, Value
+from npu_ir.core.node import InputKind, Value
 from npu_ir.viz.captions import names_caption, printable, target_of, type_caption
 from npu_ir.viz.diagram import Box, BoxKind
 
 if TYPE_CHECKING:
-    from npu_ir.graph import Graph
+    from npu_ir.graph.graph import Graph
 
 # With more of a kind than this, they share a box.
 _MAX_OF_A_KIND = 8

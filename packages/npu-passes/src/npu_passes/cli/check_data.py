@@ -12,8 +12,8 @@ from npu_ir.cli.input_text import parse_inputs
 from npu_ir.cli.options import INT_HIGH
 from npu_ir.cli.size_text import parse_sizes
 from npu_ir.cli.weight_choice import weights_or_random
-from npu_ir.random_data import random_tensor
-from npu_passes.checking import Checked
+from npu_ir.interpreter.random_data import random_tensor
+from npu_passes.manager.checked_mode import Checked
 
 
 def chosen_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | None, str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from npu_ir import Graph
 from npu_ir.cli.console import print_facts
-from npu_passes.base import Pass
-from npu_passes.bisecting import Culprit, bisect
-from npu_passes.checking import Checked
+from npu_passes.core.base import Pass
+from npu_passes.manager.bisect import Culprit, bisect
+from npu_passes.manager.checked_mode import Checked
 
 
 def found_culprit(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.outputs import add_output_folder
 from npu_ir.errors import UsageError
-from npu_ir.plugins import GROUP
+from npu_ir.plugins.plugin_manager import GROUP
 from npu_passes.errors import PassError
 
 if TYPE_CHECKING:

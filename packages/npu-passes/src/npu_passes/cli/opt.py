@@ -14,15 +14,15 @@ from npu_ir.cli.outputs import add_graph_output, add_output_folder
 from npu_ir.cli.quantities import counted
 from npu_ir.errors import UsageError
 from npu_ir.serial.load import read_document
-from npu_passes.base import Pass
 from npu_passes.cli.check_data import chosen_data
 from npu_passes.cli.culprits import found_culprit, print_culprit
 from npu_passes.cli.opt_report import print_report
+from npu_passes.core.base import Pass
+from npu_passes.core.numerics import Numerics
+from npu_passes.core.pass_text import parse_passes
+from npu_passes.core.registry import all_passes, all_pipelines, passes_of
 from npu_passes.errors import PassError
-from npu_passes.manager import MAX_ROUNDS, PassManager
-from npu_passes.numerics import Numerics
-from npu_passes.pass_text import parse_passes
-from npu_passes.registry import all_passes, all_pipelines, passes_of
+from npu_passes.manager.manager import MAX_ROUNDS, PassManager
 
 _EPILOG = f"""\
 passes:

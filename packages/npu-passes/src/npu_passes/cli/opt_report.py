@@ -9,10 +9,10 @@ from pathlib import Path
 from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text
 from npu_ir.cli.quantities import counted
-from npu_passes.base import Pass
 from npu_passes.cli.reports import nodes_text, print_journal, print_statistics, result_data
-from npu_passes.pass_result import PassResult
-from npu_passes.pass_text import format_passes
+from npu_passes.core.base import Pass
+from npu_passes.core.pass_text import format_passes
+from npu_passes.manager.result import PassResult
 
 
 def print_report(

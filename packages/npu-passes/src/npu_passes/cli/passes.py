@@ -11,12 +11,18 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import message, warn
 from npu_ir.cli.options import complete
 from npu_ir.errors import UsageError
-from npu_passes.base import Pass
+from npu_passes.cli.reference_page import (
+    doc_of,
+    first_sentence,
+    option_text,
+    passes_page,
+    passes_text,
+)
+from npu_passes.core.base import Pass
+from npu_passes.core.options import Option, options_of
+from npu_passes.core.pipeline import Pipeline
+from npu_passes.core.registry import all_passes, all_pipelines, find_pass, origin_of, passes_of
 from npu_passes.errors import PassError
-from npu_passes.options import Option, options_of
-from npu_passes.page import doc_of, first_sentence, option_text, passes_page, passes_text
-from npu_passes.pipeline import Pipeline
-from npu_passes.registry import all_passes, all_pipelines, find_pass, origin_of, passes_of
 
 _EPILOG = """\
 example:

@@ -9,9 +9,9 @@ from typing import Any
 
 from npu_ir.cli.console import print_table
 from npu_ir.cli.quantities import counted, size_text
-from npu_passes.journal import Journal, Rewrite
-from npu_passes.pass_result import PassResult, PassStatistics
-from npu_passes.statistics import GraphStatistics
+from npu_passes.core.journal import Journal, Rewrite
+from npu_passes.manager.result import PassResult, PassStatistics
+from npu_passes.manager.statistics import GraphStatistics
 
 
 def flops_text(count: int) -> str:

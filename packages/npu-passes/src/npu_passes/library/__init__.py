@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from npu_passes.base import Pass
-from npu_passes.library.canonicalize import Canonicalize
-from npu_passes.library.constant_folding import ConstantFolding
-from npu_passes.library.conv_add_folding import ConvAddFolding
-from npu_passes.library.conv_bn_folding import ConvBnFolding
-from npu_passes.library.cse import Cse
-from npu_passes.library.dead_code import DeadCode
-from npu_passes.library.dead_gradients import DeadGradients
+from npu_passes.core.base import Pass
+from npu_passes.library.cleanup.canonicalize import Canonicalize
+from npu_passes.library.cleanup.cse import Cse
+from npu_passes.library.cleanup.dead_code import DeadCode
+from npu_passes.library.cleanup.dead_gradients import DeadGradients
+from npu_passes.library.cleanup.elim_identity import ElimIdentity
+from npu_passes.library.cleanup.hoist_fill import HoistFill
+from npu_passes.library.cleanup.narrow_expand import NarrowExpand
 from npu_passes.library.decompose import Decompose
-from npu_passes.library.elim_identity import ElimIdentity
-from npu_passes.library.fuse_add_norm import FuseAddNorm
-from npu_passes.library.fuse_attention import FuseAttention
-from npu_passes.library.fuse_linear_activation import FuseLinearActivation
-from npu_passes.library.fuse_linear_backward import FuseLinearBackward
-from npu_passes.library.fuse_loss_gradient import FuseLossGradient
-from npu_passes.library.fuse_optimizer import FuseOptimizer
-from npu_passes.library.gather_gradients import GatherGradients
-from npu_passes.library.hoist_fill import HoistFill
-from npu_passes.library.lower_foreach import LowerForeach
-from npu_passes.library.narrow_expand import NarrowExpand
-from npu_passes.library.scalars_to_tensors import ScalarsToTensors
+from npu_passes.library.folding.constant_folding import ConstantFolding
+from npu_passes.library.folding.conv_add_folding import ConvAddFolding
+from npu_passes.library.folding.conv_bn_folding import ConvBnFolding
+from npu_passes.library.fusion.fuse_add_norm import FuseAddNorm
+from npu_passes.library.fusion.fuse_attention import FuseAttention
+from npu_passes.library.fusion.fuse_linear_activation import FuseLinearActivation
+from npu_passes.library.training.fuse_linear_backward import FuseLinearBackward
+from npu_passes.library.training.fuse_loss_gradient import FuseLossGradient
+from npu_passes.library.training.fuse_optimizer import FuseOptimizer
+from npu_passes.library.training.gather_gradients import GatherGradients
+from npu_passes.library.training.lower_foreach import LowerForeach
+from npu_passes.library.training.scalars_to_tensors import ScalarsToTensors
 
 PASSES: tuple[type[Pass], ...] = (
     Canonicalize,

@@ -15,7 +15,7 @@ class FuseAddRelu(PatternPass):
 ```
 """
 
-from npu_passes.patterns.matching import Match
+from npu_passes.patterns.matcher import Match
 from npu_passes.patterns.pattern_pass import PatternPass
 from npu_passes.patterns.rule import Rule
 from npu_passes.patterns.terms import aten, attr, commutative, maybe, one_of, op, output, shared, var

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from npu_ir import Graph, NpuError, OpNode
-from npu_passes.base import Pass
+from npu_passes.core.base import Pass
 from npu_passes.errors import PassError
-from npu_passes.patterns.matching import Match, matches
-from npu_passes.patterns.placing import Placing
+from npu_passes.patterns.matcher import Match, matches
 from npu_passes.patterns.rule import Rule
+from npu_passes.rewriting.insertion import Placing
 
 
 class PatternPass(Pass):

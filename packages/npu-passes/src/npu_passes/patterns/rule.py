@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from npu_ir import TensorType, Value
 from npu_ir.ops.schema import find_op, schema_of
-from npu_passes.arguments import defaults_of
+from npu_passes.core.edit import Edit
 from npu_passes.errors import PassError
-from npu_passes.patterns.matching import Match
+from npu_passes.patterns.matcher import Match
 from npu_passes.patterns.terms import (
     Call,
     Kind,
@@ -22,7 +22,7 @@ from npu_passes.patterns.terms import (
     Wildcard,
     wildcards,
 )
-from npu_passes.rewriting import Edit
+from npu_passes.rewriting.arguments import defaults_of
 
 # What takes the place of each output of the outermost node; None of one that nothing reads.
 Replacements: TypeAlias = "tuple[Value | None, ...]"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from npu_ir import plugins
-from npu_ir.backend import Backend
-from npu_ir.call_signature import did_you_mean
-from npu_ir.distributions import how_to_get
+from npu_ir.core.call_signature import did_you_mean
 from npu_ir.errors import BackendError
+from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.backend import Backend
+from npu_ir.plugins.distributions import how_to_get
 
 
 def all_backends() -> Mapping[str, Backend]:
     """Return every backend of every plugin by name."""
-    return dict(plugins.loaded().backends)
+    return dict(plugin_manager.loaded().backends)
 
 
 def find_backend(name: str) -> Backend:

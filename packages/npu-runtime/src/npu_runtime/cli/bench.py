@@ -27,8 +27,8 @@ from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, m
 if TYPE_CHECKING:
     from npu_ir import Interpreter
     from npu_ir.cli.graph_call import GraphCall
-    from npu_runtime.executor import IRExecutor
-    from npu_runtime.profiling import Timing
+    from npu_runtime.diagnostics.profile import Timing
+    from npu_runtime.executor.executor import IRExecutor
 
 _EPILOG = f"""\
 The executor, the interpreter and, if --model is given, PyTorch in inference mode run in turns, some calls at a time; the
@@ -68,7 +68,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Time calls, print and save what they take, and return whether the results can be compared."""
     from npu_ir import Interpreter
-    from npu_runtime.profiling import take_turns
+    from npu_runtime.diagnostics.profile import take_turns
 
     options.progress.stage("reading the graph")
     saved = load_call(options)

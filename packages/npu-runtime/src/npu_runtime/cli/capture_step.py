@@ -14,9 +14,9 @@ from npu_ir.cli.console import print_facts
 from npu_ir.cli.facts import file_facts, files_text, graph_facts, graph_lines
 from npu_ir.cli.options import complete
 from npu_ir.cli.outputs import add_graph_output, add_output_folder
+from npu_ir.core.node import outside_names
 from npu_ir.errors import FactoryError, UsageError
-from npu_ir.node import outside_names
-from npu_passes.manager import PassManager
+from npu_passes.manager.manager import PassManager
 from npu_runtime.cli.saved_graph import NONE, chosen_passes, names_of_passes
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _made(reference: str) -> dict[str, Any]:
 
 
 def _traced(parts: dict[str, Any], name: str | None) -> TracedStep:
-    from npu_runtime.training.compiling import trace_step
+    from npu_runtime.training.trace import trace_step
 
     return trace_step(**parts, name=name)
 
@@ -144,7 +144,7 @@ def _weights_of(graph: Graph, step: TracedStep) -> dict[str, Any]:
 
 
 def _dumped(graph: Graph, folder: Path) -> tuple[Path, ...]:
-    from npu_runtime.training.stages.dumps import dump_stages, graph_dump, lowered_dumps
-    from npu_runtime.training.stages.lowering import lower_to_backend_ops
+    from npu_runtime.lowering.lowered_graph import lower_to_backend_ops
+    from npu_runtime.training.dumps.write_dumps import dump_stages, graph_dump, lowered_dumps
 
     return dump_stages(folder, (graph_dump(graph), *lowered_dumps(lower_to_backend_ops(graph))))

@@ -84,7 +84,7 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compare, print the report, and return whether the sides differ."""
     from npu_runtime.cli.side_text import parse_side
-    from npu_runtime.comparing import compare
+    from npu_runtime.diagnostics.compare import compare
 
     texts = parse_side(options.a), parse_side(options.b)
     options.progress.stage("reading the graph")

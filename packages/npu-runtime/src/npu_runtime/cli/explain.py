@@ -25,7 +25,7 @@ from npu_runtime.cli.saved_graph import (
 from npu_runtime.cli.timed_graph import make_executor
 
 if TYPE_CHECKING:
-    from npu_runtime.explaining import Explanation
+    from npu_runtime.diagnostics.explain import Explanation
 
 _QUANTITIES = {"flops": "FLOPs", "count": "nodes", "time": "time"}
 
@@ -82,7 +82,7 @@ def _percent(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Explain, print and save it, and return whether the backends run enough."""
-    from npu_runtime.explaining.table import explanation_parts
+    from npu_runtime.diagnostics.explain.table import explanation_parts
 
     _require_sense(options)
     found, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
@@ -110,8 +110,8 @@ def _require_sense(options: argparse.Namespace) -> None:
 
 
 def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
-    from npu_runtime.choosing import optimized
-    from npu_runtime.explaining import explain_graph
+    from npu_runtime.diagnostics.explain import explain_graph
+    from npu_runtime.executor.options import optimized
 
     options.progress.stage("running passes and asking backends")
     backends = chosen_backends(options.backend or ["aten"])
@@ -120,7 +120,7 @@ def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
 
 def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     """Return the explanation with times, and what it was run on."""
-    from npu_runtime.explaining import explain
+    from npu_runtime.diagnostics.explain import explain
 
     options.seed = 0 if options.seed is None else options.seed
     options.int_high = INT_HIGH if options.int_high is None else options.int_high

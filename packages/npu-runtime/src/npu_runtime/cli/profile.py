@@ -57,8 +57,8 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Profile, print and save."""
-    from npu_runtime.profiling import profile
-    from npu_runtime.profiling.tables import call_facts, table_rows
+    from npu_runtime.diagnostics.profile import profile
+    from npu_runtime.diagnostics.profile.tables import call_facts, table_rows
 
     options.progress.stage("reading the graph")
     saved = load_call(options)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from npu_ir.equality import same_data
-from npu_ir.literals import same_literal
+from npu_ir.core.literals import same_literal
+from npu_ir.core.tensor_bytes import same_data
 
 # What `run_flat` returns: results, and what is updated by name.
 Results = tuple[Sequence[Any], Mapping[str, torch.Tensor]]
@@ -28,7 +28,7 @@ def result_difference(wanted: Results, found: Results) -> float:
 
 
 def _difference(wanted: Any, found: Any) -> float:
-    from npu_runtime.comparing.metrics import measure, wide
+    from npu_runtime.diagnostics.compare.metrics import measure, wide
 
     if not isinstance(wanted, torch.Tensor) or not isinstance(found, torch.Tensor):
         return 0.0 if same_literal(wanted, found) else math.inf

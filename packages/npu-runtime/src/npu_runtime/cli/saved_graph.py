@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import torch
 
 from npu_ir import Graph, load_ir
-from npu_ir.backend import Backend
 from npu_ir.cli import input_text
 from npu_ir.cli.graph_call import GraphCall, graph_arguments
 from npu_ir.cli.options import add_file, add_inputs, add_random_data, add_sizes, add_weights, complete
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.errors import BackendError, UsageError
-from npu_ir.random_data import random_tensor
+from npu_ir.interpreter.random_data import random_tensor
+from npu_ir.plugins.backend import Backend
 from npu_passes import Pass, PassError, all_passes, all_pipelines
-from npu_passes.pass_text import parse_passes
-from npu_passes.registry import passes_of
+from npu_passes.core.pass_text import parse_passes
+from npu_passes.core.registry import passes_of
 from npu_runtime.backends.registry import find_backend
 
 NONE = "none"

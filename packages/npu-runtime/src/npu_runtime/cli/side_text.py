@@ -12,9 +12,9 @@ from npu_ir import Graph, VerificationError
 from npu_ir.cli import factory
 from npu_ir.errors import UsageError
 from npu_runtime.cli.saved_graph import chosen_backends, chosen_passes
-from npu_runtime.comparing import after_pass, float64
-from npu_runtime.comparing.sides import known_to
-from npu_runtime.executor import IRExecutor
+from npu_runtime.diagnostics.compare import after_pass, float64
+from npu_runtime.diagnostics.compare.sides import known_to
+from npu_runtime.executor.executor import IRExecutor
 
 Weights = Mapping[str, torch.Tensor]
 

@@ -20,7 +20,7 @@ from npu_runtime.cli.saved_graph import (
 )
 
 if TYPE_CHECKING:
-    from npu_runtime.executor import IRExecutor
+    from npu_runtime.executor.executor import IRExecutor
 
 HELP = """\
 Weights are those of --weights, those that were saved with FILE, or random ones. An input that is not given, or given by
@@ -49,7 +49,7 @@ def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argpa
         UsageError: There is no such pass or backend.
         BackendError: A backend cannot run here.
     """
-    from npu_runtime.executor import IRExecutor
+    from npu_runtime.executor.executor import IRExecutor
 
     backends, passes = chosen_backends(options.backend or ["aten"]), chosen_passes(options.passes)
     return IRExecutor(graph, weights, backend=backends, passes=passes, updates="ignore")

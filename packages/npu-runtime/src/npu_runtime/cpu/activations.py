@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_ir import OpNode, TensorType, Value
-from npu_passes.arguments import arguments_of
+from npu_passes.rewriting.arguments import arguments_of
 
 # By op: oneDNN's name, and the arguments that are its numbers.
 _NAMES: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -7,7 +7,7 @@ import torch
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.effects import is_pure, is_view
 from npu_ir.ops.schema import find_op
-from npu_passes.arguments import arguments_of
+from npu_passes.rewriting.arguments import arguments_of
 from npu_runtime import _torch
 
 # As fast in channels-last, or faster.

@@ -8,10 +8,10 @@ import torch
 
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
-from npu_passes.arguments import call_again
-from npu_passes.patterns.placing import in_strides_of
-from npu_passes.rewriting import Edit
-from npu_passes.weights import Weights
+from npu_passes.core.edit import Edit
+from npu_passes.rewriting.arguments import call_again
+from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.carriers import has_layout, is_carrier
 from npu_runtime.cpu.choice import is_channels_last, seconds_saved

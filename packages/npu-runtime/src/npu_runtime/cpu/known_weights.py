@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_ir import Graph, TensorType, Value
-from npu_passes.weights import is_weight, is_weight_argument
+from npu_passes.rewriting.weight_dependence import is_weight, is_weight_argument
 
 
 def weight_problem(graph: Graph, weight: Value) -> str | None:

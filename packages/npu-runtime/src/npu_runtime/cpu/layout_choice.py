@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterator, Mapping
 
 from npu_ir import OpNode, Value
-from npu_passes.weights import Weights
+from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu.carriers import has_layout
 from npu_runtime.cpu.choice import is_channels_last
 from npu_runtime.cpu.costs import copy_seconds

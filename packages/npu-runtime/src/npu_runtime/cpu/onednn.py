@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType, Value
+from npu_ir.core.types import memory_format_strides
 from npu_ir.ops.schema import find_op
-from npu_ir.types import memory_format_strides
-from npu_passes.rewriting import Edit
+from npu_passes.core.edit import Edit
 from npu_runtime import _torch
 
 PACK_CONVOLUTION = "mkldnn._reorder_convolution_weight.default"

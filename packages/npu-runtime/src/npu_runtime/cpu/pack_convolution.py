@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
-from npu_passes.patterns.placing import in_strides_of
+from npu_passes.rewriting.insertion import in_strides_of
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.activations import (
     NOTHING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_ir.hookspecs import hookimpl
+from npu_ir.plugins.hookspecs import hookimpl
 
 
 @hookimpl

@@ -6,7 +6,7 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType
 from npu_passes import Pass
-from npu_passes.arguments import arguments_of
+from npu_passes.rewriting.arguments import arguments_of
 
 _MEAN = "aten.mean.default"
 _POINTWISE = ("aten.mse_loss.default", "aten.smooth_l1_loss.default", "aten.huber_loss.default")

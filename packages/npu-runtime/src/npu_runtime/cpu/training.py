@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
-from npu_passes.arguments import arguments_of
+from npu_passes.rewriting.arguments import arguments_of
 from npu_runtime.cpu.choice import seconds_saved_by_layout
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, shape_problem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-import npu_passes.fused_ops
-import npu_passes.training_ops  # noqa: F401 - both register their ops
+import npu_passes.ops.fused
+import npu_passes.ops.training  # noqa: F401 - both register their ops
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -31,7 +31,7 @@ def linear_activation(input: Tensor, weight: Tensor, bias: Tensor | None, activa
         input: ``[*, in]``, floating point.
         weight: [out, in].
         bias: [out].
-        activation: ``"relu"``, ``"gelu"``, ... (`npu_passes.fused_ops.ACTIVATIONS`).
+        activation: ``"relu"``, ``"gelu"``, ... (`npu_passes.ops.fused.ACTIVATIONS`).
 
     Raises:
         PassError: There is no such activation.

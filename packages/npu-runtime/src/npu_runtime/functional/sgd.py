@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-import npu_passes.training_ops  # noqa: F401 - registers its ops
+import npu_passes.ops.training  # noqa: F401 - registers its ops
 
 SgdStates = tuple[list[Tensor], list[Tensor]]
 

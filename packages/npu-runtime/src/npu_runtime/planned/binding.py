@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from npu_ir import TensorType, Value, WeightError
-from npu_ir.binding import bind_weights
-from npu_ir.isolation import no_outside_influence
-from npu_ir.prologue import Prologue
-from npu_runtime.planned.places import Kind, Once, Piece, Same, bytes_of, dense_type
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.graph.binding import bind_weights
+from npu_ir.interpreter.prologue import Prologue
+from npu_runtime.lowering.instruction import Step, run_step
+from npu_runtime.planned.buffers import Kind, Once, Piece, Same, bytes_of, dense_type
 from npu_runtime.planned.plan import Plan
-from npu_runtime.steps import Step, run_step
-from npu_runtime.tensor_facts import is_laid_out, laid_out, overlapping
+from npu_runtime.probing.storage import is_laid_out, laid_out, overlapping
 
 # Returns memory of a type on a device.
 Allocate = Callable[[TensorType, torch.device], torch.Tensor]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npu_ir import Graph, TensorType, Value
-from npu_ir.node import InputKind
+from npu_ir.core.node import InputKind
 from npu_ir.ops.effects import is_pure
-from npu_runtime.node_steps import NodeStep
+from npu_runtime.lowering.aten_calls import NodeStep
 
 # These read the type of their first argument, not its elements.
 _OF_TYPE = frozenset(

@@ -15,7 +15,7 @@ from npu_ir import Graph, Value
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
 from npu_runtime._torch import OpOverload
-from npu_runtime.node_steps import NodeStep
+from npu_runtime.lowering.aten_calls import NodeStep
 
 
 def split_phases(graph: Graph, steps: Sequence[NodeStep]) -> tuple[list[NodeStep], list[NodeStep]]:

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, Value
-from npu_runtime.planned.places import Action
-from npu_runtime.program import Program
-from npu_runtime.steps import Step
+from npu_runtime.codegen.compiled_function import Program
+from npu_runtime.lowering.instruction import Step
+from npu_runtime.planned.buffers import Action
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from npu_ir import ExecutionError, TensorType, Value
-from npu_ir.isolation import no_outside_influence
-from npu_ir.structure import LEAF, unflatten
-from npu_ir.symbol_values import SymbolValues
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.structure import LEAF, unflatten
+from npu_ir.core.symbol_values import SymbolValues
 from npu_runtime._torch import below_autograd, is_undisturbed, record_gradients
+from npu_runtime.codegen.compiled_function import BoundProgram, Program
 from npu_runtime.planned.binding import Allocate, allocate, bind_tensors
-from npu_runtime.planned.loading import loader
+from npu_runtime.planned.load_inputs import loader
 from npu_runtime.planned.plan import Plan
 from npu_runtime.planned.unbound import Unbound
-from npu_runtime.program import BoundProgram, Program
 
 
 class PlannedProgram:

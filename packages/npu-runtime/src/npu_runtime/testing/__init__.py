@@ -8,8 +8,8 @@ class TestMyBackend(BackendContract):
 ```
 """
 
+from npu_runtime.backends.lowering_rules import lowering_problem
 from npu_runtime.testing.contract import BackendContract, check_backend
-from npu_runtime.testing.lowering_rules import lowering_problem
 from npu_runtime.testing.zoo import zoo
 
 __all__ = ["BackendContract", "check_backend", "lowering_problem", "zoo"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from npu_ir.backend import Captured
 from npu_ir.errors import BackendError
+from npu_ir.plugins.backend import Captured
 from npu_runtime.testing.data import bits, overwrite, row_of, same_bits, shared
 from npu_runtime.testing.trials import Trial, Trials, explained
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from npu_ir import Graph
-from npu_ir.backend import Backend
+from npu_ir.plugins.backend import Backend
 from npu_runtime.testing.bindings import BindContract
 from npu_runtime.testing.captures import CaptureContract
 from npu_runtime.testing.questions import QuestionContract

@@ -9,8 +9,8 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, format_ir
 from npu_ir.errors import BackendError
+from npu_runtime.backends.lowering_rules import lowering_problem
 from npu_runtime.testing.data import shared, type_problem
-from npu_runtime.testing.lowering_rules import lowering_problem
 from npu_runtime.testing.trials import Trials, explained
 from npu_runtime.testing.zoo import odd_graphs
 

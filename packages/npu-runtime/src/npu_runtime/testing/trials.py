@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import torch
 
 from npu_ir import Graph, Interpreter, OpNode, TensorType
-from npu_ir.backend import Backend, BackendOp
 from npu_ir.errors import BackendError
 from npu_ir.ops.effects import is_pure
-from npu_runtime.backends.assignment import segment_of
+from npu_ir.plugins.backend import Backend, BackendOp
+from npu_runtime.backends.partition import segment_of
 from npu_runtime.testing.data import make_inputs, output_problem
 from npu_runtime.testing.zoo import zoo
 

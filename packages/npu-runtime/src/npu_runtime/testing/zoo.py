@@ -9,7 +9,7 @@ import torch
 
 from npu_ir import Graph, TensorType, parse_ir
 from npu_ir.ops.inference import infer_types
-from npu_ir.text.parser import parse_type
+from npu_ir.serial.parser import parse_type
 
 # A scalar, one element, odd sizes, nothing; columns first, with gaps, and rows that are one row.
 _SHAPES = (

@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npu_runtime.training.compiling import compile_ir, trace_step
     from npu_runtime.training.step_function import StepFunction
+    from npu_runtime.training.trace import compile_ir, trace_step
     from npu_runtime.training.tracing.traced_step import TracedStep
     from npu_runtime.training.train_step import TrainStep
 
@@ -17,8 +17,8 @@ _MODULES = {
     "StepFunction": "step_function",
     "TracedStep": "tracing.traced_step",
     "TrainStep": "train_step",
-    "compile_ir": "compiling",
-    "trace_step": "compiling",
+    "compile_ir": "trace",
+    "trace_step": "trace",
 }
 
 

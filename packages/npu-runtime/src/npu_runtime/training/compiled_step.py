@@ -13,17 +13,23 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, InputKind, TensorType
-from npu_ir.backend import Backend
+from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError
+from npu_runtime.lowering.lowered_graph import Lowered, lower_to_backend_ops
 from npu_runtime.planned import Plan, PlannedProgram
 from npu_runtime.training.capture.buffer_pool import BufferPool
-from npu_runtime.training.capture.recording import record_trace
 from npu_runtime.training.capture.runners import Runner, named_weight
-from npu_runtime.training.capture.trace import Trace
 from npu_runtime.training.checks.violations import CaptureReport
+from npu_runtime.training.dumps.call_log import Trace
+from npu_runtime.training.dumps.record_calls import record_trace
+from npu_runtime.training.dumps.write_dumps import (
+    dump_stages,
+    graph_dump,
+    lowered_dumps,
+    plan_dump,
+    trace_dump,
+)
 from npu_runtime.training.shared_state import SharedState
-from npu_runtime.training.stages.dumps import dump_stages, graph_dump, lowered_dumps, plan_dump, trace_dump
-from npu_runtime.training.stages.lowering import Lowered, lower_to_backend_ops
 
 CUDA_GRAPH, PLANNED, OFF = "cuda-graph", "planned", "off"
 

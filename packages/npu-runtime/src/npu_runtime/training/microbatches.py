@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from npu_ir.structure import flatten, unflatten
+from npu_ir.core.structure import flatten, unflatten
 from npu_runtime.errors import TracingError
-from npu_runtime.training.tracing.refusals import require_tensor
+from npu_runtime.training.tracing.unsupported import require_tensor
 
 
 @dataclass(frozen=True, slots=True)

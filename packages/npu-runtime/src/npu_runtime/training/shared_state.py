@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from npu_runtime.errors import CaptureError
 from npu_runtime.training.tracing.optimizer_state import parameters_of
-from npu_runtime.training.tracing.stand_ins import Originals
+from npu_runtime.training.tracing.substitution import Originals
 from npu_runtime.training.tracing.traced_step import TracedStep
 
 

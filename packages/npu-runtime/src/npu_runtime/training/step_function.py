@@ -12,7 +12,7 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from npu_ir.structure import flatten, unflatten
+from npu_ir.core.structure import flatten, unflatten
 from npu_runtime.errors import TracingError
 from npu_runtime.training.microbatches import Part, joined, parts_of
 

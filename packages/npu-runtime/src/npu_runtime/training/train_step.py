@@ -12,16 +12,16 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from npu_ir import Graph
-from npu_ir.backend import Backend
-from npu_runtime.choosing import Passes
+from npu_ir.plugins.backend import Backend
 from npu_runtime.errors import CaptureError, FallbackWarning, TracingError
-from npu_runtime.training.compiling import step_of
-from npu_runtime.training.fingerprint import Fingerprint
-from npu_runtime.training.first_step import first_step
+from npu_runtime.executor.options import Passes
+from npu_runtime.training.eager_step import first_step
+from npu_runtime.training.guards import Fingerprint
+from npu_runtime.training.specialization import Variant, batch_key, make_variant
 from npu_runtime.training.step_function import LossFunction
+from npu_runtime.training.trace import step_of
 from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
-from npu_runtime.training.variants import Variant, batch_key, make_variant
 
 CAPTURE_MODES = ("require", "prefer", "off")
 # One per shape of the batch, mostly: more of them are a sign that shapes should be padded.

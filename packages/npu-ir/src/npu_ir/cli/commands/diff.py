@@ -14,9 +14,9 @@ from npu_ir.cli.outputs import add_drawing_output
 from npu_ir.diff import diff_ir
 from npu_ir.diff.report import summary_text
 from npu_ir.errors import ParseError, SerializationError, UsageError
-from npu_ir.graph import Graph
+from npu_ir.graph.graph import Graph
 from npu_ir.serial import load_ir
-from npu_ir.text import parse_ir
+from npu_ir.serial.parser import parse_ir
 from npu_ir.viz import draw_diff
 from npu_ir.viz.build import DEFAULT_MAX_NODES
 

@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from npu_ir.cli.console import print_table
+from npu_ir.cli.doctor import Check, State, all_checks
 from npu_ir.cli.failures import FAILED, OK
-from npu_ir.doctor import Check, State, all_checks
 
 _EPILOG = """\
 What is absent is not there, or not for this machine, and nothing is wrong with that. What is broken is installed and does not

@@ -20,9 +20,9 @@ from npu_ir.cli.model_call import model_arguments, require_arguments
 from npu_ir.cli.options import add_factory, add_inputs
 from npu_ir.cli.outputs import add_graph_output
 from npu_ir.cli.tensors import empty_tensor
+from npu_ir.core.node import outside_names
 from npu_ir.errors import ExportError, UsageError
-from npu_ir.graph import Graph
-from npu_ir.node import outside_names
+from npu_ir.graph.graph import Graph
 from npu_ir.serial import save_ir
 
 _EPILOG = f"""\

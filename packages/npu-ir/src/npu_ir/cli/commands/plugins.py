@@ -7,12 +7,12 @@ import dataclasses
 import json
 from typing import Any
 
-from npu_ir import plugins
 from npu_ir.cli.console import print_table
+from npu_ir.plugins import plugin_manager
 
 _EPILOG = f"""\
-A plugin is an entry point of the group "{plugins.GROUP}", or of a group that a plugin reads: npu-cuda loads libraries of kernels
-from "npu_cuda.kernels". {plugins.DISABLE_VARIABLE}=NAME,NAME leaves plugins out.
+A plugin is an entry point of the group "{plugin_manager.GROUP}", or of a group that a plugin reads: npu-cuda loads libraries of kernels
+from "npu_cuda.kernels". {plugin_manager.DISABLE_VARIABLE}=NAME,NAME leaves plugins out.
 
 example:
   npu plugins
@@ -34,7 +34,7 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print what became of every plugin."""
-    reports = plugins.all_reports()
+    reports = plugin_manager.all_reports()
     if options.json:
         print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
     elif reports:
@@ -43,10 +43,12 @@ def run(options: argparse.Namespace) -> None:
             [(report.name, report.distribution, _state(report)) for report in reports],
         )
     else:
-        print(f'no plugins: no installed distribution has an entry point in the group "{plugins.GROUP}"')
+        print(
+            f'no plugins: no installed distribution has an entry point in the group "{plugin_manager.GROUP}"'
+        )
 
 
-def _state(report: plugins.PluginReport) -> str:
+def _state(report: plugin_manager.PluginReport) -> str:
     if report.refused is not None:
         return f"refused: {_one_line(report.refused)}"
     offers = [f"{kind}: {', '.join(names)}" for kind, names in report.offers.items()]

@@ -26,9 +26,9 @@ from npu_ir.cli.result_files import require_supported, save_results
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.values_text import value_line
 from npu_ir.cli.weight_choice import choose_weights
-from npu_ir.graph import Graph
-from npu_ir.random_data import random_tensor
-from npu_ir.runners import default_runner, find_runner_on
+from npu_ir.graph.graph import Graph
+from npu_ir.interpreter.random_data import random_tensor
+from npu_ir.interpreter.runners import default_runner, find_runner_on
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\

@@ -10,7 +10,7 @@ from npu_ir.cli.options import add_file, number_from
 from npu_ir.cli.outputs import add_drawing_output
 from npu_ir.errors import UsageError
 from npu_ir.serial import load_ir
-from npu_ir.text import format_ir
+from npu_ir.text.printer import format_ir
 from npu_ir.viz import draw, to_dot, to_mermaid
 
 _DRAWING_OPTIONS = ("depth", "max_nodes", "weights")

@@ -22,11 +22,11 @@ from npu_ir.cli.options import (
 )
 from npu_ir.cli.size_text import parse_sizes, sizes_text
 from npu_ir.cli.weight_choice import given_constants, require_no_conflict
-from npu_ir.random_data import random_tensor
-from npu_ir.runners import default_runner, find_runner
+from npu_ir.interpreter.random_data import random_tensor
+from npu_ir.interpreter.runners import default_runner, find_runner
 from npu_ir.serial import load_ir
+from npu_ir.serial.checkpoints import load_weights
 from npu_ir.verify import verify_ir
-from npu_ir.weights import load_weights
 
 _EPILOG = f"""\
 Both run on the same weights and inputs, and every result and in-place change is compared: dtypes, shapes

@@ -10,7 +10,7 @@ import torch
 
 from npu_ir import TensorType
 from npu_runtime.errors import CaptureError
-from npu_runtime.tensor_facts import extent
+from npu_runtime.probing.storage import extent
 from npu_runtime.training.capture.capture_state import in_capture, require_outside_capture
 
 _LISTED = 8

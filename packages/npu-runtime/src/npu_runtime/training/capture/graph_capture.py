@@ -10,7 +10,7 @@ from npu_ir import NpuError
 from npu_runtime.errors import CaptureError
 from npu_runtime.training.capture.capture_state import CAPTURING, REPLAYING, require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
-from npu_runtime.training.capture.warming import Warmable, warmup_capture_safe
+from npu_runtime.training.capture.warmup import Warmable, warmup_capture_safe
 
 
 class GraphCapture:

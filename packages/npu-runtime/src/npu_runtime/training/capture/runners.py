@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import torch
 
 from npu_ir import Graph, TensorType, Value
-from npu_ir.binding import bind_inputs
-from npu_ir.structure import unflatten
-from npu_ir.symbol_values import SymbolValues
-from npu_runtime.executor import IRExecutor
-from npu_runtime.inputs import positional
+from npu_ir.core.structure import unflatten
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs
+from npu_runtime.executor.executor import IRExecutor
+from npu_runtime.executor.fast_arguments import positional
 from npu_runtime.planned import PlannedProgram
-from npu_runtime.planned.loading import loader
+from npu_runtime.planned.load_inputs import loader
 from npu_runtime.training.capture.capture_state import REPLAYING
 from npu_runtime.training.capture.graph_capture import GraphCapture
 

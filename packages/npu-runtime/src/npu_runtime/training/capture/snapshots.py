@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from npu_ir.binding import overlap
+from npu_ir.graph.binding import overlap
 
 
 class Snapshot:

@@ -9,8 +9,8 @@ import torch
 
 from npu_ir import TensorType
 from npu_runtime._torch import OpOverload, memory_id, seeing_calls
+from npu_runtime.lowering.instruction import Step
 from npu_runtime.planned import PlannedProgram
-from npu_runtime.steps import Step
 from npu_runtime.training.checks.violations import Violation, place_of_node
 
 

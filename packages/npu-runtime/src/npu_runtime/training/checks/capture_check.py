@@ -12,12 +12,16 @@ from torch.optim import Optimizer
 from npu_ir import Graph, NpuError
 from npu_runtime.errors import CaptureError
 from npu_runtime.planned import Plan
+from npu_runtime.training.checks.component_checks import (
+    baked_parameters,
+    device_violations,
+    subject_violations,
+)
 from npu_runtime.training.checks.graph_checks import graph_violations
-from npu_runtime.training.checks.subject_checks import baked_parameters, device_violations, subject_violations
 from npu_runtime.training.checks.violations import CaptureReport, Violation, place_of_node
-from npu_runtime.training.compiling import step_of, trace_step
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.tracing.subjects import Subjects
+from npu_runtime.training.trace import step_of, trace_step
+from npu_runtime.training.tracing.components import Subjects
 from npu_runtime.training.tracing.traced_step import TracedStep
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir.core.types import ScalarType
 from npu_ir.ops.effects import is_random
 from npu_ir.ops.schema import find_op
-from npu_ir.types import ScalarType
 from npu_runtime._torch import OpOverload
 from npu_runtime.training.checks.violations import Violation, place_of_node
 

@@ -10,12 +10,12 @@ from torch.fx import GraphModule, Node
 
 from npu_ir import Graph
 from npu_ir.capture.graph_module import convert_graph_module
-from npu_ir.node import Argument, InputKind
-from npu_ir.structure import Structure, unflatten
+from npu_ir.core.node import Argument, InputKind
+from npu_ir.core.structure import Structure, unflatten
 from npu_runtime.errors import TracingError
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.stand_ins import Originals
-from npu_runtime.training.tracing.subjects import Subjects
+from npu_runtime.training.tracing.components import Subjects
+from npu_runtime.training.tracing.substitution import Originals
 from npu_runtime.training.tracing.traced_step import HYPERPARAMETERS
 
 

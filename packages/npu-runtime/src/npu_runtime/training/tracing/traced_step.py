@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from npu_ir import Graph
-from npu_ir.structure import unflatten
+from npu_ir.core.structure import unflatten
 from npu_runtime._torch.tracing import Branch
 from npu_runtime.training.tracing import hyperparameters
-from npu_runtime.training.tracing.subjects import Subjects
+from npu_runtime.training.tracing.components import Subjects
 
 # The argument of a step's graph that holds the numbers of its optimizers, by name.
 HYPERPARAMETERS = "hyperparameters"

@@ -1,0 +1,153 @@
+"""PyTorch's own functionalization, ``run_decompositions({})``, of a program prepared for it.
+
+It does not see everything. Put right before it runs (torch 2.13):
+
+- composite ops whose result shares memory with an argument without their schema saying so
+  (``dropout`` in eval mode, ``einsum``);
+- placeholders that share memory with each other;
+- ops that write without a kernel for functionalization (`writes`);
+- tensors made in the body of control flow, which it fails on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from npu_ir import _torch
+from npu_ir.capture.aliases import LIFT, Aliases, idle_dropout_input
+from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of, nodes
+from npu_ir.capture.body_constants import lift_body_constants
+from npu_ir.capture.export_messages import HeldMessages
+from npu_ir.capture.program_copy import separate_placeholders, with_own_graph
+from npu_ir.capture.substitute_node import plain_index
+from npu_ir.capture.write_refusals import (
+    require_dense_targets,
+    require_no_written_constants,
+    require_results_apart,
+    require_separate_elements,
+    require_writes,
+)
+from npu_ir.capture.writes import (
+    hides_a_write,
+    schema_of_node,
+    spell_out_write,
+    tensor_of,
+    tensors_of,
+    written,
+)
+from npu_ir.errors import ConversionError
+
+
+def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
+    """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed.
+
+    Raises:
+        ConversionError: A write is of a kind that it gets wrong, or it fails.
+    """
+    require_dense_targets(program)
+    require_separate_elements(program)
+    require_no_written_constants(program, aliases)
+    require_results_apart(program)
+    prepared = with_own_graph(program)
+    targets = all_written(program.graph_module)
+    storages = {aliases.storage(tensor) for item in targets if (tensor := tensor_of(item)) is not None}
+    separate_placeholders(program, prepared, aliases, storages)
+    for module in prepared.graph_module.modules():
+        if isinstance(module, GraphModule):
+            _spell_out_calls_on_copies(module)
+            _spell_out_indices(module)
+            _expose_aliases(module, aliases, storages)
+            _spell_out_writes(module, aliases, storages)
+    lift_body_constants(prepared)
+    try:
+        with HeldMessages(), _torch.without_assumptions_of_size():
+            functional: ExportedProgram = prepared.run_decompositions({})
+    except Exception as error:
+        said, *_ = str(error).strip().split("\n")
+        raise ConversionError(
+            f"PyTorch cannot make the program functional: {type(error).__name__}: {said}",
+            fix="write without in-place updates of aliased tensors",
+        ) from error
+    require_writes(program, functional, aliases)
+    return functional
+
+
+def all_written(module: GraphModule) -> Iterator[Node]:
+    """Yield the nodes whose tensors the nodes of ``module`` and of its bodies may change."""
+    for part in module.modules():
+        if isinstance(part, GraphModule):
+            for node in part.graph.nodes:
+                yield from _targets(node, part)
+
+
+def _targets(node: Node, module: GraphModule) -> list[Node]:
+    """Return the nodes that ``node`` may change: by writing, in a hidden way, or in the region it runs."""
+    if hides_a_write(node):
+        return [*written(node), *(item for item in node.all_input_nodes if item.op == "placeholder")]
+    if not is_call_of(node, GRAD_REGION, AUTOCAST_REGION):
+        return written(node)
+    inner = (item for body in bodies(node, module) for item in nodes(body))
+    return node.all_input_nodes if any(written(item) or hides_a_write(item) for item in inner) else []
+
+
+def _spell_out_calls_on_copies(module: GraphModule) -> None:
+    """Put copies and a call that writes into them in place of what an earlier functionalization made of it."""
+    for node in list(module.graph.nodes):
+        if _torch.is_functional_call_on_views(node.target):
+            _torch.inline_decomposition(module, node)
+
+
+def _spell_out_indices(module: GraphModule) -> None:
+    """Put plain indexing in place of the operator that score functions of ``flex_attention`` have for it."""
+    for node in list(module.graph.nodes):
+        plain = plain_index(node) if node.op == "call_function" else None
+        if plain is not None:
+            with module.graph.inserting_before(node):
+                made = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]
+            made.meta = plain.meta
+            node.replace_all_uses_with(made)
+            module.graph.erase_node(node)
+
+
+def _expose_aliases(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
+    """Put what it consists of in place of an op that hides that its result is memory of an argument."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or not any(
+            aliases.storage(tensor) in storages for tensor in tensors_of(node)
+        ):
+            continue
+        if idle_dropout_input(node) is not None:
+            node.replace_all_uses_with(node.args[0])
+        elif _hides_aliases(node, aliases):
+            _torch.inline_decomposition(module, node)
+
+
+def _hides_aliases(node: Node, aliases: Aliases) -> bool:
+    schema = schema_of_node(node)
+    if (
+        schema is None
+        or node.target is LIFT
+        or schema.writes
+        or any(item.alias_info is not None for item in schema.op._schema.returns)
+        or not _torch.is_composite(schema.op)
+    ):
+        return False
+    sources = {aliases.storage(tensor) for item in node.all_input_nodes for tensor in tensors_of(item)}
+    return any(aliases.storage(tensor) in sources for tensor in tensors_of(node))
+
+
+def _spell_out_writes(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
+    """Take apart what functionalization gets wrong, in one graph of a program."""
+    for node in list(module.graph.nodes):
+        if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
+            _torch.inline_decomposition(module, node)
+        elif node.target is LIFT and aliases.storage(node.meta["val"]) in storages:
+            # functionalization would take the copy for the constant itself
+            node.target = torch.ops.aten.clone.default
+        else:
+            spell_out_write(node)
+    module.recompile()

@@ -1,0 +1,155 @@
+"""What is installed, what of it works here, and why the rest does not.
+
+A plugin adds what it knows of itself with the hook ``npu_doctor``.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir.interpreter.runners import all_runners
+from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.distributions import OWN, PURPOSES, installed_version
+from npu_ir.serial.parser import parse_ir
+
+_NET = "graph self_test {\n input %x: f32[3]\n %y: f32[3] = aten.relu.default(self=%x)\n return %y\n}"
+
+
+class State(str, enum.Enum):
+    """How something is."""
+
+    OK = "ok"
+    ABSENT = "absent"  # not there, or not for this machine; nothing is wrong with that
+    BROKEN = "broken"  # installed, and does not work
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        topic: What it is a part of: "packages", or the name of a plugin.
+        name: What was looked at.
+        state: How it is.
+        text: What was found, or why it is absent or broken.
+        fix: What to do about it; "" where there is nothing to do.
+    """
+
+    topic: str
+    name: str
+    state: State
+    text: str
+    fix: str = ""
+
+
+def all_checks() -> list[Check]:
+    """Look at everything that is installed; never raises for what does not work."""
+    return [*_environment(), *_packages(), *_plugins(), *_runners(), *_backends(), *_told_by_plugins()]
+
+
+def looked_at(topic: str, name: str, look: Callable[[], Check | str], fix: str = "") -> Check:
+    """Return what ``look`` finds; broken where it raises.
+
+    Args:
+        topic: What it is a part of.
+        name: What is looked at.
+        look: Returns the check, or what is to be said of something that works.
+        fix: What to do where it raises.
+    """
+    try:
+        found = look()
+    except Exception as error:  # noqa: BLE001 - that it fails is what is to be told
+        return Check(topic, name, State.BROKEN, f"{type(error).__name__}: {error}", fix)
+    return found if isinstance(found, Check) else Check(topic, name, State.OK, found)
+
+
+def _environment() -> Iterator[Check]:
+    topic = "environment"
+    system = f"{platform.system()} {platform.machine()}"
+    yield Check(topic, "Python", State.OK, f"{platform.python_version()}, {system}")
+    yield Check(topic, "PyTorch", State.OK, str(torch.__version__))
+    if torch.version.cuda is None:
+        yield Check(topic, "CUDA of PyTorch", State.ABSENT, "this PyTorch is built without CUDA")
+    elif not torch.cuda.is_available():
+        yield Check(topic, "CUDA of PyTorch", State.ABSENT, f"{torch.version.cuda}, and no device it can use")
+    else:
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        yield Check(topic, "CUDA of PyTorch", State.OK, f"{torch.version.cuda}: {', '.join(names)}")
+
+
+def _packages() -> Iterator[Check]:
+    versions = {name: installed_version(name) for name in PURPOSES}
+    for name, purpose in PURPOSES.items():
+        version, wanted = versions[name], versions["npu-ir"]
+        if version is None:
+            fix = f"python -m pip install {name}"
+            yield Check("packages", name, State.ABSENT, f"not installed: {purpose}", fix)
+        elif name in OWN and version != wanted:
+            fix = f"python -m pip install {name}=={wanted}"
+            yield Check("packages", name, State.BROKEN, f"{version}, with npu-ir {wanted}", fix)
+        else:
+            yield Check("packages", name, State.OK, version)
+
+
+def _plugins() -> Iterator[Check]:
+    for report in plugin_manager.all_reports():
+        name = report.name
+        if report.refused is not None:
+            is_disabled = plugin_manager.DISABLE_VARIABLE in report.refused
+            fix = f"install {report.distribution} again, or leave it out: {plugin_manager.DISABLE_VARIABLE}={name}"
+            state = State.ABSENT if is_disabled else State.BROKEN
+            yield Check("plugins", name, state, report.refused, "" if is_disabled else fix)
+        elif report.commands_refused is not None:
+            yield Check("plugins", name, State.BROKEN, f"its commands are refused: {report.commands_refused}")
+        else:
+            offers = [f"{kind}: {len(names)}" for kind, names in report.offers.items()]
+            yield Check("plugins", name, State.OK, f"{report.distribution}; {', '.join(offers) or 'nothing'}")
+
+
+def _runners() -> Iterator[Check]:
+    for name, make in all_runners().items():
+        yield looked_at("runners", name, functools.partial(_computed, make))
+
+
+def _computed(make: Callable[..., Any]) -> str:
+    """Run a small graph."""
+    given, wanted = torch.tensor([-1.0, 0.0, 2.0]), [0.0, 0.0, 2.0]
+    (found,), _ = make(parse_ir(_NET), None, None).run_flat([given])
+    if found.tolist() != wanted:
+        raise ValueError(f"relu of {given.tolist()} is {found.tolist()}")
+    return "runs graphs"
+
+
+def _backends() -> Iterator[Check]:
+    for name, backend in plugin_manager.loaded().backends.items():
+        yield looked_at("backends", name, functools.partial(_devices, name, backend))
+
+
+def _devices(name: str, backend: Any) -> Check | str:
+    devices = backend.devices()
+    if not devices:
+        return Check("backends", name, State.ABSENT, str(backend.absence()))
+    return f"runs on {', '.join(map(str, devices))}"
+
+
+def _told_by_plugins() -> Iterator[Check]:
+    found = plugin_manager.loaded()
+    for report in (report for report in found.reports if report.refused is None):
+        try:
+            answers = plugin_manager.ask(found.manager, found.manager.get_plugin(report.name), "npu_doctor")
+            checks = [check for answer in answers for check in answer]
+            wrong = next((check for check in checks if not isinstance(check, Check)), None)
+            if wrong is not None:
+                raise TypeError(f"npu_doctor returns {wrong!r}, which is no npu_ir.cli.doctor.Check")
+        except Exception as error:  # noqa: BLE001 - as above
+            text = f"npu_doctor failed: {type(error).__name__}: {error}"
+            yield Check(report.name, "npu_doctor", State.BROKEN, text)
+            continue
+        yield from checks

@@ -1,0 +1,312 @@
+"""How arguments and results nest: the pytree of a call, with values at its leaves.
+
+torch.export flattens what a model takes and returns. A ``Structure`` remembers the nesting as
+plain data, so it can be printed, stored and compared, and restores it without running code from a
+file: a type that is not known to this process is never imported.
+"""
+
+from __future__ import annotations
+
+import collections
+import reprlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.core.literals import Literal, same_literal, to_literal
+from npu_ir.errors import ExecutionError, GraphError
+
+LEAF = "leaf"
+_SEQUENCES: dict[str, type] = {"tuple": tuple, "list": list, "torch.Size": torch.Size}
+_SEQUENCE_KINDS = {sequence: kind for kind, sequence in _SEQUENCES.items()}
+# The defaults a defaultdict may have: what a file names is looked up here, never imported.
+DEFAULTS: dict[str | None, Callable[[], Any] | None] = {
+    None: None,
+    **{factory.__name__: factory for factory in (dict, float, int, list, set, str, tuple)},
+}
+MAX_DEPTH = 100
+_DICTS = ("dict", "collections.OrderedDict", "defaultdict")
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """One node of a pytree.
+
+    Attributes:
+        kind: ``leaf``, ``list``, ``tuple``, ``dict``, ``namedtuple``, or the full name of a type
+            registered with ``torch.utils._pytree`` (``OrderedDict``, a Hugging Face output, ...).
+        context: What else the type needs: dict keys, the name and fields of a namedtuple, or the
+            registered type's own context, as literals.
+        children: The parts, in order.
+    """
+
+    kind: str
+    context: Literal = None
+    children: tuple[Structure, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Structure)
+            and self.kind == other.kind
+            and same_literal(self.context, other.context)
+            and self.children == other.children
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind, len(self.children)))
+
+    @property
+    def num_leaves(self) -> int:
+        return 1 if self.kind == LEAF else sum(child.num_leaves for child in self.children)
+
+    def leaf_paths(self, prefix: str = "") -> Iterator[str]:
+        """Yield where each leaf stands, in Python's notation: ``[0]``, ``['mask']``, ``.logits``."""
+        if self.kind == LEAF:
+            yield prefix
+            return
+        for step, child in zip(self._steps(), self.children, strict=True):
+            yield from child.leaf_paths(prefix + step)
+
+    @property
+    def _is_dataclass(self) -> bool:
+        """Whether the context is that of `torch.export.register_dataclass`: fields that are here, and that are None."""
+        if self.kind in _DICTS or not isinstance(self.context, list) or len(self.context) != 2:
+            return False
+        return all(isinstance(part, list) for part in self.context) and len(self.context[0]) == len(
+            self.children
+        )
+
+    def _steps(self) -> list[str]:
+        if self.kind == "namedtuple":
+            return [f".{field}" for field in self.context[1]]
+        if self._is_dataclass:
+            return [f".{field}" for field in self.context[0]]
+        keys = self.context[1] if self.kind == "defaultdict" else self.context
+        if isinstance(keys, list) and len(keys) == len(self.children):
+            return [f"[{key!r}]" for key in dict_keys(keys)]
+        return [f"[{index}]" for index in range(len(self.children))]
+
+
+LEAF_STRUCTURE = Structure(LEAF)
+
+
+def flatten(tree: object, depth: int = 0) -> tuple[list[Any], Structure]:
+    """Return the leaves of ``tree`` and how they nest.
+
+    Raises:
+        GraphError: A container holds data that cannot be written down (keys that are no literals, a
+            registered type without a plain context), or nests deeper than 100.
+    """
+    if depth > MAX_DEPTH:
+        raise GraphError(f"a structure nested deeper than {MAX_DEPTH} is not supported")
+    opened = _open(tree)
+    if opened is None:
+        return [tree], LEAF_STRUCTURE
+    kind, context, parts = opened
+    leaves: list[Any] = []
+    children = []
+    for part in parts:
+        below, child = flatten(part, depth + 1)
+        leaves += below
+        children.append(child)
+    return leaves, Structure(kind, context, tuple(children))
+
+
+def from_torch_spec(spec: Any) -> Structure:
+    """Return a ``TreeSpec`` of ``torch.utils._pytree`` as a structure.
+
+    Raises:
+        GraphError: As for ``flatten``.
+    """
+    container, context, parts = _torch.spec_parts(spec)
+    if container is None:
+        return LEAF_STRUCTURE
+    children = tuple(map(from_torch_spec, parts))
+    if container is collections.namedtuple:
+        container = context
+    return Structure(*_described(container, context), children)
+
+
+def _open(tree: object) -> tuple[str, Literal, list[Any]] | None:
+    """Return kind, context and parts of a container; None for a leaf."""
+    container = tuple if isinstance(tree, torch.Size) else type(tree)
+    if container in _SEQUENCE_KINDS:
+        return *_described(container, None), list(tree)  # type: ignore[call-overload]
+    if isinstance(tree, dict) and container is dict:
+        return *_described(dict, list(tree)), list(tree.values())
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return *_described(container, None), list(tree)
+    node = _torch.pytree_node(container)
+    if node is None:
+        return None
+    parts, context = node.flatten(tree)
+    return *_described(container, context), list(parts)
+
+
+def _described(container: Any, context: Any) -> tuple[str, Literal]:
+    """Return the kind and the plain context of a container, given torch's context of it."""
+    if container in _SEQUENCE_KINDS:
+        return _SEQUENCE_KINDS[container], None
+    if container is dict:
+        return "dict", to_literal(list(context))
+    if hasattr(container, "_fields"):
+        return "namedtuple", [_torch.type_name(container), list(container._fields)]
+    if container is collections.defaultdict:
+        factory, keys = context
+        return "defaultdict", [_factory_name(factory), to_literal(list(keys))]
+    node = _torch.pytree_node(container)
+    assert node is not None, f"{container} was flattened but is not registered"
+    return _torch.type_name(container), _plain_context(node, context)
+
+
+def _factory_name(wanted: object) -> str | None:
+    for name, factory in DEFAULTS.items():
+        if wanted is factory:
+            return name
+    raise GraphError(
+        f"a defaultdict whose default is {wanted!r} cannot be written down",
+        fix=f"use a dict, or a default among {', '.join(filter(None, DEFAULTS))}",
+    )
+
+
+def _plain_context(node: _torch.PytreeNode, context: object) -> Literal:
+    try:
+        return to_literal(node.dump(context))
+    except GraphError as error:
+        raise GraphError(
+            f"the pytree context of {_torch.type_name(node.type)} is not plain data: {context!r}",
+            fix="register the type with to_dumpable_context= and from_dumpable_context=",
+        ) from error
+
+
+def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """Return the tree that nests ``leaves`` as ``structure`` says.
+
+    Raises:
+        ExecutionError: The structure uses a type that is not registered in this process.
+    """
+    return _build(structure, iter(leaves))
+
+
+def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
+    if structure.kind == LEAF:
+        return next(leaves)
+    parts = [_build(child, leaves) for child in structure.children]
+    try:
+        return _container(structure, parts)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ExecutionError(
+            f"{describe(structure)} cannot be made of {reprlib.repr(parts)}: {error}",
+            where="the structure of the graph's arguments or results",
+            fix="use flat results (Interpreter.run_flat)",
+        ) from error
+
+
+def _container(structure: Structure, parts: list[Any]) -> Any:
+    if structure.kind in _SEQUENCES:
+        return _SEQUENCES[structure.kind](parts)
+    if structure.kind == "dict":
+        return dict(zip(dict_keys(structure.context), parts, strict=True))
+    if structure.kind == "namedtuple":
+        return _namedtuple_type(*structure.context)(*parts)
+    if structure.kind == "defaultdict":
+        factory, keys = structure.context
+        return collections.defaultdict(DEFAULTS[factory], zip(dict_keys(keys), parts, strict=True))
+    if structure.kind == "collections.OrderedDict":
+        return collections.OrderedDict(zip(dict_keys(structure.context), parts, strict=True))
+    return _registered(structure.kind).unflatten(parts, structure.context)
+
+
+def dict_keys(context: Literal) -> list[Any]:
+    """Return the keys of a dict: a literal has lists for tuples, and no list can be a key."""
+    return [tuple(dict_keys(key)) if isinstance(key, list) else key for key in context]
+
+
+def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
+    """Return the namedtuple class if its module is loaded, else one of the same name and fields."""
+    found = _loaded(name)
+    if isinstance(found, type) and issubclass(found, tuple) and list(getattr(found, "_fields", ())) == fields:
+        return found
+    return collections.namedtuple(name.rpartition(".")[2], fields)
+
+
+def _loaded(name: str) -> object:
+    """Return what ``module.Class`` or ``module.Class.Inner`` names, or None; imports nothing."""
+    module, _, path = name.rpartition(".")
+    while module and module not in sys.modules:
+        module, _, outer = module.rpartition(".")
+        path = f"{outer}.{path}"
+    found: object = sys.modules.get(module)
+    for step in path.split("."):
+        found = getattr(found, "__dict__", {}).get(
+            step
+        )  # getattr could run code: a module may import when asked
+    return found
+
+
+def _registered(kind: str) -> _torch.PytreeNode:
+    node = _torch.pytree_node_named(kind)
+    if node is None:
+        raise ExecutionError(
+            f"the type {kind} is not registered as a pytree in this process",
+            where="the structure of the graph's arguments or results",
+            fix=f"import {kind.rpartition('.')[0]} first, or use flat results (Interpreter.run_flat)",
+        )
+    return node
+
+
+def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
+    """Return the leaves of ``tree`` in the order of ``structure``; the order of dict keys is free.
+
+    Raises:
+        ExecutionError: ``tree`` does not nest as ``structure`` says; names the place.
+    """
+    if structure.kind == LEAF:
+        return [tree]
+    try:
+        kind, context, parts = _open(tree) or (LEAF, None, [])
+    except GraphError as error:
+        raise ExecutionError(
+            error.message, where=path, fix="pass what the model was captured with"
+        ) from error
+    wanted = "tuple" if structure.kind == "torch.Size" else structure.kind  # either may stand for the other
+    if isinstance(tree, dict) and kind == "dict" == structure.kind:
+        keys = dict_keys(structure.context)
+        if set(tree) != set(keys):
+            raise ExecutionError(
+                f"expected keys {keys}, got {list(tree)}",
+                where=path,
+                fix="pass what the model was captured with",
+            )
+        context, parts = structure.context, [tree[key] for key in keys]
+    if (
+        kind != wanted
+        or len(parts) != len(structure.children)
+        or not same_literal(context, structure.context)
+    ):
+        raise ExecutionError(
+            f"expected {describe(structure)}, got {describe(Structure(kind, context, (LEAF_STRUCTURE,) * len(parts)))}",
+            where=path,
+            fix="pass what the model was captured with",
+        )
+    leaves: list[Any] = []
+    for step, part, child in zip(structure._steps(), parts, structure.children, strict=True):
+        leaves += flatten_like(part, child, path + step)
+    return leaves
+
+
+def describe(structure: Structure) -> str:
+    """Return one node of a structure in words: ``a tuple of 2``, ``a dict with keys ['a']``."""
+    if structure.kind == LEAF:
+        return "one value"
+    if structure.kind in ("dict", "collections.OrderedDict"):
+        return f"a {structure.kind} with keys {dict_keys(structure.context)}"
+    if structure.kind == "defaultdict":
+        return f"a defaultdict of {structure.context[0]} with keys {dict_keys(structure.context[1])}"
+    if structure.kind == "namedtuple":
+        return f"a {structure.context[0]} with fields {structure.context[1]}"
+    return f"a {structure.kind} of {len(structure.children)}"

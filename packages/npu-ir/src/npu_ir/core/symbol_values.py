@@ -1,0 +1,158 @@
+"""The values of a graph's symbols in one run: found where they first appear, required everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from npu_ir.core.types import ScalarType, TensorType, Type
+from npu_ir.errors import GraphError
+from npu_ir.symbolic.constraints import Range
+from npu_ir.symbolic.expressions import Dim, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What has a size: a dimension or a stride of a tensor, or a number.
+
+    Attributes:
+        name: Of the value.
+        axis: Which dimension; None for a number.
+        is_stride: The stride in that dimension, not the size.
+    """
+
+    name: str
+    axis: int | None = None
+    is_stride: bool = False
+
+    def __str__(self) -> str:
+        kind = "stride" if self.is_stride else "dimension"
+        return f"%{self.name}" if self.axis is None else f"{kind} {self.axis} of %{self.name}"
+
+
+# A spot, the size it should have, and the one it has.
+_Size: TypeAlias = "tuple[Spot, Dim, int]"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A size that cannot be right: where, and what is wrong with it."""
+
+    spot: Spot
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.spot} {self.problem}"
+
+
+class SymbolValues:
+    """The symbols whose value is known by now.
+
+    Args:
+        ranges: The symbols of the graph.
+        around: What is known where the region that runs belongs; it is not changed.
+
+    Attributes:
+        values: The value of each symbol that has one.
+    """
+
+    def __init__(self, ranges: Mapping[str, Range], around: SymbolValues | None = None) -> None:
+        self._ranges = ranges
+        self.values: dict[str, int] = dict(around.values) if around else {}
+        self._spots: dict[str, Spot] = dict(around._spots) if around else {}
+
+    def fit(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> Misfit | None:
+        """Find the values of symbols such that values are of their types.
+
+        A stride only tells the value of a symbol that nothing else does: tensors may have other strides
+        than their types.
+
+        Args:
+            items: Name, type and content of values; all of the right kind, dtype and rank.
+            in_range: Whether values out of the range of a symbol are wrong at once; else `out_of_range`
+                tells them, after the graph's own assertions.
+
+        Returns:
+            The first size that cannot be right; None if all are.
+        """
+        given = list(items)
+        pending = sorted(
+            _sizes(given), key=lambda item: not isinstance(item[1], Expr) or item[1].symbol is None
+        )
+        strides = list(_strides(given))
+        while True:
+            later: list[_Size] = []
+            for spot, wanted, actual in pending:
+                unknown = self._unknown(wanted)
+                if len(unknown) > 1:
+                    later.append((spot, wanted, actual))
+                    continue
+                problem = self._learn(spot, wanted, actual, unknown, in_range=in_range)
+                if problem is not None:
+                    return Misfit(spot, problem)
+            told = [item for item in strides if len(self._unknown(item[1])) == 1]
+            if len(later) == len(pending) and not told:
+                return None
+            for spot, wanted, actual in told:
+                problem = self._learn(spot, wanted, actual, self._unknown(wanted), in_range=in_range)
+                if problem is not None:
+                    return Misfit(spot, problem)
+            pending = later
+
+    def out_of_range(self) -> Misfit | None:
+        """Return where the first symbol got its value whose value is none of its range."""
+        for name, value in self.values.items():
+            if value not in self._ranges[name]:
+                made_for = f"the graph was made for {name} in {self._ranges[name]}"
+                return Misfit(self._spots[name], f"tells that {name} is {value}, {made_for}")
+        return None
+
+    def told(self, names: Iterable[str]) -> str:
+        """Return the values of symbols and where they come from: ``s0 is 4 by dimension 0 of %x``."""
+        known = sorted(name for name in names if name in self.values)
+        return ", ".join(f"{name} is {self.values[name]} by {self._spots[name]}" for name in known)
+
+    def _unknown(self, wanted: Dim) -> Collection[str]:
+        return wanted.symbols - self.values.keys() if isinstance(wanted, Expr) else ()
+
+    def _learn(
+        self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool
+    ) -> str | None:
+        """Take the value of the symbol that is unknown, if one is; return what is wrong with the size."""
+        if not isinstance(wanted, Expr):
+            return None if wanted == actual else f"is {actual}, the graph needs {wanted}"
+        for name in unknown:
+            known = wanted.substitute(self.values)
+            value = known.solve(name, actual) if isinstance(known, Expr) else None
+            if value is None:
+                return f"is {actual}, the graph needs {wanted} for an integer {name}"
+            if in_range and value not in self._ranges[name]:
+                shown = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
+                return f"is {shown}, the graph was made for {name} in {self._ranges[name]}"
+            self.values[name] = value
+            self._spots[name] = spot
+        try:
+            expected = wanted.substitute(self.values)
+        except GraphError as error:
+            return f"is {actual}, but {error.message}"
+        if expected == actual:
+            return None
+        needed = f"{wanted} = {expected}" if wanted.symbol else f"{wanted}, which is {expected}"
+        return f"is {actual}, the graph needs {needed} ({self.told(wanted.symbols)})"
+
+
+def _sizes(items: Iterable[tuple[str, Type, Any]]) -> Iterator[_Size]:
+    for name, wanted, actual in items:
+        if isinstance(wanted, TensorType):
+            for axis, size in enumerate(wanted.shape):
+                yield Spot(name, axis), size, actual.shape[axis]
+        elif isinstance(wanted, ScalarType) and wanted.value is not None:
+            yield Spot(name), wanted.value, actual
+
+
+def _strides(items: Iterable[tuple[str, Type, Any]]) -> Iterator[_Size]:
+    for name, wanted, actual in items:
+        if isinstance(wanted, TensorType) and wanted.strides is not None:
+            for axis, stride in enumerate(wanted.strides):
+                yield Spot(name, axis, is_stride=True), stride, actual.stride(axis)

@@ -1,0 +1,298 @@
+"""Giving a graph what it needs from outside, checked before the first op runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.core.literals import same_literal
+from npu_ir.core.node import Argument, InputKind, Value
+from npu_ir.core.structure import flatten_like
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.core.tensor_bytes import BITS_OF_SIZE, same_data
+from npu_ir.core.types import TensorType
+from npu_ir.errors import ExecutionError, WeightError
+from npu_ir.graph.graph import Graph
+from npu_ir.ops.execution import described, is_of_type
+
+_LISTED = 20
+
+
+def bind_weights(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor] | None,
+    constants: Mapping[str, torch.Tensor] | None = None,
+) -> dict[Value, Any]:
+    """Return the tensor of every parameter, buffer, optimizer state and constant of ``graph``.
+
+    Raises:
+        WeightError: Lists every tensor that is missing, unexpected, or of another shape or dtype.
+    """
+    weights, constants = unwrapped(weights or {}), dict(constants or {})
+    bound: dict[Value, Any] = {}
+    problems: list[str] = []
+    known: set[str] = set()
+    for value in graph.arguments:
+        argument = value.argument
+        assert argument is not None
+        if argument.kind is InputKind.INPUT:
+            continue
+        keys = (argument.target, *argument.aliases)
+        known.update(keys)
+        given = {key: source[key] for source in (weights, constants) for key in keys if key in source}
+        problems += _problems(value, argument, given)
+        bound[value] = next(iter(given.values()), argument.data)
+    problems += [
+        f"unexpected: {key}"
+        for key in (*weights, *constants)
+        if key not in known and not _is_extra_state(key)
+    ]
+    if problems:
+        more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
+        raise WeightError(
+            f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_LISTED] + more),
+            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants= (--constants FILE)",
+        )
+    return {value: with_strides(tensor, value.type) for value, tensor in bound.items()}
+
+
+def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return weights with tensors of wrapper subclasses taken apart: ``w`` becomes ``w.q`` and ``w.scale``.
+
+    Raises:
+        WeightError: A tensor is given on its own and as a part of another.
+    """
+    plain: dict[str, torch.Tensor] = {}
+    for key, tensor in weights.items():
+        found = {key: tensor}
+        if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
+            parts = _torch.wrapped_parts(tensor).items()
+            found = unwrapped({f"{key}.{name}": part for name, part in parts})
+        twice = sorted(found.keys() & plain.keys())
+        if twice:
+            raise WeightError(f"the weight {twice[0]!r} is given twice: on its own, and as a part of another")
+        plain.update(found)
+    return plain
+
+
+def _is_extra_state(key: str) -> bool:
+    """Whether a ``state_dict`` key holds what a module keeps besides tensors (``get_extra_state``)."""
+    return key.rpartition(".")[2] == "_extra_state"
+
+
+def _problems(value: Value, argument: Argument, given: dict[str, Any]) -> list[str]:
+    if not given and argument.data is None:
+        return [f"missing: {argument.target}, {value.type}{_note(argument)}"]
+    wrong = [
+        f"misfit: {key} is {_type_name(tensor)}, the graph needs {value.type}"
+        for key, tensor in given.items()
+        if not is_of_type(tensor, value.type)
+    ]
+    if wrong or len(given) < 2:
+        return wrong
+    (first, tensor), *others = given.items()
+    return [
+        f"misfit: {key} and {first} are tied in the model but differ"
+        for key, other in others
+        if other is not tensor and not _same_memory(other, tensor) and not same_data(other, tensor)
+    ]
+
+
+def _note(argument: Argument) -> str:
+    if argument.kind is InputKind.STATE:
+        return " (optimizer state: not in model.state_dict(), pass it with the weights)"
+    return "" if argument.persistent else " (not in the state_dict: pass it in constants=)"
+
+
+def _type_name(tensor: Any) -> str:
+    return described(tensor) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+
+
+def bind_inputs(
+    graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues
+) -> dict[Value, Any]:
+    """Return the content of every input of ``graph``.
+
+    Args:
+        graph: The program.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        symbols: Gets the values of the symbols that the sizes of the inputs tell.
+
+    Raises:
+        ExecutionError: The arguments are nested otherwise, of another type or size, or another constant
+            than the graph was made for; or tensors share memory that the graph needs apart.
+    """
+    structure, leaves = graph.call
+    expected_args, expected_kwargs = structure.children
+    given = flatten_like(tuple(args), expected_args, "args") + flatten_like(
+        dict(kwargs), expected_kwargs, "kwargs"
+    )
+    paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
+    bound: dict[Value, Any] = {}
+    places: dict[str, str] = {}
+    for path, leaf, item in zip(paths, leaves, given, strict=True):
+        if isinstance(leaf, Value):
+            places.setdefault(leaf.name, path)
+            _require_input(path, leaf, item, bound.get(leaf))
+            bound[leaf] = item
+        elif isinstance(item, torch.Tensor) or not same_literal(leaf, item):
+            raise ExecutionError(
+                f"the graph was made for {leaf!r} here, not {item!r}"[:200],
+                where=path,
+                fix="capture the model again with this value: Python scalars are part of the graph",
+            )
+    _require_sizes(graph, bound, places, symbols)
+    _require_stated_memory(graph, bound)
+    return {
+        value: with_strides(tensor, value.type.substitute(symbols.values)) for value, tensor in bound.items()
+    }
+
+
+def _require_sizes(
+    graph: Graph, bound: Mapping[Value, Any], places: Mapping[str, str], symbols: SymbolValues
+) -> None:
+    """Find the values of symbols, and refuse inputs whose sizes do not fit together."""
+    if not graph.symbols:
+        return
+    fix = "pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
+    misfit = symbols.fit((value.name, value.type, item) for value, item in bound.items())
+    if misfit is not None:
+        raise ExecutionError(str(misfit), where=places[misfit.spot.name], fix=fix)
+    for constraint in graph.constraints:
+        if not constraint.holds(symbols.values):
+            raise ExecutionError(
+                f"the graph was made for sizes with {constraint}, but {symbols.told(constraint.symbols)}",
+                where="the inputs",
+                fix=fix,
+            )
+
+
+def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
+    if not is_of_type(item, value.type):
+        raise ExecutionError(
+            f"input %{value.name} is {_type_name(item)}, the graph needs {value.type}",
+            where=path,
+            fix="pass a tensor of this shape and dtype, or capture the model again",
+        )
+    if (
+        earlier is not None
+        and earlier is not item
+        and not _same_memory(earlier, item)
+        and not _same_number(earlier, item)
+    ):
+        raise ExecutionError(
+            f"input %{value.name} is passed in two places: both must be the same tensor or number",
+            where=path,
+            fix="pass one tensor twice, as when the model was captured",
+        )
+
+
+def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
+    """Refuse inputs that overlap otherwise than the graph states, where one of them is changed in place."""
+    groups = {value: _first_of_overlap(graph, value) for value in bound}
+    for value, first in groups.items():
+        if value is not first:
+            _require_place(value, bound[value], first, bound[first])
+    for target in graph.updates:
+        if target not in bound:
+            continue
+        for value, tensor in bound.items():
+            if (
+                groups[value] is not groups[target]
+                and _share_memory(tensor, bound[target])
+                and ranges_meet(tensor, bound[target])
+            ):
+                raise ExecutionError(
+                    f"inputs %{target.name} and %{value.name} share memory, and the model changes %{target.name} in place",
+                    fix="pass a copy (clone), or capture the model with the shared tensor",
+                )
+
+
+def _first_of_overlap(graph: Graph, value: Value) -> Value:
+    """Return the input that the graph states ``value`` to overlap with; ``value`` itself if none."""
+    assert value.argument is not None
+    if value.argument.overlaps is None:
+        return value
+    return next(item for item in graph.inputs if item.argument.target == value.argument.overlaps[0])  # type: ignore[union-attr]
+
+
+def _require_place(value: Value, tensor: torch.Tensor, first: Value, other: torch.Tensor) -> None:
+    assert value.argument is not None
+    assert value.argument.overlaps is not None
+    offset = value.argument.overlaps[1]
+    are_laid_out = has_strides(tensor, value.tensor_type) and has_strides(other, first.tensor_type)
+    actual = tensor.storage_offset() - other.storage_offset()
+    if not are_laid_out or not _share_memory(tensor, other) or actual != offset:
+        raise ExecutionError(
+            f"the graph is for inputs that overlap in memory: %{first.name}, {first.type}, and %{value.name}, {value.type}, "
+            f"which begins {offset} elements behind it",
+            fix="pass views of one tensor that overlap so, or capture the model with inputs that do not",
+        )
+
+
+def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first byte of its storage that a strided tensor reaches, and the first behind it."""
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    first = int(tensor.storage_offset())
+    return first * tensor.itemsize, (first + int(last) + 1) * tensor.itemsize
+
+
+def ranges_meet(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Return whether two tensors of one storage reach over the same bytes."""
+    (first, end), (other_first, other_end) = memory_range(left), memory_range(right)
+    return max(first, other_first) < min(end, other_end)
+
+
+def _share_memory(left: Any, right: Any) -> bool:
+    both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))
+    return both and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr() != 0
+
+
+def _same_memory(left: Any, right: Any) -> bool:
+    return _share_memory(left, right) and (left.storage_offset(), left.stride()) == (
+        right.storage_offset(),
+        right.stride(),
+    )
+
+
+def _same_number(left: Any, right: Any) -> bool:
+    return not isinstance(left, torch.Tensor) and same_literal(left, right)
+
+
+def with_strides(tensor: Any, type: Any) -> Any:
+    """Return ``tensor`` laid out as the graph states: a copy where it is laid out otherwise.
+
+    Where the graph states that elements share memory, which others need not do, it stays as it is.
+    """
+    is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    if not is_strided or not isinstance(type, TensorType) or type.symbols:
+        return tensor
+    strides = type.steps
+    if has_strides(tensor, type) or overlap(type.sizes, strides):
+        return tensor
+    laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)
+    bits = BITS_OF_SIZE[type.dtype.itemsize]
+    laid_out.view(bits).copy_(tensor.resolve_conj().resolve_neg().view(bits))
+    return laid_out
+
+
+def has_strides(tensor: torch.Tensor, type: TensorType) -> bool:
+    """Return whether the elements of ``tensor`` are where those of a tensor of ``type`` are."""
+    pairs = zip(type.sizes, tensor.stride(), type.steps, strict=True)
+    return tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1)
+
+
+def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements may share memory: an axis steps no further than the axes inside it reach."""
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False

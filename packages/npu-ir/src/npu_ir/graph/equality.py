@@ -1,0 +1,80 @@
+"""When two graphs are the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from npu_ir.core.literals import Literal, same_literal
+from npu_ir.core.node import Argument, OpNode, Value
+from npu_ir.core.tensor_bytes import same_data
+
+if TYPE_CHECKING:
+    from npu_ir.graph.graph import Graph
+
+
+def same_graph(left: Graph, right: Graph) -> bool:
+    """Return whether both have the same values, nodes, signature and data, in the same order.
+
+    Names count, provenance does not. Data is compared to the bit.
+    """
+    return (
+        left.name == right.name
+        and dict(left.symbols) == dict(right.symbols)
+        and left.constraints == right.constraints
+        and _all(_same_value, left.arguments, right.arguments)
+        and _all(_same_node, left.nodes, right.nodes)
+        and left.call[0] == right.call[0]
+        and _all(_same_leaf, left.call[1], right.call[1])
+        and left.results[0] == right.results[0]
+        and _all(_same_leaf, left.results[1], right.results[1])
+        and {target.name: value.name for target, value in left.updates.items()}
+        == {target.name: value.name for target, value in right.updates.items()}
+    )
+
+
+def _all(same: Any, left: Iterable[Any], right: Iterable[Any]) -> bool:
+    missing = object()
+    pairs = zip_longest(left, right, fillvalue=missing)
+    return all(a is not missing and b is not missing and same(a, b) for a, b in pairs)
+
+
+def _same_value(left: Value, right: Value) -> bool:
+    return (left.name, left.type) == (right.name, right.type) and _same_argument(
+        left.argument, right.argument
+    )
+
+
+def _same_argument(left: Argument | None, right: Argument | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return (left.kind, left.target, left.aliases, left.persistent, left.overlaps) == (
+        right.kind,
+        right.target,
+        right.aliases,
+        right.persistent,
+        right.overlaps,
+    ) and same_data(left.data, right.data)
+
+
+def _same_node(left: OpNode, right: OpNode) -> bool:
+    return (
+        (left.name, left.op_type, left.operands, left.in_prologue)
+        == (right.name, right.op_type, right.operands, right.in_prologue)
+        and [value.name for value in left.inputs] == [value.name for value in right.inputs]
+        and _same_attrs(left.attrs, right.attrs)
+        and _all(_same_value, left.outputs, right.outputs)
+        and list(left.regions) == list(right.regions)
+        and all(map(same_graph, left.regions.values(), right.regions.values()))
+    )
+
+
+def _same_attrs(left: Mapping[str, Literal], right: Mapping[str, Literal]) -> bool:
+    return left.keys() == right.keys() and all(same_literal(left[name], right[name]) for name in left)
+
+
+def _same_leaf(left: Any, right: Any) -> bool:
+    if isinstance(left, Value) and isinstance(right, Value):
+        return left.name == right.name
+    return not isinstance(left, Value) and not isinstance(right, Value) and same_literal(left, right)

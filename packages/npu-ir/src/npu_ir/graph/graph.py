@@ -1,0 +1,518 @@
+"""The graph: ordered nodes over SSA values, and the only methods that edit them.
+
+Every method checks what it is given before it changes anything, so an edit that fails leaves the
+graph as it was. Edits cost O(1) or O(number of uses); whole-graph methods are linear.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from npu_ir.core.literals import Literal
+from npu_ir.core.naming import default_output_names, short_name
+from npu_ir.core.node import NO_PROVENANCE, OpNode, Provenance, Value
+from npu_ir.core.origins import OriginRecord, stand_for_the_same
+from npu_ir.core.types import ScalarType, TensorType, Type
+from npu_ir.errors import GraphError
+from npu_ir.graph.rules.edits import (
+    merged_symbols,
+    plain_attrs,
+    release_region,
+    require_same_type,
+)
+from npu_ir.graph.rules.prologue import dependence, obstacle
+from npu_ir.graph.signature import Signature
+from npu_ir.ops.arguments import with_literal
+from npu_ir.text.printer import format_ir
+
+
+class Graph(Signature):
+    """A functional program over tensors: what a model computes, without its weights.
+
+    Args:
+        name: Shown when the graph is printed; any string.
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        super().__init__(name)
+        self._nodes: dict[str, OpNode] = {}
+        self._root = OpNode("", "", (), None, {}, NO_PROVENANCE)
+        self._last_prologue = self._root
+        self._owner: OpNode | None = None
+        self._region_owners = 0
+        self._edited: dict[OpNode, None] = {}  # since the last check
+
+    # What is in it
+
+    @property
+    def nodes(self) -> tuple[OpNode, ...]:
+        """The nodes in order: a snapshot, safe to iterate over while editing."""
+        return tuple(self._iterate())
+
+    @property
+    def prologue(self) -> tuple[OpNode, ...]:
+        """The leading nodes that are evaluated once, when weights are bound."""
+        return tuple(itertools.takewhile(lambda node: node.in_prologue, self._iterate()))
+
+    @property
+    def body(self) -> tuple[OpNode, ...]:
+        """The nodes behind the prologue: those that run at each call."""
+        return tuple(self._iterate(self._last_prologue))
+
+    def nodes_of(self, *op_types: str) -> Iterator[OpNode]:
+        """Yield the nodes of these op types in order; nodes erased meanwhile are left out."""
+        for node in [node for node in self._iterate() if node.op_type in op_types]:
+            if not node.is_erased:
+                yield node
+
+    def _iterate(self, behind: OpNode | None = None) -> Iterator[OpNode]:
+        node = (behind or self._root)._next
+        while node is not self._root:
+            yield node
+            node = node._next
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def graphs(self) -> Iterator[Graph]:
+        """Yield this graph, and every region in it, each before the regions of its own nodes."""
+        yield self
+        if self._region_owners == 0:
+            return  # the usual case, which must not cost a walk
+        for node in self._iterate():
+            for region in node.regions.values():
+                yield from region.graphs()
+
+    @property
+    def owner(self) -> OpNode | None:
+        """The node that this graph is a region of; None for a program."""
+        return self._owner
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value: what comes from outside, then what the nodes produce, in order."""
+        return tuple(self.arguments) + tuple(value for node in self._iterate() for value in node.outputs)
+
+    def node(self, name: str) -> OpNode:
+        """Return the node called ``name``.
+
+        Raises:
+            GraphError: There is none.
+        """
+        if name not in self._nodes:
+            raise GraphError(f"graph {self.name!r} has no node {name!r}")
+        return self._nodes[name]
+
+    # Nodes
+
+    def insert(
+        self,
+        op_type: str,
+        inputs: Sequence[Value] = (),
+        attrs: Mapping[str, Literal] | None = None,
+        *,
+        types: Type | Sequence[Type],
+        operands: Sequence[str] | None = None,
+        regions: Mapping[str, Graph] | None = None,
+        name: str | None = None,
+        output_names: Sequence[str] | None = None,
+        before: OpNode | None = None,
+        after: OpNode | None = None,
+        provenance: Provenance = NO_PROVENANCE,
+    ) -> OpNode:
+        """Add a node to the body: at the end, or right before or after another one.
+
+        Args:
+            op_type: The op's full name.
+            inputs: Values of this graph, flat, in the order of the schema's arguments.
+            attrs: The arguments that are no values; plain data (`npu_ir.core.literals`).
+            types: One type per output; a single type for one output.
+            operands: For each input the schema argument it fills.
+            regions: Graphs that the node is to own, by the argument each fills; their symbols are
+                declared here, too.
+            name: Wanted name of the node; made unique.
+            output_names: Wanted names of the outputs; made unique.
+            before: Insert in front of this node, which is in the body.
+            after: Insert behind this node; behind one of the prologue means at the start of the body.
+            provenance: Where the node comes from.
+
+        Raises:
+            GraphError: An input is of another graph, an attr is not plain data, a region belongs to
+                another node or has a prologue, both ``before`` and ``after`` are given, ``before`` is in the
+                prologue, or the records do not fit in number.
+        """
+        output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
+        for value in inputs:
+            self._require_mine(value)
+        plain = plain_attrs(op_type, attrs or {})
+        if operands is not None and len(operands) != len(inputs):
+            raise GraphError(f"{op_type}: {len(inputs)} inputs but {len(operands)} operand names")
+        if output_names is not None and len(output_names) != len(output_types):
+            raise GraphError(f"{op_type}: {len(output_types)} outputs but {len(output_names)} output names")
+        next_node = self._position(before, after)
+        owned = dict(regions or {})
+        symbols = merged_symbols(self, owned) if owned else {}
+
+        node = OpNode(
+            self._unique(self._nodes, short_name(op_type) if name is None else name),
+            op_type,
+            tuple(inputs),
+            None if operands is None and inputs else tuple(operands or ()),
+            plain,
+            provenance,
+            owned,
+        )
+        self._symbols.update(symbols)
+        for region in owned.values():
+            region._owner = node
+            for graph in region.graphs():
+                graph._symbols = self._symbols
+        wanted = default_output_names(node.name, len(output_types)) if output_names is None else output_names
+        self._take_in(node, next_node, zip(wanted, output_types, strict=True))
+        return node
+
+    def move_to_prologue(self, node: OpNode) -> None:
+        """Make ``node`` the last of the prologue: evaluated once, when weights are bound, not at each call.
+
+        Raises:
+            GraphError: The node is not in this graph; the graph is a region; an input is no parameter,
+                buffer, constant or output of the prologue, or is updated by the graph; the op is not pure
+                (`npu_ir.ops.effects`); or the size of an output is not fixed.
+        """
+        self._require_my_node(node)
+        if node.in_prologue:
+            return
+        reason = obstacle(self, node)
+        if reason is not None:
+            raise GraphError(f"node {node.name!r} cannot move to the prologue: {reason}")
+        self._put_in_prologue(node)
+        self._edited[node] = None
+        self._edits += 1
+
+    def erase(self, node: OpNode) -> None:
+        """Remove a node whose outputs nothing reads.
+
+        Raises:
+            GraphError: The node is not in this graph, or an output is still read.
+        """
+        self._require_my_node(node)
+        for value in node.outputs:
+            self._require_unused(value)
+        for index, value in enumerate(node.inputs):
+            del value._uses[node, index]
+        for value in node.outputs:
+            del self._values[value.name]
+        del self._nodes[node.name]
+        for region in node.regions.values():
+            release_region(region)
+        self._region_owners -= bool(node.regions)
+        self._unlink(node)
+        self._edited.pop(node, None)
+        node._graph = None
+        self._edits += 1
+
+    def replace_all_uses(self, old: Value, new: Value) -> None:
+        """Make everything that reads ``old`` read ``new``: nodes, results and updates.
+
+        ``new`` then stands for what ``old`` stood for (`Value.origins`).
+
+        Raises:
+            GraphError: One of them is not in this graph, or they differ in shape or dtype; or the prologue
+                reads ``old``, and ``new`` is not known when weights are bound.
+        """
+        self._require_mine(old)
+        self._require_mine(new)
+        require_same_type(old, new)
+        if old is new or not old._uses:
+            return
+        for node in old.users:
+            self._require_readable(node, new)
+        for user, slot in old._uses:
+            new._uses[user, slot] = None
+            if isinstance(slot, Value):
+                self._updates[slot] = new
+            elif user is None:
+                self._put_result(slot, new)
+            else:
+                user._put_input(slot, new)
+                self._edited[user] = None
+        old._uses.clear()
+        if self._origins is not None:
+            self._origins.add(new, old)
+        self._edits += 1
+
+    def set_input(self, node: OpNode, index: int, value: Value) -> None:
+        """Make ``node`` read ``value`` as its input number ``index``.
+
+        Raises:
+            GraphError: Node or value is not in this graph, or there is no such input; or the node is in the
+                prologue, and ``value`` is not known when weights are bound.
+        """
+        self._require_my_node(node)
+        self._require_mine(value)
+        if not 0 <= index < len(node.inputs):
+            raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, no input {index}")
+        self._require_readable(node, value)
+        if not stand_for_the_same(node.inputs[index], value):
+            self._note_change(node)
+        del node.inputs[index]._uses[node, index]
+        node._put_input(index, value)
+        self._edited[node] = None
+        value._uses[node, index] = None
+        self._edits += 1
+
+    def set_literal(self, node: OpNode, index: int, literal: Literal) -> None:
+        """Make ``node`` get plain data in place of its input number ``index``, which becomes an attribute.
+
+        Raises:
+            GraphError: The node is not in this graph, has no such input or does not record its operands,
+                or ``literal`` is not plain data.
+        """
+        self._require_my_node(node)
+        if node.operands is None or not 0 <= index < len(node.inputs):
+            raise GraphError(
+                f"node {node.name!r} does not say which argument its input {index} fills",
+                fix="insert the node with operands=",
+            )
+        attrs = plain_attrs(node.op_type, with_literal(node.attrs, node.operands[index], literal))
+        inputs = list(enumerate(node.inputs))
+        for position, value in inputs:
+            del value._uses[node, position]
+        node._inputs = tuple(value for position, value in inputs if position != index)
+        node._operands = tuple(name for position, name in enumerate(node.operands) if position != index)
+        node._attrs = attrs
+        node._binding = None
+        self._edited[node] = None
+        self._note_change(node)
+        for position, value in enumerate(node.inputs):
+            value._uses[node, position] = None
+        self._edits += 1
+
+    def set_attrs(self, node: OpNode, attrs: Mapping[str, Literal]) -> None:
+        """Replace all attributes of ``node``.
+
+        Raises:
+            GraphError: The node is not in this graph, or an attribute is not plain data.
+        """
+        self._require_my_node(node)
+        node._attrs = plain_attrs(node.op_type, attrs)
+        node._binding = None
+        self._edited[node] = None
+        self._note_change(node)
+        self._edits += 1
+
+    def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
+        """Replace what is known of where ``node`` came from."""
+        self._require_my_node(node)
+        node.provenance = provenance
+        self._edits += 1
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give ``value`` the name ``name``, made unique if another value has it."""
+        self._require_mine(value)
+        del self._values[value.name]
+        if self._origins is not None:
+            value._origins = value.origins
+        value._name = self._unique(self._values, name)
+        self._values[value.name] = value
+        self._edits += 1
+
+    # What values stand for
+
+    @property
+    def tracks_origins(self) -> bool:
+        """Whether `Value.origins` is kept: what is added stands for nothing until it takes the place of a value."""
+        return self._origins is not None
+
+    def track_origins(self) -> None:
+        """Take this graph and its regions as captured: from here on rewrites are recorded in `Value.origins`."""
+        for graph in self.graphs():
+            graph._origins = graph._origins or OriginRecord()
+
+    def add_origins(self, value: Value, other: Value) -> None:
+        """State that ``value`` is the same as ``other``, in other strides perhaps, and so stands for the same.
+
+        Raises:
+            GraphError: One of them is not in this graph, or they differ in shape or dtype.
+        """
+        self._require_mine(value)
+        self._require_mine(other)
+        require_same_type(other, value)
+        if self._origins is not None:
+            self._origins.add(value, other)
+
+    def settle_origins(self) -> None:
+        """End a rewrite: values between a node edited in place and what took another's place stand for nothing."""
+        if self._origins is not None:
+            self._origins.settle()
+
+    def _note_change(self, node: OpNode) -> None:
+        if self._origins is not None:
+            self._origins.note_change(node)
+
+    # Whole graph
+
+    def sort(self) -> None:
+        """Put every node behind the producers of its inputs; otherwise the order stays, the prologue first.
+
+        Raises:
+            GraphError: The nodes depend on each other in a cycle; nothing was moved.
+        """
+        from npu_ir.graph.topological_order import topological_order
+
+        order = topological_order(self)
+        if all(map(operator.is_, order, self._iterate())):
+            return
+        self._root._next = self._root._previous = self._last_prologue = self._root
+        for node in order:
+            self._link(node, self._root)
+            if node.in_prologue:
+                self._last_prologue = node
+        self._edits += 1
+
+    def specialize(self, sizes: Mapping[str, int]) -> Graph:
+        """Return the graph for fixed values of symbols: with all of them given, a static graph.
+
+        Raises:
+            GraphError: A symbol is unknown, or a value is out of its range or violates a constraint.
+        """
+        from npu_ir.graph.specialize import specialize
+
+        return specialize(self, sizes)
+
+    def clone(self, name: str | None = None) -> Graph:
+        """Return a graph equal to this one that shares nothing with it but the constants' data.
+
+        Raises:
+            GraphError: A node stands before one that it needs.
+        """
+        from npu_ir.graph.copy import clone
+
+        return clone(self, self.name if name is None else name)
+
+    def __copy__(self) -> Graph:
+        return self.clone()
+
+    def __deepcopy__(self, memo: object) -> Graph:
+        return self.clone()
+
+    def __reduce__(self) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
+        from npu_ir.graph.records import reduced
+
+        return reduced(self)
+
+    def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
+        """Return the given nodes as a graph of their own.
+
+        Values that they read and do not produce become its inputs (parameters, buffers and
+        constants stay what they are); values of theirs that are read elsewhere are its results.
+        """
+        from npu_ir.graph.copy import subgraph
+
+        return subgraph(self, nodes, name)
+
+    def check(self) -> None:
+        """Verify every rule of `npu_ir.graph.rules.check.RULES`.
+
+        Raises:
+            GraphError: Names the rule that is broken and where.
+        """
+        from npu_ir.graph.rules.check import check
+
+        check(self)
+
+    def check_edits(self) -> None:
+        """Verify the rules where edits since the last check can have broken them.
+
+        What the graph itself keeps true with every edit, such as who reads a value, is left to `check`.
+
+        Raises:
+            GraphError: Names the rule that is broken and where.
+        """
+        from npu_ir.graph.rules.check import check_edits
+
+        check_edits(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same program: names, types, order, data; provenance aside."""
+        from npu_ir.graph.equality import same_graph
+
+        return isinstance(other, Graph) and same_graph(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return format_ir(self)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.parameters)} parameters, {len(self)} nodes>"
+
+    # Inside
+
+    def _position(self, before: OpNode | None, after: OpNode | None) -> OpNode:
+        """Return the node in front of which to insert."""
+        if before is not None and after is not None:
+            raise GraphError("a node is inserted before one node or after one, not both")
+        anchor = before or after
+        if anchor is None:
+            return self._root
+        self._require_my_node(anchor)
+        if anchor.in_prologue and before is not None:
+            raise GraphError(
+                f"node {anchor.name!r} is in the prologue: a node is inserted into the body",
+                fix="insert it there, then move_to_prologue(node)",
+            )
+        if anchor.in_prologue:
+            return self._last_prologue._next
+        return anchor if before is not None else anchor._next
+
+    def _take_in(self, node: OpNode, next_node: OpNode, outputs: Iterable[tuple[str, Type]]) -> None:
+        """Make a new node part of the graph, in front of ``next_node``, with outputs of these names and types."""
+        self._link(node, next_node)
+        self._nodes[node.name] = node
+        self._region_owners += bool(node.regions)
+        self._edited[node] = None
+        for index, value in enumerate(node.inputs):
+            value._uses[node, index] = None
+        node.outputs = tuple(
+            [
+                self._new_value(name, type, producer=node, index=index)
+                for index, (name, type) in enumerate(outputs)
+            ]
+        )
+        self._edits += 1
+
+    def _link(self, node: OpNode, next_node: OpNode) -> None:
+        node._graph = self
+        node._previous, node._next = next_node._previous, next_node
+        node._previous._next = node
+        next_node._previous = node
+
+    def _unlink(self, node: OpNode) -> None:
+        node._previous._next, node._next._previous = node._next, node._previous
+        if node is self._last_prologue:
+            self._last_prologue = node._previous
+        node._in_prologue = False
+
+    def _put_in_prologue(self, node: OpNode) -> None:
+        """Link ``node`` behind the last node of the prologue, whatever it reads."""
+        self._unlink(node)
+        self._link(node, self._last_prologue._next)
+        node._in_prologue = True
+        self._last_prologue = node
+
+    def _require_readable(self, node: OpNode, value: Value) -> None:
+        """Refuse that a node of the prologue reads what is not known when weights are bound."""
+        reason = dependence(self, value) if node.in_prologue else None
+        if reason is not None:
+            raise GraphError(
+                f"node {node.name!r} of the prologue cannot read %{value.name}: {reason}",
+                fix="put a node into the body instead, and replace_all_uses of this one's outputs",
+            )
+
+    def _require_my_node(self, node: OpNode) -> None:
+        if node._graph is not self:
+            raise GraphError(f"node {node.name!r} is not in graph {self.name!r}")

@@ -1,0 +1,413 @@
+"""The rules every graph keeps, as a table.
+
+Each rule is a function that yields one message per violation; ``check`` raises the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from npu_ir.core.literals import same_literal, to_literal
+from npu_ir.core.node import InputKind, Value, outside_names
+from npu_ir.core.types import SCALAR_KINDS, ScalarType, TensorType, dtype_name
+from npu_ir.errors import GraphError
+from npu_ir.graph.rules.edits import is_replaceable, overlap_problem
+from npu_ir.graph.rules.prologue import edited_prologue_problems, prologue_problems
+from npu_ir.graph.rules.regions import region_problems
+from npu_ir.graph.rules.schemas import schema_problems
+from npu_ir.graph.rules.structures import call_problem, structure_problem
+from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS, record_problem
+from npu_ir.symbolic.expressions import Expr, is_whole
+
+if TYPE_CHECKING:
+    from npu_ir.core.node import OpNode, Use
+    from npu_ir.graph.graph import Graph
+
+
+_PLAIN_CLASSES = frozenset(
+    {bool, float, str, type(None)}
+)  # of literals that are plain whatever their content
+_END_OF_SIZES = 1 << 63  # PyTorch counts in int64
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of the IR: what must hold, and the functions that find where it does not.
+
+    Attributes:
+        name: In a word.
+        statement: What must hold.
+        violations: Yields them for a whole graph.
+        among: Yields those that edits of these nodes, or of the signature, may have caused; None where edits through
+            the methods of the graph cannot.
+    """
+
+    name: str
+    statement: str
+    violations: Callable[[Graph], Iterator[str]]
+    among: Callable[[Graph, Sequence[OpNode]], Iterator[str]] | None = None
+
+
+def _names(graph: Graph) -> Iterator[str]:
+    values, nodes = graph.values, graph.nodes
+    for value in values:
+        if graph._values.get(value.name) is not value:
+            yield f"%{value.name} is not the value its graph knows by that name"
+    for node in nodes:
+        if graph._nodes.get(node.name) is not node:
+            yield f"node {node.name!r} is not the node its graph knows by that name"
+    if len(graph._values) != len(values) or len(graph._nodes) != len(nodes):
+        yield "the graph knows names of values or nodes that are not in it"
+
+
+def _outputs(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        for index, value in enumerate(node.outputs):
+            if value.producer is not node or value.index != index or value.argument is not None:
+                yield f"%{value.name} is output {index} of node {node.name!r} but does not say so"
+    for value in graph.arguments:
+        if value.producer is not None or value.argument is None:
+            yield f"%{value.name} comes from outside but also names a producer"
+
+
+def _order(graph: Graph) -> Iterator[str]:
+    defined = set(graph.arguments)
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value not in defined:
+                yield f"node {node.name!r} reads %{value.name} before it is produced"
+        defined.update(node.outputs)
+    for value in (*graph.outputs, *graph.updates.values()):
+        if value not in defined:
+            yield f"the graph returns %{value.name}, which nothing in it produces"
+
+
+def _order_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
+    if not nodes:
+        return
+    places = {node: place for place, node in enumerate(graph._iterate())}
+    for node in nodes:
+        for value in node.inputs:
+            if value.producer is not None and places.get(value.producer, len(places)) >= places[node]:
+                yield f"node {node.name!r} reads %{value.name} before it is produced"
+
+
+def _uses(graph: Graph) -> Iterator[str]:
+    counts = dict.fromkeys(graph.values, 0)
+    unrecorded: dict[Value, None] = {}
+    for value, use in _reads(graph):
+        counts[value] = counts.get(value, 0) + 1
+        if use not in value._uses:
+            unrecorded[value] = None
+    for value, count in counts.items():
+        if len(value._uses) != count or value in unrecorded:
+            yield f"the recorded uses of %{value.name} are not the places that read it"
+
+
+def _reads(graph: Graph) -> Iterator[tuple[Value, Use]]:
+    """Yield every place that reads a value, once."""
+    for node in graph._iterate():
+        for position, value in enumerate(node.inputs):
+            yield value, (node, position)
+    for index, leaf in enumerate(graph.results[1]):
+        if isinstance(leaf, Value):
+            yield leaf, (None, index)
+    for target, value in graph.updates.items():
+        yield value, (None, target)
+
+
+def _types(graph: Graph) -> Iterator[str]:
+    yield from _types_among(graph, graph.nodes)
+
+
+def _types_among(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+    for value in graph.arguments:
+        is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
+        if is_weight and isinstance(value.type, TensorType) and value.type.symbols:
+            yield f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
+    right: set[int] = set()  # many values share one object, which is looked at once
+    for value in (*graph.arguments, *(value for node in nodes for value in node.outputs)):
+        if id(value.type) in right or _is_plain(value.type):
+            continue
+        problems = list(_type_problems(value.type))
+        yield from (f"%{value.name}{problem}" for problem in problems)
+        if not problems:
+            right.add(id(value.type))
+
+
+def _is_plain(type: Any) -> bool:
+    """Whether a type is that of a contiguous tensor with sizes that are integers: the usual case, told quickly."""
+    if (
+        type.__class__ is not TensorType
+        or type.strides is not None
+        or not isinstance(type.dtype, torch.dtype)
+    ):
+        return False
+    return all(size.__class__ is int and 0 <= size < _END_OF_SIZES for size in type.shape)
+
+
+def _type_problems(type: Any) -> Iterator[str]:
+    if isinstance(type, TensorType):
+        yield from (f": {problem}" for problem in _tensor_type_problems(type))
+    elif not isinstance(type, ScalarType) or type.kind not in SCALAR_KINDS:
+        yield f" has no type of the IR: {type!r}"
+    elif type.value is not None and not _is_known_integer(type):
+        yield f" is {type}: only an int can be known, by an integer or expression"
+
+
+def _is_known_integer(type: ScalarType) -> bool:
+    return type.kind == "int" and (type.value.__class__ is int or isinstance(type.value, Expr))
+
+
+def _tensor_type_problems(type: TensorType) -> Iterator[str]:
+    try:
+        dtype_name(type.dtype)
+    except (KeyError, TypeError):
+        yield f"{type.dtype!r} is no dtype"
+    for sizes in (type.shape, type.strides or ()):
+        numbers = [size for size in sizes if not isinstance(size, Expr)]
+        if not all(number.__class__ is int and 0 <= number < _END_OF_SIZES for number in numbers):
+            yield f"sizes and strides are integers from 0 to 2**63 - 1 or expressions, not {sizes}"
+        if not all(is_whole(size) for size in sizes):
+            yield f"a size is whole for all values of its symbols, not as in {sizes}"
+    if type.strides is not None and type.layout is not torch.strided:
+        yield f"a tensor of layout {type.layout} has no strides"
+    if type.strides is not None and len(type.strides) != len(type.shape):
+        yield f"{len(type.strides)} strides for {len(type.shape)} dimensions"
+
+
+def _symbols(graph: Graph) -> Iterator[str]:
+    known = set(graph.symbols) if graph.owner is not None else set()
+    arguments = [value for value in graph.arguments if not _is_plain(value.type)]
+    _learn(known, arguments)
+    for constraint in graph.constraints:
+        if graph.owner is not None or not constraint.symbols <= known:
+            yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
+    yield from _unknown_symbols(graph, arguments, known)
+    fixed: set[int] = set()  # many values share one type, which is looked at once
+    for node in graph._iterate():
+        open_types = [
+            value.type for value in node.outputs if id(value.type) not in fixed and not _is_plain(value.type)
+        ]
+        if any(type.symbols for type in open_types):
+            _learn(known, node.outputs)
+            yield from _unknown_symbols(graph, node.outputs, known)
+        else:
+            fixed.update(map(id, open_types))
+
+
+def _symbols_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
+    types = [value.type for node in nodes for value in node.outputs]
+    if graph.symbols or graph.constraints or any(type.symbols for type in types):
+        yield from _symbols(graph)
+
+
+def _regions_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:  # noqa: ARG001 - regions count, too
+    if graph._region_owners:
+        yield from region_problems(graph)
+
+
+def _learn(known: set[str], values: Sequence[Value]) -> None:
+    """Add the symbols whose values are known once these values are: sizes tell them, one at a time."""
+    sizes = [size for value in values for size in _sizes(value.type) if isinstance(size, Expr)]
+    for _ in sizes:
+        before = len(known)
+        for size in sizes:
+            missing = size.symbols - known
+            if len(missing) == 1 and size.solvable(*missing):
+                known |= missing
+        if len(known) == before:
+            return
+
+
+def _sizes(type: Any) -> tuple[Any, ...]:
+    if isinstance(type, TensorType):
+        return (*type.shape, *(type.strides or ()))
+    return (getattr(type, "value", None),)
+
+
+def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> Iterator[str]:
+    for value in values:
+        for name in sorted(value.type.symbols):
+            if name not in graph.symbols:
+                yield f"%{value.name} is {value.type}, but no symbol {name} is declared"
+            elif name not in known:
+                yield f"%{value.name} is {value.type}, but nothing before tells what {name} is"
+
+
+def _attrs(nodes: Iterable[OpNode]) -> Iterator[str]:
+    for node in nodes:
+        for name, value in node.attrs.items():
+            if value.__class__ in _PLAIN_CLASSES:
+                continue
+            try:
+                plain = same_literal(to_literal(value), value)
+            except GraphError as error:
+                yield f"attribute {name!r} of node {node.name!r}: {error.message}"
+            else:
+                if not plain:
+                    yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
+
+
+def _records(nodes: Iterable[OpNode]) -> Iterator[str]:
+    for node in nodes:
+        attrs = node.attrs
+        problem = record_problem(attrs) if LIST_SIZES in attrs or NONE_MASKS in attrs else None
+        if problem is not None:
+            yield f"node {node.name!r}: {problem}"
+        if node.operands is not None and len(node.operands) != len(node.inputs):
+            yield f"node {node.name!r} has {len(node.inputs)} inputs but {len(node.operands)} operand names"
+
+
+def _signature(graph: Graph) -> Iterator[str]:
+    for what, (structure, leaves) in (("call", graph.call), ("results", graph.results)):
+        problem = call_problem(structure) if what == "call" else structure_problem(structure)
+        if problem is not None:
+            yield f"the {what}: {problem}"
+        elif structure.num_leaves != len(leaves):
+            yield f"the {what}: {structure.num_leaves} places for {len(leaves)} leaves"
+        elif any(isinstance(leaf, (list, tuple, dict)) for leaf in leaves):
+            yield f"the {what}: a leaf is a value or a single literal, not a list"
+    if {leaf for leaf in graph.call[1] if isinstance(leaf, Value)} != set(graph.inputs):
+        yield "the call must use every input of the graph, and no other value"
+    for target, value in graph.updates.items():
+        if target.argument is None or target.argument.kind is InputKind.CONSTANT:
+            yield f"%{target.name} is updated but is no input, parameter, buffer or optimizer state"
+        is_same = isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)
+        if not is_same and not is_replaceable(target, value):
+            yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
+    names = Counter(name for target in graph.updates for name in outside_names(target))
+    yield from (
+        f"two updated values are called {name!r} outside" for name, count in names.items() if count > 1
+    )
+
+
+def _overlaps(graph: Graph) -> Iterator[str]:
+    inputs = {outside_names(value)[0]: value for value in graph.inputs}
+    for value in graph.arguments:
+        assert value.argument is not None
+        if value.argument.overlaps is None:
+            continue
+        other = inputs.get(value.argument.overlaps[0])
+        problem = "there is no such input" if other is None else overlap_problem(value, other)
+        if problem is not None:
+            yield f"%{value.name} cannot overlap {value.argument.overlaps[0]!r}: {problem}"
+
+
+def _data(graph: Graph) -> Iterator[str]:
+    keys: Counter[str] = Counter()
+    for value in graph.arguments:
+        argument: Any = value.argument
+        if argument.kind is not InputKind.INPUT:
+            keys.update(outside_names(value))
+        if argument.kind is InputKind.CONSTANT and argument.data is None:
+            yield f"constant %{value.name} has no data"
+        if argument.data is not None and argument.kind is not InputKind.CONSTANT and argument.persistent:
+            yield f"{argument.kind.value} %{value.name} has data: it comes with the weights or from the user"
+        if argument.data is not None and not TensorType.of(argument.data).same_shape_and_dtype(value.type):
+            yield f"%{value.name} is {value.type} but its data is {TensorType.of(argument.data)}"
+    yield from (
+        f"{key!r} names more than one parameter, buffer, optimizer state or constant"
+        for key, count in keys.items()
+        if count > 1
+    )
+
+
+def _of_nodes(name: str, statement: str, violations: Callable[[Iterable[OpNode]], Iterator[str]]) -> Rule:
+    """Return a rule that holds for each node on its own."""
+    return Rule(
+        name, statement, lambda graph: violations(graph._iterate()), lambda _, nodes: violations(nodes)
+    )
+
+
+def _of_signature(name: str, statement: str, violations: Callable[[Graph], Iterator[str]]) -> Rule:
+    """Return a rule of what the graph takes and gives, which is checked as a whole."""
+    return Rule(name, statement, violations, lambda graph, _: violations(graph))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("names", "every value and node has a name of its own, and the graph finds it by that name", _names),
+    Rule("outputs", "every value has one producer, or comes from outside", _outputs),
+    Rule("order", "a value is produced before it is read", _order, _order_among),
+    Rule("uses", "the recorded uses of a value are exactly the places that read it", _uses),
+    Rule(
+        "types",
+        "every value has a type, with sizes and strides that are integers or expressions",
+        _types,
+        _types_among,
+    ),
+    Rule(
+        "symbols",
+        "a symbol is declared, and its value is told by a size before it is used",
+        _symbols,
+        _symbols_among,
+    ),
+    Rule(
+        "regions",
+        "a region belongs to one node, and takes and returns what the node says",
+        region_problems,
+        _regions_among,
+    ),
+    Rule(
+        "prologue",
+        "leading nodes of a program may be its prologue: pure, of fixed sizes, on values known when weights are bound",
+        prologue_problems,
+        edited_prologue_problems,
+    ),
+    _of_nodes("attrs", "attributes are plain data", _attrs),
+    _of_nodes("records", "a node says of each input, or of none, which argument it fills", _records),
+    _of_nodes(
+        "schemas",
+        "the inputs and attributes of a known op fit its schema; no op changes a tensor in place",
+        schema_problems,
+    ),
+    _of_signature(
+        "signature", "call, results and updates name values of the right kind, number and type", _signature
+    ),
+    _of_signature(
+        "overlaps", "inputs that are stated to overlap are tensors of fixed sizes, of one dtype", _overlaps
+    ),
+    _of_signature(
+        "data", "constants have data of their type; the names of weights and constants are unique", _data
+    ),
+)
+
+
+def check(graph: Graph) -> None:
+    """Verify every rule, for the graph and every region in it.
+
+    Raises:
+        GraphError: The first violation found, with the rule it breaks.
+    """
+    parts = list(graph.graphs())
+    for part in parts:
+        for rule in RULES:
+            _require_none(part, rule, rule.violations(part))
+    for part in parts:
+        part._edited.clear()
+
+
+def check_edits(graph: Graph) -> None:
+    """Verify the rules where edits since the last check can have broken them, for the graph and every region in it.
+
+    Raises:
+        GraphError: The first violation found, with the rule it breaks.
+    """
+    parts = list(graph.graphs())
+    for part in parts:
+        nodes = list(part._edited)
+        for rule in RULES:
+            if rule.among is not None:
+                _require_none(part, rule, rule.among(part, nodes))
+    for part in parts:
+        part._edited.clear()
+
+
+def _require_none(graph: Graph, rule: Rule, problems: Iterator[str]) -> None:
+    for problem in problems:
+        raise GraphError(problem, where=f"graph {graph.name!r}, rule {rule.name!r}: {rule.statement}")

@@ -1,0 +1,68 @@
+"""What a node of the prologue must keep to: it is evaluated once, when weights are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from npu_ir.core.node import InputKind, OpNode, Value
+from npu_ir.ops.effects import is_pure
+
+if TYPE_CHECKING:
+    from npu_ir.graph.graph import Graph
+
+
+def dependence(graph: Graph, value: Value) -> str | None:
+    """Return why ``value`` is not known before the graph is called; None if it is."""
+    if value.producer is not None:
+        if value.producer.in_prologue:
+            return None
+        return f"%{value.name} is computed by node {value.producer.name!r} of the body"
+    if value.argument is not None and value.argument.kind is InputKind.INPUT:
+        return f"%{value.name} is an input of the call"
+    if value in graph.updates:
+        return f"%{value.name} is updated by the graph"
+    return None
+
+
+def obstacle(graph: Graph, node: OpNode) -> str | None:
+    """Return why ``node`` cannot be evaluated once, when weights are bound; None if it can."""
+    if graph.owner is not None:
+        return f"graph {graph.name!r} is a region: a program has a prologue"
+    for value in node.inputs:
+        reason = dependence(graph, value)
+        if reason is not None:
+            return reason
+    if not is_pure(node):
+        return f"{node.op_type} is not known to compute the same each time, and nothing else"
+    for value in node.outputs:
+        if value.type.symbols:
+            return f"%{value.name} is {value.type}, of a size that is not fixed"
+    return None
+
+
+def prologue_problems(graph: Graph) -> Iterator[str]:
+    """Yield what is wrong with the prologue of ``graph``."""
+    last, body_node = graph._root, None
+    for node in graph._iterate():
+        if not node.in_prologue:
+            body_node = body_node or node
+            continue
+        last = node
+        if body_node is not None:
+            yield f"node {node.name!r} is in the prologue, but stands behind {body_node.name!r} of the body"
+        yield from _obstacles(graph, [node])
+    if last is not graph._last_prologue:
+        yield "the graph does not know which node of the prologue is its last"
+
+
+def edited_prologue_problems(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+    """Yield what is wrong with those of these nodes that are in the prologue."""
+    yield from _obstacles(graph, [node for node in nodes if node.in_prologue])
+
+
+def _obstacles(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
+    for node in nodes:
+        reason = obstacle(graph, node)
+        if reason is not None:
+            yield f"node {node.name!r} is in the prologue, but {reason}"

@@ -1,0 +1,66 @@
+"""What the inputs and attributes of a node must keep to: the schema of its op."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from npu_ir._torch import OpOverload
+from npu_ir.core.node import OpNode
+from npu_ir.errors import GraphError
+from npu_ir.ops.arguments import LIST_SIZES, NONE_MASKS
+from npu_ir.ops.calls import bind_node
+from npu_ir.ops.schema import OpSchema, find_op, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+
+def schema_problems(nodes: Iterable[OpNode]) -> Iterator[str]:
+    """Yield which nodes do not fit the schema of their op; nodes of unknown ops all do."""
+    schemas: dict[str, OpSchema | None] = {}
+    fitting: set[Hashable] = set()
+    for node in nodes:
+        if node.op_type not in schemas:
+            op = find_op(node.op_type)
+            schemas[node.op_type] = None if op is None else schema_of(op)
+        schema = schemas[node.op_type]
+        form = None if schema is None else _form(node)
+        if schema is None or form in fitting:
+            continue
+        problem = _problem(schema, node)
+        if problem is not None:
+            yield f"node {node.name!r}: {problem}"
+        elif form is not None:
+            fitting.add(form)
+
+
+def _form(node: OpNode) -> Hashable:
+    """Return what decides whether a node fits its schema; None where the content of attributes counts, too.
+
+    It does where a list has inputs in it.
+    """
+    operands = () if node.operands is None else tuple(node.operands)
+    names = tuple(node.attrs)
+    if node.regions or _has_places(operands) or LIST_SIZES in names or NONE_MASKS in names:
+        return None
+    return node.op_type, node.operands is None, operands, len(node.inputs), names
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_places(operands: tuple[str, ...]) -> bool:
+    """Whether one of the operands is a place in a list."""
+    return any("[" in operand for operand in operands)
+
+
+def _problem(schema: OpSchema, node: OpNode) -> str | None:
+    if node.regions and isinstance(schema.op, OpOverload):
+        return f"{node.op_type} takes no regions"
+    if schema.writes and not schema.runs_on_copies:
+        return f"{node.op_type} changes a tensor in place"
+    try:
+        bind_node(schema, node)
+    except GraphError as error:
+        return error.message
+    return None

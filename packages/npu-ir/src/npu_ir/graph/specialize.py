@@ -1,0 +1,128 @@
+"""A graph for fixed sizes: symbols become integers, and what computes with them becomes plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from npu_ir.core.literals import Literal
+from npu_ir.core.node import OpNode, Value
+from npu_ir.core.types import ScalarType
+from npu_ir.errors import ExecutionError, GraphError
+from npu_ir.graph.copy import clone
+from npu_ir.ops.execution import execute_node
+from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
+from npu_ir.symbolic.constraints import Constraint
+from npu_ir.symbolic.expressions import substituted
+
+if TYPE_CHECKING:
+    from npu_ir.graph.graph import Graph
+
+_ASSERTION = "aten._assert_scalar.default"
+
+
+def specialize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return ``graph`` with symbols replaced by integers.
+
+    A number that is known then is no value any more: the node that computed it is gone, and the nodes
+    that read it have it as an attribute. An input that is such a number becomes a constant of the call.
+    Symbols that are not given stay.
+
+    Raises:
+        GraphError: A symbol is unknown, a size is no integer of its range, or a constraint or assertion
+            of the graph does not hold.
+    """
+    _require_possible(graph, sizes)
+    special = clone(graph, graph.name)
+    for part in special.graphs():
+        for value in part.values:
+            value._type = value.type.substitute(sizes)
+    special._constraints = _remaining_constraints(graph, sizes)
+    for name in sizes:
+        del special._symbols[name]
+    for part in special.graphs():
+        _fold_numbers(part)
+    special.check()
+    return special
+
+
+def _require_possible(graph: Graph, sizes: Mapping[str, int]) -> None:
+    for name, size in sizes.items():
+        if name not in graph.symbols:
+            raise GraphError(
+                f"graph {graph.name!r} has no symbol {name!r}",
+                fix=f"its symbols: {', '.join(graph.symbols) or 'none'}",
+            )
+        if type(size) is not int or size not in graph.symbols[name]:
+            raise GraphError(f"symbol {name!r} cannot be {size!r}: it is in {graph.symbols[name]}")
+
+
+def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Constraint]:
+    """Return the constraints on the symbols that stay."""
+    remaining = []
+    for constraint in graph.constraints:
+        sides = substituted(constraint.left, sizes), substituted(constraint.right, sizes)
+        rest = Constraint(sides[0], constraint.relation, sides[1])
+        if rest.symbols:
+            remaining.append(rest)
+        elif not rest.holds({}):
+            given = sorted(constraint.symbols & sizes.keys())
+            shown = ", ".join(f"{name} = {sizes[name]}" for name in given)
+            raise GraphError(f"the graph was made for sizes with {constraint}, not for {shown}")
+    return remaining
+
+
+def _fold_numbers(graph: Graph) -> None:
+    """Replace numbers that are known by plain data, and remove what computed them."""
+    for value in graph.inputs:
+        known = _stated_number(value)
+        if known is not None:
+            _put_literal(graph, value, known)
+            if graph.owner is None:
+                graph.fix_input(value, known)
+    for node in graph.nodes:
+        if node.op_type == _ASSERTION and not node.inputs:
+            _run(node)
+            graph.erase(node)
+            continue
+        if len(node.outputs) != 1:
+            continue
+        known = _stated_number(node.outputs[0])
+        if known is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
+            known = _run(node)[0]
+        if known is not None and _is_only_a_number(node):
+            _put_literal(graph, node.outputs[0], known)
+            graph.erase(node)
+
+
+def _stated_number(value: Value) -> int | None:
+    """Return what a number is by its type; None where the type does not tell."""
+    known = value.type.value if isinstance(value.type, ScalarType) else None
+    return known if isinstance(known, int) else None
+
+
+def _is_only_a_number(node: OpNode) -> bool:
+    """Whether a node does nothing but compute a number: reading one from a tensor may fail, and stays."""
+    return node.op_type in SCALAR_FUNCTIONS or node.op_type.startswith("aten.sym_")
+
+
+def _run(node: OpNode) -> list[Literal]:
+    """Return what a node without inputs computes."""
+    try:
+        return execute_node(node, [], torch.device("cpu"))
+    except ExecutionError as error:
+        raise GraphError(
+            f"the graph does not allow these sizes: {error.message}", where=error.where
+        ) from error
+
+
+def _put_literal(graph: Graph, value: Value, literal: Literal) -> None:
+    """Make everything that reads ``value`` have ``literal`` instead."""
+    places = [(node, slot) for node, slot in value.uses if node is not None and isinstance(slot, int)]
+    for node, index in sorted(places, key=lambda place: -place[1]):  # from the last: the others move up
+        graph.set_literal(node, index, literal)
+    if value.uses:
+        structure, leaves = graph.results
+        graph.set_results(structure, [literal if leaf is value else leaf for leaf in leaves])

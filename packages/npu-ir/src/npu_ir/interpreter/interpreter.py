@@ -1,0 +1,135 @@
+"""What a graph means: run its nodes in order, one by one.
+
+Everything else that runs a graph is measured against this.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.node import outside_names
+from npu_ir.core.structure import unflatten
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs, bind_weights
+from npu_ir.graph.graph import Graph
+from npu_ir.interpreter.prologue import Prologue
+from npu_ir.interpreter.run_nodes import Observer, results_of, run_nodes
+from npu_ir.serial.checkpoints import load_weights
+
+_CPU = torch.device("cpu")
+
+
+def execute_ir(
+    graph: Graph,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    constants: Mapping[str, torch.Tensor] | None = None,
+    return_mutations: bool = False,
+) -> Any:
+    """Return what ``model(*args, **kwargs)`` returns, computed node by node.
+
+    Neither the arguments nor the weights are changed. No gradients are recorded, and the caller's
+    autocast, default device and default dtype have no influence. Tensors with other strides than the
+    graph states are laid out anew first.
+
+    Args:
+        graph: The program.
+        args: Positional arguments, nested as when the model was captured.
+        kwargs: Keyword arguments.
+        weights: Parameters and buffers by ``state_dict`` key, or the path of a file of them. Not
+            needed for a graph without parameters and persistent buffers.
+        constants: Tensors by name that take the place of the graph's constants, or of
+            non-persistent buffers.
+        return_mutations: Return a pair: the results, and the new content of every buffer,
+            parameter or input that the model would have changed, by name.
+
+    Raises:
+        GraphError: The graph breaks a rule of the IR.
+        ExecutionError: The arguments are not what the graph was made for, or a node fails.
+        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+    """
+    interpreter = Interpreter(graph, weights, constants)
+    leaves, mutations = interpreter.run_flat(args, kwargs)
+    results = unflatten(graph.results[0], leaves)
+    return (results, mutations) if return_mutations else results
+
+
+class Interpreter:
+    """A graph with its weights bound, ready to be run; its prologue has been evaluated.
+
+    Weights that nothing but the prologue reads are not kept. Changing weights later has no influence on
+    what the prologue made of them.
+
+    Args:
+        graph: The program; it must not be edited while this exists.
+        weights: As for `execute_ir`.
+        constants: As for `execute_ir`.
+        observe: Called after each node of the prologue, with the node and its outputs.
+
+    Raises:
+        GraphError: The graph breaks a rule of the IR.
+        WeightError: As for `execute_ir`.
+        ExecutionError: A node of the prologue fails.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+        constants: Mapping[str, torch.Tensor] | None = None,
+        *,
+        observe: Observer | None = None,
+    ) -> None:
+        graph.check()
+        self.graph = graph
+        if isinstance(weights, (str, os.PathLike)):
+            weights = load_weights(weights, graph)
+        bound = bind_weights(graph, weights, constants)
+        self._device = _first_device(bound.values())
+        self._prologue = Prologue(graph, bound, self._device or _CPU, observe)
+        self._body = graph.body
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model returns on these arguments."""
+        return unflatten(self.graph.results[0], self.run_flat(args, kwargs)[0])
+
+    def run_flat(
+        self,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        observe: Observer | None = None,
+    ) -> tuple[list[Any], dict[str, torch.Tensor]]:
+        """Return the results as a flat list, and the new content of what the model updates, by name.
+
+        Args:
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            observe: Called after each node of the body, with the node and its outputs; not inside of regions.
+        """
+        symbols = SymbolValues(self.graph.symbols)
+        inputs = bind_inputs(self.graph, args, kwargs or {}, symbols)
+        device = self._device or _first_device(inputs.values()) or _CPU
+        values = {**self._prologue.values_on(device), **inputs}
+        with no_outside_influence(device):
+            run_nodes(self._body, values, device, symbols, observe)
+            leaves = results_of(self.graph, values, symbols)
+            contents = [values[value] for value in self.graph.updates.values()]
+            given = self._prologue.apart([*leaves, *contents])
+        mutations = {
+            name: content
+            for target, content in zip(self.graph.updates, given[len(leaves) :], strict=True)
+            for name in outside_names(target)
+        }
+        return given[: len(leaves)], mutations
+
+
+def _first_device(values: Iterable[Any]) -> torch.device | None:
+    return next((tensor.device for tensor in values if isinstance(tensor, torch.Tensor)), None)

@@ -1,0 +1,101 @@
+"""The prologue of a graph, evaluated: what its body reads besides the inputs of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.node import Value
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.graph import Graph
+from npu_ir.interpreter.run_nodes import Observer, run_nodes
+
+
+class Prologue:
+    """The weights of a graph and what its prologue makes of them: that part which calls need.
+
+    Args:
+        graph: Any program.
+        weights: The tensor of every parameter, buffer, optimizer state and constant.
+        device: Where its nodes make tensors that the graph makes on ``meta``.
+        observe: Called after each node, with the node and its outputs.
+
+    Raises:
+        ExecutionError: A node fails.
+    """
+
+    def __init__(
+        self, graph: Graph, weights: dict[Value, Any], device: torch.device, observe: Observer | None = None
+    ) -> None:
+        self.graph = graph
+        self._device = device
+        # The data of constants belongs to the graph, and to its copies.
+        of_graph = {_memory(value.argument.data) for value in weights if value.argument is not None}
+        self._outside = {_memory(tensor) for tensor in weights.values()} - of_graph
+        self._of_graph = of_graph
+        self._values = self._evaluated(dict(weights), observe)
+
+    def values_on(self, device: torch.device) -> dict[Value, Any]:
+        """Return what the body reads; without weights, it is computed again where calls come from another device."""
+        if device != self._device:
+            self._device = device
+            self._values = self._evaluated({}, None)
+        return self._values
+
+    def _evaluated(self, values: dict[Value, Any], observe: Observer | None) -> dict[Value, Any]:
+        nodes = self.graph.prologue
+        with no_outside_influence(self._device):
+            run_nodes(nodes, values, self._device, SymbolValues(self.graph.symbols), observe)
+        self._own = {_memory(values[value]) for node in nodes for value in node.outputs if value in values}
+        self._own = (self._own | self._of_graph) - (self._outside | {None})
+        kept = {value: item for value, item in values.items() if _is_read_by_calls(value)}
+        self._own_sparse = {
+            id(item) for value, item in kept.items() if value.producer is not None and _is_sparse(item)
+        }
+        return kept
+
+    def apart(self, items: Sequence[Any]) -> list[Any]:
+        """Return results of a call with copies of those in memory that the next call reads again."""
+        copies: dict[int | None, torch.UntypedStorage] = {}
+        return [
+            item.clone()
+            if id(item) in self._own_sparse
+            else self._apart(item, copies)
+            if _memory(item) in self._own
+            else item
+            for item in items
+        ]
+
+    def _apart(self, item: torch.Tensor, copies: dict[int | None, torch.UntypedStorage]) -> torch.Tensor:
+        """Return a copy of a tensor; copies of tensors that share memory share it, too."""
+        memory = item.untyped_storage()
+        copy = copies.setdefault(_memory(item), memory if _memory(item) in copies else _copy(memory))
+        plain = torch.empty(0, dtype=item.dtype, device=item.device)
+        plain.set_(copy, item.storage_offset(), item.shape, item.stride())
+        # PyTorch conjugates and negates lazily: the memory holds what it was before.
+        plain = plain.conj() if item.is_conj() else plain
+        return _torch.negated_view(plain) if item.is_neg() else plain
+
+
+def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:
+    copy: torch.UntypedStorage = memory.clone()  # type: ignore[no-untyped-call]
+    return copy
+
+
+def _is_read_by_calls(value: Value) -> bool:
+    return any(node is None or not node.in_prologue for node, _ in value.uses)
+
+
+def _is_sparse(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.layout is not torch.strided
+
+
+def _memory(item: Any) -> int | None:
+    """Return a number that tensors sharing memory have in common; None for what has no memory of this kind."""
+    if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
+        return None
+    return item.untyped_storage().data_ptr() or None

@@ -1,0 +1,151 @@
+"""Random data for what a graph takes: its inputs, and the weights it is run with."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from npu_ir.core.node import Value
+from npu_ir.core.structure import unflatten
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.core.types import TensorType
+from npu_ir.errors import UsageError
+from npu_ir.graph.graph import Graph
+from npu_ir.interpreter.size_choice import chosen_sizes
+from npu_ir.symbolic.expressions import Expr
+
+
+def random_call(
+    graph: Graph, seed: int = 0, int_high: int = 2, sizes: Mapping[str, int] | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments to call ``graph`` with; the same for the same seed.
+
+    Args:
+        graph: Any graph.
+        seed: Of the random data.
+        int_high: Integers are uniform from 0 to ``int_high - 1``.
+        sizes: Of symbols; the others get the smallest value that the graph allows, from 2 on.
+
+    Raises:
+        UsageError: A size is not possible, none is found, an input is an integer or bool that nothing tells, or
+            PyTorch cannot fill tensors of one of the dtypes.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    values = dict(SymbolValues(graph.symbols).values)
+    values.update(chosen_sizes(graph, values, sizes or {}))
+    structure, leaves = graph.call
+    made: dict[Value, Any] = {}
+    for leaf in leaves:
+        if isinstance(leaf, Value) and leaf not in made:
+            made[leaf] = made_up(leaf, values, lambda type: random_tensor(type, generator, int_high))
+    filled = [made[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+    args, kwargs = unflatten(structure, filled)
+    return args, kwargs
+
+
+def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType], torch.Tensor]) -> Any:
+    """Return a tensor or number for an input that is not given.
+
+    Args:
+        value: The input.
+        sizes: The values of the symbols in its type.
+        fill: Makes a tensor of a type without symbols.
+
+    Returns:
+        What is known of it, else random data; of a float a number between 0 and 1, such as rates are.
+
+    Raises:
+        UsageError: It is an integer or a bool, and nothing tells which.
+    """
+    known = value.type.substitute(sizes)
+    if isinstance(known, TensorType):
+        return fill(known)
+    if known.kind == "float":
+        return fill(TensorType((), torch.float64)).sigmoid().item()
+    if known.value is None or isinstance(known.value, Expr):
+        raise UsageError(f"input {value!r} is not given", fix=f"--input {value.name}=VALUE")
+    return known.value
+
+
+def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
+    """Return parameters, buffers and optimizer state for ``graph``, by name; the same for the same seed.
+
+    Matrices and kernels are uniform within ``1 / sqrt(fan in)``, so that activations neither grow nor
+    vanish. Everything else, optimizer state of any shape included, is uniform from 0 to 1, for it may be a variance;
+    integers are 0 or 1.
+
+    Raises:
+        UsageError: PyTorch cannot fill tensors of one of the dtypes, or there is no memory.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    made = {}
+    for name, type in needed_weights(graph):
+        try:
+            made[name] = _random_weight(type, generator, is_signed=name not in graph.optimizer_state)
+        except UsageError as error:
+            raise UsageError(
+                f"weight {name!r}: {error.message}", fix="give weights: --weights FILE"
+            ) from error
+    return made
+
+
+def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
+    """Yield key and type of everything that ``graph`` must be given to be run, inputs aside."""
+    for value in graph.weights:
+        if value.argument is not None and value.argument.data is None and isinstance(value.type, TensorType):
+            yield value.argument.target, value.type
+
+
+def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
+    """Return random data of ``type`` on the CPU.
+
+    Floats are normal with deviation 1, integers uniform from 0 to ``int_high - 1``, bools fair.
+
+    Raises:
+        UsageError: PyTorch cannot fill tensors of this dtype, or there is no memory.
+    """
+    with explained(type):
+        tensor = _random(type, generator, int_high).to(type.dtype)
+        if type.layout is not torch.strided:
+            return tensor.to_sparse(layout=type.layout)
+        if type.strides is None or 0 in type.steps:
+            return tensor
+        return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype).copy_(tensor)
+
+
+def _random(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
+    if type.dtype.is_complex:
+        wide = torch.complex128 if type.dtype == torch.complex128 else torch.complex64
+        return torch.randn(type.sizes, dtype=wide, generator=generator)
+    if type.dtype.is_floating_point:
+        wide = torch.float64 if type.dtype == torch.float64 else torch.float32
+        return torch.randn(type.sizes, dtype=wide, generator=generator)
+    high = 2 if type.dtype == torch.bool else int_high
+    return torch.randint(high, type.sizes, generator=generator)
+
+
+def _random_weight(type: TensorType, generator: torch.Generator, *, is_signed: bool) -> torch.Tensor:
+    if not type.dtype.is_floating_point:
+        return random_tensor(type, generator, int_high=2)
+    with explained(type):
+        tensor = torch.rand(type.sizes, generator=generator)
+        if is_signed and type.rank >= 2:
+            tensor = (2 * tensor - 1) / math.sqrt(max(math.prod(type.sizes[1:]), 1))
+        return tensor.to(type.dtype)
+
+
+@contextlib.contextmanager
+def explained(type: TensorType) -> Iterator[None]:
+    """Name the type that PyTorch cannot make a tensor of."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).split("\n", maxsplit=1)[0]
+        raise UsageError(
+            f"PyTorch cannot make data of type {type}: {reason}",
+            fix="take it from a file: --input NAME=@file.pt",
+        ) from error

@@ -1,0 +1,75 @@
+"""The sizes of inputs that a graph leaves open, where the inputs that are given do not tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from npu_ir.errors import UsageError
+from npu_ir.graph.graph import Graph
+from npu_ir.symbolic.constraints import Range
+
+_TRIED = 4096
+
+
+def chosen_sizes(graph: Graph, told: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
+    """Return a value for each symbol in the sizes of inputs that ``told`` leaves open.
+
+    It is the one that is wanted, else the smallest from 2 on that the ranges and constraints allow.
+
+    Args:
+        graph: The graph to be called.
+        told: The symbols that the given inputs tell.
+        wanted: What the user asks for.
+
+    Raises:
+        UsageError: A wanted size is of no input, is out of range or differs from what inputs tell; or no
+            sizes are found that the constraints allow.
+    """
+    names = [name for name in graph.symbols if any(name in value.type.symbols for value in graph.inputs)]
+    for name, size in wanted.items():
+        _require_possible(graph, names, name, size, told)
+    values = {**told, **wanted}
+    chosen = {}
+    for name in names:
+        if name not in values:
+            chosen[name] = values[name] = _smallest(graph, name, values)
+        elif name not in told:
+            chosen[name] = values[name]
+    return chosen
+
+
+def _require_possible(
+    graph: Graph, names: Iterable[str], name: str, size: int, told: Mapping[str, int]
+) -> None:
+    if name not in graph.symbols:
+        raise UsageError(
+            f"the graph has no symbol {name!r}", fix=f"its symbols: {', '.join(graph.symbols) or 'none'}"
+        )
+    if name not in names:
+        raise UsageError(f"the size {name!r} is of no input: it depends on their content")
+    if size not in graph.symbols[name]:
+        raise UsageError(f"the size {name!r} cannot be {size}: it is in {graph.symbols[name]}")
+    if told.get(name, size) != size:
+        raise UsageError(
+            f"the size {name!r} cannot be {size}: the inputs that are given make it {told[name]}"
+        )
+
+
+def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:
+    """Return the first value that every constraint allows that it decides together with ``values``."""
+    known = values.keys() | {name}
+    decided = [item for item in graph.constraints if name in item.symbols and item.symbols <= known]
+    for value in islice(_candidates(graph.symbols[name]), _TRIED):
+        if all(constraint.holds({**values, name: value}) for constraint in decided):
+            return value
+    raise UsageError(
+        f"no size {name!r} is found that the graph allows: {', '.join(map(str, decided))}",
+        fix="give the sizes: --size NAME=NUMBER",
+    )
+
+
+def _candidates(allowed: Range) -> Iterable[int]:
+    low = 0 if allowed.low is None else allowed.low
+    high = max(low, 2) + _TRIED if allowed.high is None else allowed.high
+    return (*range(max(low, 2), min(high + 1, max(low, 2) + _TRIED)), *range(min(high, 1), low - 1, -1))

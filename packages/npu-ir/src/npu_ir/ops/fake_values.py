@@ -1,0 +1,123 @@
+"""Values without data: what ops run on when only the types of their results are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.types import ScalarType, Type, contiguous_strides
+from npu_ir.ops.torch_sizes import NotExpressibleError, from_sympy, to_symbolic, traced_type
+from npu_ir.symbolic.constraints import Range
+from npu_ir.symbolic.expressions import Dim, Expr, symbol
+
+CPU = torch.device("cpu")
+LARGE = 5003  # a size beyond those by which ops choose an implementation
+
+
+class StandIns:
+    """FakeTensors and symbolic numbers in place of values, to run ops on without data.
+
+    ```python
+    stand_ins = StandIns({"s0": Range(1, 64)})
+    with stand_ins.running():
+        result = torch.relu(stand_ins.stand_in(value.type))
+        type = stand_ins.type_of(result)
+    ```
+
+    Args:
+        ranges: The symbols that may occur, with their values.
+        near: The size by which PyTorch takes a branch where it must, as far as the ranges allow; None for a
+            usual one, another for each symbol.
+
+    Attributes:
+        examples: These sizes, by symbol.
+    """
+
+    def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
+        self._world: _torch.FakeWorld = _torch.FakeWorld() if ranges else _static_world()
+        self.examples = {
+            name: _example(known, index, near) for index, (name, known) in enumerate(ranges.items())
+        }
+        self._values = {
+            name: self._world.open_size(name, known.low, known.high, self.examples[name])
+            for name, known in ranges.items()
+        }
+        self._symbols = {_torch.size_expression(value): symbol(name) for name, value in self._values.items()}
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run ops on what stands in: as a graph runs them, whatever the process has set."""
+        with no_outside_influence(CPU), self._world.entered():
+            yield
+
+    @property
+    def assumptions(self) -> str:
+        """What ops assumed of open sizes that their ranges do not imply, as text; "" for nothing."""
+        return " and ".join(self._world.assumptions)
+
+    @property
+    def assumes_bounds_only(self) -> bool:
+        """Whether all assumptions are that a size is below or above something, or not 0 or 1."""
+        return self._world.assumes_bounds_only
+
+    def stand_in(self, type: Type) -> Any:
+        """Return what has this type, and nothing else: a FakeTensor or a number, symbolic where it is open."""
+        if isinstance(type, ScalarType):
+            return self._number(type)
+        shape = [to_symbolic(size, self._values) for size in type.shape]
+        if type.layout is not torch.strided:
+            return torch.empty(shape, dtype=type.dtype, layout=type.layout)
+        strides = contiguous_strides(type.shape) if type.strides is None else type.strides
+        steps = [to_symbolic(stride, self._values) for stride in strides]
+        return torch.empty_strided(shape, steps, dtype=type.dtype)
+
+    def _number(self, type: ScalarType) -> Any:
+        if type.kind == "none":
+            return None
+        return self._world.unknown(type.kind) if type.value is None else to_symbolic(type.value, self._values)
+
+    def type_of(self, result: Any) -> Type:
+        """Return the type of a result; of a number that depends on data or unknown numbers only its kind.
+
+        Raises:
+            NotExpressibleError: The size of a tensor does.
+        """
+        try:
+            type = traced_type(result, self._dim)
+        except NotExpressibleError:
+            if isinstance(result, torch.Tensor):
+                raise
+            return ScalarType("int")
+        return ScalarType("int", result) if isinstance(result, int) and type == ScalarType("int") else type
+
+    def _dim(self, size: Any) -> Dim:
+        expression = _torch.size_expression(size)
+        return expression if isinstance(expression, int) else from_sympy(expression, self._symbol)
+
+    def _symbol(self, found: Any) -> Expr:
+        if found not in self._symbols:
+            raise NotExpressibleError("a size depends on data, or on a number that is not known")
+        return self._symbols[found]
+
+
+@functools.cache
+def _static_world() -> _torch.FakeWorld:
+    """Return the world for calls without open sizes: nothing is assumed there, so one serves all."""
+    return _torch.FakeWorld()
+
+
+def _example(known: Range, index: int, near: int | None) -> int:
+    """Return a value that a symbol may have, if possible another one for each index."""
+    return nearest(known, max(known.low or 0, 2) + 9 + 2 * index if near is None else near + 2 * index)
+
+
+def nearest(known: Range, wanted: int) -> int:
+    """Return the value of a symbol that is nearest to ``wanted``."""
+    raised = wanted if known.low is None else max(wanted, known.low)
+    return raised if known.high is None else min(raised, known.high)

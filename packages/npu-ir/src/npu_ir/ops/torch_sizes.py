@@ -1,0 +1,177 @@
+"""Between PyTorch's symbolic sizes and ours: expressions in both directions, and types from FakeTensors."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from npu_ir import _torch
+from npu_ir.core.types import ScalarType, TensorType, Type, contiguous_strides, type_of
+from npu_ir.symbolic.expressions import Dim, Expr, Number, call
+from npu_ir.symbolic.functions import FUNCTIONS
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class NotExpressibleError(Exception):
+    """A function of SymPy's that our expressions lack."""
+
+
+def traced_type(value: Any, dim: Callable[[Any], Dim]) -> Type:
+    """Return the type of a FakeTensor, a number, symbolic or not, or None.
+
+    Args:
+        value: What PyTorch traces with.
+        dim: Turns an int or a SymInt into a size of the graph.
+
+    Raises:
+        ParseError: It is none of these.
+    """
+    if isinstance(value, torch.Tensor):
+        return _tensor_type(value, dim)
+    if not isinstance(value, _SYMBOLIC):
+        return type_of(value)
+    if isinstance(value, torch.SymInt):
+        return ScalarType("int", dim(value))
+    return ScalarType("float" if isinstance(value, torch.SymFloat) else "bool")
+
+
+def _tensor_type(tensor: torch.Tensor, dim: Callable[[Any], Dim]) -> TensorType:
+    shape = tuple(map(dim, tensor.shape))
+    if tensor.layout is not torch.strided:
+        return TensorType(shape, tensor.dtype, layout=tensor.layout)
+    strides = tuple(dim(_torch.stride_of_filled(stride)) for stride in tensor.stride())
+    return TensorType(shape, tensor.dtype, None if _is_contiguous(shape, strides) else strides)
+
+
+def _is_contiguous(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
+    pairs = zip(shape, strides, contiguous_strides(shape), strict=True)
+    return 0 in shape or all(size == 1 or actual == wanted for size, actual, wanted in pairs)
+
+
+def from_sympy(expression: Any, symbol: Callable[[Any], Expr]) -> Any:
+    """Return a SymPy expression in our form.
+
+    Args:
+        expression: As a SymInt holds it.
+        symbol: Turns a symbol of SymPy's into one of the graph.
+
+    Raises:
+        NotExpressibleError: It has a part that our expressions lack.
+        GraphError: As for `npu_ir.symbolic.expressions.call`.
+        ArithmeticError: As for `npu_ir.symbolic.expressions.call`.
+    """
+    kind = type(expression).__name__
+    if kind == "Symbol":
+        return symbol(expression)
+    if expression.is_Integer:
+        return int(expression)
+    if expression.is_Float:
+        return float(expression)
+    if expression.is_Rational:
+        return call("truediv", int(expression.p), int(expression.q))
+    convert = _FROM_SYMPY.get(kind)
+    if convert is None:
+        raise NotExpressibleError(kind)
+    return convert(*(from_sympy(part, symbol) for part in _whole_factors(expression)))
+
+
+def to_symbolic(number: Number, values: Mapping[str, Any]) -> Any:
+    """Return one of our expressions as a SymInt.
+
+    Args:
+        number: A size or a number in one.
+        values: What stands for each symbol: SymInts.
+    """
+    if not isinstance(number, Expr):
+        return number
+    total: Any = 0
+    for monomial, coefficient in number.terms:
+        product: Any = coefficient
+        for factor, power in monomial:
+            if isinstance(factor, str):
+                value = values[factor]
+            else:
+                arguments = (to_symbolic(part, values) for part in factor.arguments)
+                value = _evaluate(factor.function)(*arguments)
+            for _ in range(power):
+                product = product * value
+        total = total + product
+    return total
+
+
+def _evaluate(function: str) -> Callable[..., Any]:
+    """Return a function of sizes that takes SymInts."""
+    return _OF_SYMBOLIC.get(function, FUNCTIONS[function].evaluate)
+
+
+def _whole_factors(expression: Any) -> list[Any]:
+    """Return the arguments of a SymPy expression; of a product with a fraction: numerator and denominator."""
+    if (
+        type(expression).__name__ == "Mul"
+        and expression.args[0].is_Rational
+        and not expression.args[0].is_Integer
+    ):
+        numerator, denominator = expression.as_numer_denom()
+        raise NotExpressibleError(f"{numerator}/{denominator}")
+    return list(expression.args)
+
+
+def _sum(*parts: Any) -> Any:
+    return functools.reduce(operator.add, parts)
+
+
+def _product(*parts: Any) -> Any:
+    return functools.reduce(operator.mul, parts)
+
+
+def _same(part: Any) -> Any:
+    return part
+
+
+def _function(name: str) -> Callable[..., Any]:
+    return functools.partial(call, name)
+
+
+_OF_SYMBOLIC: Mapping[str, Callable[..., Any]] = {
+    "max": lambda *items: functools.reduce(torch.sym_max, items),
+    "min": lambda *items: functools.reduce(torch.sym_min, items),
+    "sqrt": torch.sym_sqrt,
+}
+
+_FROM_SYMPY: Mapping[str, Callable[..., Any]] = {
+    "Add": _sum,
+    "Mul": _product,
+    "Pow": _function("pow"),
+    "PowByNatural": _function("pow"),
+    "FloatPow": _function("pow"),
+    "FloorDiv": _function("floordiv"),
+    "CleanDiv": _function("floordiv"),
+    "CeilDiv": lambda number, divisor: call("floordiv", number + divisor - 1, divisor),
+    "IntTrueDiv": _function("truediv"),
+    "FloatTrueDiv": _function("truediv"),
+    "Mod": _function("mod"),
+    "PythonMod": _function("mod"),
+    "ModularIndexing": lambda number, divisor, modulus: call(
+        "mod", call("floordiv", number, divisor), modulus
+    ),
+    "Max": _function("max"),
+    "Min": _function("min"),
+    "TruncToInt": _function("trunc"),
+    "FloorToInt": _function("floor"),
+    "CeilToInt": _function("ceil"),
+    "RoundToInt": _function("round"),
+    "RoundDecimal": _function("round_to"),
+    "BitwiseFn_bitwise_and": _function("bitand"),
+    "BitwiseFn_bitwise_or": _function("bitor"),
+    "BitwiseFn_bitwise_xor": _function("bitxor"),
+    "LShift": _function("lshift"),
+    "RShift": _function("rshift"),
+    "ToFloat": _same,
+    "Identity": _same,
+    "OpaqueUnaryFn_sqrt": _function("sqrt"),
+}

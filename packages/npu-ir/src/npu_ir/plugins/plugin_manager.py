@@ -1,0 +1,287 @@
+"""Finding, loading and reporting plugins.
+
+Plugins are loaded once, when something they may offer is first asked for: those of this project first,
+and then in the order of their entry-point names, never in the order of installation. One that cannot be loaded, or that offers
+what another one already does, is refused as a whole and reported; the others go on.
+``NPU_DISABLE_PLUGINS=name,name`` leaves plugins out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pluggy
+
+from npu_ir.errors import PluginError, RegistryError
+from npu_ir.plugins import hookspecs
+from npu_ir.plugins.distributions import OWN
+from npu_ir.plugins.op_registry import OpRegistry
+
+GROUP = "npu"
+DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
+INTERPRETER = "interpreter"  # the runner that is always there
+
+
+class PluginWarning(UserWarning):
+    """A plugin was refused; the message says which and why."""
+
+
+@dataclass(slots=True)
+class PluginReport:
+    """What became of one plugin.
+
+    Attributes:
+        name: Its entry-point name.
+        distribution: The distribution it comes from, with version.
+        refused: Why it is not used; None when it is.
+        commands_refused: Why its commands are not used, though the rest is; None where they are.
+        offers: What it brings: ``{"execution": [...], "passes": [...], ...}``.
+        group: The entry-point group that it was found in.
+    """
+
+    name: str
+    distribution: str
+    refused: str | None = None
+    commands_refused: str | None = None
+    offers: dict[str, list[str]] = field(default_factory=dict)
+    group: str = GROUP
+
+
+@dataclass(slots=True)
+class Plugins:
+    """Everything the loaded plugins offer."""
+
+    manager: pluggy.PluginManager
+    registry: OpRegistry
+    reports: list[PluginReport]
+    passes: dict[str, Any]
+    pipelines: dict[str, Any]
+    backends: dict[str, Any]
+    runners: dict[str, Any]
+
+
+_lock = threading.RLock()
+_loading = threading.Event()
+
+
+def loaded() -> Plugins:
+    """Return the plugins of this process, loading them on the first call.
+
+    Raises:
+        PluginError: A plugin asks for them while they are being loaded.
+    """
+    with _lock:
+        return _load_installed()
+
+
+@functools.cache
+def _load_installed() -> Plugins:
+    if _loading.is_set():
+        raise PluginError(
+            "plugins are being loaded: nothing can be registered or looked up yet",
+            fix="a plugin registers in its hook npu_register_ops(registry), with registry.register_executor",
+        )
+    disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")} - {""}
+    _loading.set()
+    try:
+        return load(entry_points(group=GROUP), disabled)
+    finally:
+        _loading.clear()
+
+
+def all_reports() -> list[PluginReport]:
+    """Return what became of every plugin, those included that plugins load from entry-point groups of their own."""
+    found = loaded()
+    reports = list(found.reports)
+    for report in (report for report in found.reports if report.refused is None):
+        try:
+            reports += _reports_of(found.manager, report.name)
+        except Exception as error:
+            # As above: what a plugin raises is its report.
+            reason = f"its hook npu_plugin_reports failed: {type(error).__name__}: {error}"
+            reports.append(PluginReport(report.name, report.distribution, reason))
+    return reports
+
+
+def _reports_of(manager: pluggy.PluginManager, name: str) -> list[PluginReport]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the reports say what was refused
+        answers = ask(manager, manager.get_plugin(name), "npu_plugin_reports")
+    reports = [report for answer in answers for report in answer]
+    for report in reports:
+        if not isinstance(report, PluginReport):
+            raise PluginError(
+                f"npu_plugin_reports returns {report!r}",
+                fix="return a list of npu_ir.plugins.plugin_manager.PluginReport",
+            )
+    return reports
+
+
+def registry() -> OpRegistry:
+    """Return the process's registry of conversions and executors."""
+    return loaded().registry
+
+
+def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
+    """Load plugins from entry points, ours first, in the order of their names; warns for each that is refused."""
+    manager = pluggy.PluginManager(GROUP)
+    manager.add_hookspecs(hookspecs)
+    plugins = Plugins(manager, OpRegistry(), [], {}, {}, {}, {})
+    for point in sorted(points, key=lambda point: (not _is_own(point), point.name, point.value)):
+        report = PluginReport(point.name, _distribution(point))
+        plugins.reports.append(report)
+        if point.name in disabled:
+            report.refused = f"disabled by {DISABLE_VARIABLE}"
+            continue
+        try:
+            _load_one(plugins, point, report)
+        except (Exception, SystemExit) as error:
+            # Whatever a plugin raises is its report: one broken plugin must not stop the others.
+            report.refused = f"{type(error).__name__}: {error}"
+            report.offers = {}
+            warnings.warn(
+                f"plugin {point.name!r} ({report.distribution}) was refused: {report.refused}",
+                PluginWarning,
+                stacklevel=2,
+            )
+    return plugins
+
+
+def _is_own(point: EntryPoint) -> bool:
+    """Return whether a plugin is of this project: no other one takes what it offers away by being first."""
+    return point.dist is not None and point.dist.name in OWN
+
+
+def _distribution(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "unknown distribution"
+
+
+def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None:
+    twin = next((other for other in plugins.reports[:-1] if other.name == point.name), None)
+    if twin is not None:
+        raise PluginError(
+            f"two plugins are called {point.name!r}: from {twin.distribution} and {report.distribution}"
+        )
+    plugin = point.load()
+    same = plugins.manager.get_name(plugin)
+    if same is not None:
+        raise PluginError(f"the plugins {same!r} and {point.name!r} are the same object: {point.value}")
+    origin = f"{point.name} ({report.distribution})"
+    try:
+        plugins.manager.register(plugin, name=point.name)
+        _require_known_hooks(plugins.manager, plugin, origin)
+        _collect(plugins, plugin, origin, report)
+    except (Exception, SystemExit):
+        if plugins.manager.is_registered(plugin):  # pluggy 1.5 takes part of a plugin before it refuses it
+            plugins.manager.unregister(plugin)
+        raise
+
+
+def _require_known_hooks(manager: pluggy.PluginManager, plugin: object, origin: str) -> None:
+    for caller in manager.get_hookcallers(plugin) or ():
+        if not caller.has_spec():
+            known = [name for name in vars(hookspecs) if name.startswith("npu_")]
+            raise PluginError(
+                f"{origin} implements an unknown hook {caller.name!r}", fix=f"known hooks: {', '.join(known)}"
+            )
+
+
+def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport) -> None:
+    """Ask the plugin for all it offers, and take all of it or nothing."""
+    ops = OpRegistry(origin)
+
+    def answers(hook: str, **arguments: Any) -> list[Any]:
+        return ask(plugins.manager, plugin, hook, **arguments)
+
+    answers("npu_register_ops", registry=ops)
+    passes = _named(answers("npu_passes"), "passes", plugins.reports, origin)
+    pipelines = _named(answers("npu_pipelines"), "pipelines", plugins.reports, origin)
+    backends = _named(answers("npu_backends"), "backends", plugins.reports, origin)
+    runners = _runners(answers("npu_runners"), plugins.reports, origin)
+    plugins.registry.merge(ops)
+    plugins.passes.update(passes)
+    plugins.pipelines.update(pipelines)
+    plugins.backends.update(backends)
+    plugins.runners.update(runners)
+    offers: dict[str, Any] = {
+        "conversion": ops.table("conversion"),
+        "execution": ops.table("execution"),
+        "passes": passes,
+        "pipelines": pipelines,
+        "backends": backends,
+        "runners": runners,
+    }
+    report.offers = {kind: sorted(names) for kind, names in offers.items() if names}
+
+
+def ask(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: Any) -> list[Any]:
+    """Return what one plugin answers to a hook: nothing, or one answer."""
+    others = [other for other in manager.get_plugins() if other is not plugin]
+    return manager.subset_hook_caller(hook, others)(**arguments)  # type: ignore[no-any-return]
+
+
+def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str) -> dict[str, Any]:
+    """Return what a plugin offers by name; no other plugin offers one of that name."""
+    items = [item for answer in answers for item in answer]
+    for item in items:
+        if not isinstance(getattr(item, "name", None), str):
+            raise PluginError(f"{origin} offers {kind} without a name: {item!r}")
+    return _unclaimed([(item.name, item) for item in items], kind, _owners(kind, reports), origin)
+
+
+def _runners(answers: list[Any], reports: list[PluginReport], origin: str) -> dict[str, Any]:
+    """Return the runners that a plugin offers; no other plugin offers one of that name."""
+    for answer in answers:
+        if not isinstance(answer, dict) or not all(map(callable, answer.values())):
+            raise PluginError(f"{origin} offers runners that are no dict of functions by name: {answer!r}")
+    items = [item for answer in answers for item in answer.items()]
+    owners = {INTERPRETER: "npu-ir", **_owners("runners", reports)}
+    return _unclaimed(items, "runners", owners, origin)
+
+
+def _owners(kind: str, reports: list[PluginReport]) -> dict[str, str]:
+    return {
+        name: f"{report.name} ({report.distribution})"
+        for report in reports
+        for name in report.offers.get(kind, ())
+    }
+
+
+def _unclaimed(
+    items: list[tuple[str, Any]], kind: str, owners: dict[str, str], origin: str
+) -> dict[str, Any]:
+    """Return the items by name, each of which must be new."""
+    named: dict[str, Any] = {}
+    for name, item in items:
+        if name in owners:
+            raise RegistryError(f"{origin} offers {kind} called {name!r}, and so does {owners[name]}")
+        owners[name] = origin
+        named[name] = item
+    return named
+
+
+def add_commands(commands: Any) -> None:
+    """Let every plugin add its ``npu`` subcommands, all of them or none; the reports tell what came of it.
+
+    Args:
+        commands: The `npu_ir.cli.parser.Commands` to add them to.
+    """
+    plugins = loaded()
+    for report in (report for report in plugins.reports if report.refused is None):
+        plugin = plugins.manager.get_plugin(report.name)
+        commands.begin(f"{report.name} ({report.distribution})")
+        try:
+            ask(plugins.manager, plugin, "npu_add_commands", commands=commands)
+        except Exception as error:
+            # As above: the command line must start whatever a plugin does.
+            commands.withdraw()
+            report.commands_refused = f"{type(error).__name__}: {error}"
+        if added := commands.added():
+            report.offers["commands"] = sorted(added)

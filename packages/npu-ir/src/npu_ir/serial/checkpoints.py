@@ -1,0 +1,167 @@
+"""Weights from the files people have: single, sharded, in a folder, or beside a saved graph."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir.core.node import outside_names
+from npu_ir.errors import SerializationError, WeightError
+from npu_ir.graph.graph import Graph
+from npu_ir.serial.checkpoint import (
+    SAFETENSORS,
+    TORCH_SUFFIXES,
+    WEIGHT_SUFFIXES,
+    read_checkpoint,
+    require_file,
+)
+from npu_ir.serial.json_path import Place, shown
+from npu_ir.serial.load import beside, read_document
+from npu_ir.serial.strict_json import read_json
+
+_INDEX_SUFFIX = ".index.json"
+# What a folder of weights is read by, in this order.
+_IN_FOLDER = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+)
+# The data of a saved graph's constants: no weights.
+_GRAPH_TENSORS = re.compile(r".*-[0-9a-f]{16}\.safetensors", re.DOTALL)
+
+
+def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> dict[str, torch.Tensor]:
+    """Return the tensors of a checkpoint by ``state_dict`` name, on the CPU, mapped from the file.
+
+    Args:
+        path: A ``.pt``, ``.pth``, ``.bin`` or ``.safetensors`` file; the index of a sharded checkpoint
+            (``*.index.json``); a folder with one of these; or a graph that was saved with weights.
+        graph: Return only what this graph reads, and open only the files that hold it.
+
+    Raises:
+        WeightError: A file is missing, damaged, or of another kind; or nothing in it is of ``graph``.
+    """
+    path = Path(path)
+    names = None if graph is None else _names(graph)
+    found = _load(path, (lambda _: True) if names is None else names.__contains__)
+    if names and not found:
+        raise WeightError(
+            f"none of the weights of the graph is here: it needs {shown(sorted(names))}",
+            where=str(path),
+            fix="check that this is a checkpoint of the same model; a common prefix in its names has to be removed",
+        )
+    return found
+
+
+def _names(graph: Graph) -> set[str]:
+    """Return every name under which a checkpoint may hold something that ``graph`` reads."""
+    return {
+        name
+        for value in graph.weights
+        if value.argument is not None and value.argument.data is None
+        for name in outside_names(value)
+    }
+
+
+def _load(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
+    if path.is_dir():
+        path = _in_folder(path)
+    require_file(path)
+    if path.name.endswith(_INDEX_SUFFIX):
+        return _load_shards(path, wanted)
+    if path.suffix.lower() in WEIGHT_SUFFIXES:
+        return read_checkpoint(path, wanted)
+    return read_checkpoint(_weights_of_document(path), wanted)
+
+
+def _in_folder(folder: Path) -> Path:
+    """Return the one file in ``folder`` that holds, or lists, its weights."""
+    names = sorted(os.listdir(folder))
+    for name in _IN_FOLDER:
+        if name in names:
+            return folder / name
+    indexes = [name for name in names if name.endswith(_INDEX_SUFFIX)]
+    safetensors = [
+        name for name in names if name.endswith(SAFETENSORS) and not _GRAPH_TENSORS.fullmatch(name)
+    ]
+    pickles = [name for name in names if name.endswith(TORCH_SUFFIXES)]
+    candidates = indexes or safetensors or pickles
+    if len(candidates) != 1:
+        problem = f"the folder holds {', '.join(candidates)}" if candidates else "the folder holds no weights"
+        raise WeightError(problem, where=str(folder), fix="give the path of the file itself")
+    return folder / candidates[0]
+
+
+def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
+    """Return the wanted tensors of a sharded checkpoint; shards that hold none are not opened."""
+    names_in: dict[str, set[str]] = {}
+    for name, shard in _weight_map(index).items():
+        if wanted(name):
+            names_in.setdefault(shard, set()).add(name)
+    loaded: dict[str, torch.Tensor] = {}
+    for shard, names in names_in.items():
+        tensors = read_checkpoint(index.with_name(shard), names.__contains__)
+        lost = sorted(names - tensors.keys())
+        if lost:
+            raise WeightError(
+                f"the index says {shown(lost)} are in {shard}: they are not",
+                where=str(index),
+                fix="get the checkpoint again",
+            )
+        loaded.update(tensors)
+    return loaded
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Return for each tensor the name of its shard, a file in the same folder."""
+    content = _read(read_json, index)
+    shards: Any = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict):
+        raise WeightError(
+            "the index has no weight_map", where=str(index), fix="give the path of a checkpoint's index"
+        )
+    for name, shard in shards.items():
+        plain = isinstance(shard, str) and not any(char in shard for char in "/\\:\0")
+        if not plain or not shard.lower().endswith(WEIGHT_SUFFIXES):
+            raise WeightError(
+                f"{shown(shard)} is not the name of a weights file in the same folder",
+                where=f"{index}: weight_map[{shown(name)}]",
+                fix="get the index again from where the weights come from",
+            )
+    return shards
+
+
+def _weights_of_document(path: Path) -> Path:
+    """Return the weights file of a saved graph."""
+    with path.open("rb") as file:
+        if not file.read(64).lstrip().startswith(b"{"):
+            raise WeightError(
+                f"{path.name} is neither weights nor a graph",
+                where=str(path),
+                fix=f"supported are {', '.join(WEIGHT_SUFFIXES)}, *{_INDEX_SUFFIX}, and graphs saved with weights",
+            )
+    name = _read(_weights_name, path)
+    if name is None:
+        raise WeightError(
+            "the graph was saved without weights",
+            where=str(path),
+            fix="save_ir(graph, path, weights=...), or give a checkpoint",
+        )
+    return path.with_name(name)
+
+
+def _weights_name(path: Path) -> str | None:
+    return beside(read_document(path)["weights"], Place(str(path)).at("weights"))
+
+
+def _read(read: Callable[[Path], Any], path: Path) -> Any:
+    try:
+        return read(path)
+    except SerializationError as error:
+        raise WeightError(error.message, where=error.where or str(path), fix=error.fix) from error

@@ -1,0 +1,294 @@
+"""From the data of a JSON document to a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from npu_ir.core.node import (
+    NO_PROVENANCE,
+    Argument,
+    InputKind,
+    OpNode,
+    Origin,
+    Provenance,
+    Value,
+)
+from npu_ir.core.types import TensorType, Type
+from npu_ir.errors import GraphError
+from npu_ir.graph.graph import Graph
+from npu_ir.graph.rules.edits import MAX_REGION_DEPTH
+from npu_ir.serial.json_path import (
+    UPGRADE,
+    Place,
+    RecordKeys,
+    read_flag,
+    read_items,
+    read_object,
+    read_pair,
+    read_record,
+    read_text,
+    read_texts,
+    shown,
+)
+from npu_ir.serial.tensor_file import TensorFile
+from npu_ir.serial.tensor_layout import unstorable_reason
+from npu_ir.serial.trees import read_literal, read_tree, read_value
+from npu_ir.serial.written_types import read_number, read_type
+from npu_ir.symbolic.constraints import RELATIONS, Constraint, Range
+
+_ARGUMENT = RecordKeys(
+    frozenset({"kind", "name", "target", "type"}), frozenset({"aliases", "persistent", "overlaps", "data"})
+)
+_DATA = RecordKeys(frozenset({"tensor", "sha256"}))
+_NODE = RecordKeys(
+    frozenset({"name", "op", "inputs", "operands", "attrs", "outputs"}), frozenset({"provenance", "regions"})
+)
+_REGION = RecordKeys(frozenset({"name", "arguments", "call", "nodes", "results"}))
+_PROVENANCE = RecordKeys(frozenset(), frozenset({"module", "source", "fused_from", "origins"}))
+_KINDS: Mapping[str, InputKind] = {kind.value: kind for kind in InputKind}
+
+
+class GraphReader:
+    """Builds one graph.
+
+    Args:
+        name: Of the graph.
+        place: The document.
+        tensors: The file with the data of constants and buffers, if there is one.
+        depth: How many regions it lies in.
+    """
+
+    def __init__(self, name: str, place: Place, tensors: TensorFile | None, depth: int = 0) -> None:
+        self._graph = Graph(name)
+        self._place = place
+        self._tensors = tensors
+        self._depth = depth
+        self._values: dict[str, Value] = {}
+        self._has_origins = False
+
+    def read(self, data: Mapping[str, Any]) -> Graph:
+        """Return the graph that a document with these entries describes.
+
+        Raises:
+            SerializationError: It describes none; says where.
+            GraphError: The graph breaks a rule of the IR.
+        """
+        for name, row in read_object(data.get("symbols", {}), self._place, "symbols").items():
+            self._symbol(name, row, self._place.at("symbols", name))
+        for index, row in enumerate(read_items(data.get("constraints", []), self._place, "constraints")):
+            self._constraint(row, self._place.at("constraints", index))
+        for index, row in enumerate(read_items(data["arguments"], self._place, "arguments")):
+            self._argument(row, self._place.at("arguments", index))
+        for index, row in enumerate(read_items(data["nodes"], self._place, "nodes")):
+            self._node(row, self._place.at("nodes", index))
+        if "prologue" in data:
+            self._prologue(data["prologue"], self._place.at("prologue"))
+        if data["call"] is not None:
+            self._call(data["call"], self._place.at("call"))
+        leaves: list[Any] = []
+        structure = read_tree(data["results"], self._place.at("results"), self._values, leaves)
+        self._graph.set_results(structure, leaves)
+        for index, row in enumerate(read_items(data.get("updates", []), self._place, "updates")):
+            self._update(row, self._place.at("updates", index))
+        if self._has_origins:
+            self._graph.track_origins()
+        return self._graph
+
+    def _symbol(self, name: str, data: Any, place: Place) -> None:
+        low, high = read_pair(data, place)
+        if not all(end is None or type(end) is int for end in (low, high)):
+            raise place.error(f"expected a pair of integers, null where there is no end, found {shown(data)}")
+        try:
+            self._graph.add_symbol(name, Range(low, high))
+        except GraphError as error:
+            raise place.error(error.message) from error
+
+    def _constraint(self, data: Any, place: Place) -> None:
+        items = read_items(data, place)
+        if len(items) != 3 or type(items[1]) is not str or items[1] not in RELATIONS:
+            raise place.error(f"expected two expressions with a relation between them, found {shown(data)}")
+        constraint = Constraint(read_number(items[0], place, 0), items[1], read_number(items[2], place, 2))
+        try:
+            self._graph.add_constraint(constraint)
+        except GraphError as error:
+            raise place.error(error.message) from error
+
+    def _argument(self, data: Any, place: Place) -> None:
+        row = read_record(data, _ARGUMENT, place)
+        kind = _KINDS.get(read_text(row["kind"], place, "kind"))
+        if kind is None:
+            raise place.at("kind").error(f"{shown(row['kind'])} is none of {', '.join(_KINDS)}", UPGRADE)
+        type = read_type(row["type"], place, "type")
+        argument = Argument(
+            kind,
+            read_text(row["target"], place, "target"),
+            tuple(read_texts(row.get("aliases", []), place, "aliases")),
+            read_flag(row.get("persistent", True), place, "persistent"),
+            self._data(row["data"], type, place.at("data")) if "data" in row else None,
+            _overlap(row["overlaps"], place.at("overlaps")) if "overlaps" in row else None,
+        )
+        _require_consistent(argument, type, place)
+        name = self._new_name(row["name"], place, "name")
+        try:
+            self._values[name] = self._graph._add_argument(name, type, argument)
+        except GraphError as error:
+            raise place.at("target").error(error.message) from error
+
+    def _data(self, data: Any, type: Type, place: Place) -> torch.Tensor:
+        row = read_record(data, _DATA, place)
+        reason = (
+            unstorable_reason(type) if isinstance(type, TensorType) else f"a value of type {type} has no data"
+        )
+        if reason is not None:
+            raise place.error(reason)
+        if self._tensors is None:
+            raise place.error("the document names no file with tensors")
+        assert isinstance(type, TensorType)
+        return self._tensors.read(
+            read_text(row["tensor"], place, "tensor"), type, read_text(row["sha256"], place, "sha256")
+        )
+
+    def _node(self, data: Any, place: Place) -> None:
+        row = read_record(data, _NODE, place)
+        name = read_text(row["name"], place, "name")
+        outputs = read_items(row["outputs"], place, "outputs")
+        names, types = [], []
+        for index, item in enumerate(outputs):
+            output, output_type = read_pair(item, place, "outputs", index)
+            names.append(self._new_name(output, place, "outputs", index, 0))
+            types.append(read_type(output_type, place, "outputs", index, 1))
+        try:
+            node = self._graph.insert(
+                read_text(row["op"], place, "op"),
+                self._inputs(row["inputs"], place),
+                _attrs(row["attrs"], place),
+                types=types,
+                operands=None if row["operands"] is None else read_texts(row["operands"], place, "operands"),
+                regions=self._regions(row.get("regions", {}), place.at("regions")),
+                name=name,
+                output_names=names,
+                provenance=_provenance(row["provenance"], place) if "provenance" in row else NO_PROVENANCE,
+            )
+        except GraphError as error:
+            raise place.error(error.message) from error
+        if node.name != name:
+            raise place.at("name").error(f"{shown(name)} is the name of another node")
+        if "origins" in row.get("provenance", {}):
+            self._origins(node, row["provenance"]["origins"], place.at("provenance", "origins"))
+        for index, value in enumerate(node.outputs):
+            self._values[self._new_name(names[index], place, "outputs", index, 0)] = value
+
+    def _origins(self, node: OpNode, data: Any, place: Place) -> None:
+        rows = read_items(data, place)
+        if len(rows) != len(node.outputs):
+            raise place.error(f"expected a list for each of {len(node.outputs)} outputs, found {shown(rows)}")
+        for index, value in enumerate(node.outputs):
+            value._origins = tuple(
+                _origin(item, place.at(index, number))
+                for number, item in enumerate(read_items(rows[index], place, index))
+            )
+        self._has_origins = True
+
+    def _prologue(self, data: Any, place: Place) -> None:
+        nodes = self._graph.nodes
+        if type(data) is not int or not 0 <= data <= len(nodes):
+            raise place.error(f"expected a number of nodes, at most {len(nodes)}, found {shown(data)}")
+        for index, node in enumerate(nodes[:data]):
+            try:
+                self._graph.move_to_prologue(node)
+            except GraphError as error:
+                raise self._place.at("nodes", index).error(error.message) from error
+
+    def _regions(self, data: Any, place: Place) -> dict[str, Graph]:
+        regions = {}
+        if data and self._depth >= MAX_REGION_DEPTH:
+            raise place.error(f"regions nested deeper than {MAX_REGION_DEPTH}")
+        for argument, row in read_object(data, place).items():
+            inner = place.at(argument)
+            record = read_record(row, _REGION, inner)
+            name = read_text(record["name"], inner, "name")
+            regions[argument] = GraphReader(name, inner, self._tensors, self._depth + 1).read(record)
+        return regions
+
+    def _inputs(self, data: Any, place: Place) -> list[Value]:
+        return [
+            read_value(self._values, name, place, "inputs", index)
+            for index, name in enumerate(read_items(data, place, "inputs"))
+        ]
+
+    def _new_name(self, data: Any, place: Place, *steps: str | int) -> str:
+        name = read_text(data, place, *steps)
+        if name in self._values:
+            raise place.at(*steps).error(f"another value is called {shown(name)}")
+        return name
+
+    def _call(self, data: Any, place: Place) -> None:
+        leaves: list[Any] = []
+        structure = read_tree(data, place, self._values, leaves)
+        try:
+            self._graph.set_call_structure(structure, leaves)
+        except GraphError as error:
+            raise place.error(error.message) from error
+
+    def _update(self, data: Any, place: Place) -> None:
+        names, stated = (data[:2], data[2:]) if isinstance(data, list) and len(data) == 3 else (data, [])
+        target, value = (
+            read_value(self._values, name, place, index) for index, name in enumerate(read_pair(names, place))
+        )
+        if stated and read_type(stated[0], place, 2) != value.type:
+            raise place.at(2).error(f"%{value.name} is {value.type}, not {shown(stated[0])}")
+        if target in self._graph.updates:
+            raise place.at(0).error(f"{shown(target.name)} is updated twice")
+        try:
+            self._graph.set_update(target, value, replaces=bool(stated))
+        except GraphError as error:
+            raise place.error(error.message) from error
+
+
+def _overlap(data: Any, place: Place) -> tuple[str, int]:
+    target, offset = read_pair(data, place)
+    if type(offset) is not int:
+        raise place.at(1).error(f"expected an integer, found {shown(offset)}")
+    return read_text(target, place, 0), offset
+
+
+def _require_consistent(argument: Argument, type: Type, place: Place) -> None:
+    kind = argument.kind
+    if kind is not InputKind.INPUT and not isinstance(type, TensorType):
+        raise place.at("type").error(f"a {kind.value} is a tensor, not {type}")
+    if argument.aliases and kind not in (InputKind.PARAMETER, InputKind.BUFFER):
+        raise place.at("aliases").error(f"a {kind.value} has no aliases")
+    if not argument.persistent and kind is not InputKind.BUFFER:
+        raise place.at("persistent").error("only a buffer can be left out of the state_dict")
+    if argument.overlaps is not None and kind is not InputKind.INPUT:
+        raise place.at("overlaps").error("only inputs overlap")
+    if argument.data is None and kind is InputKind.CONSTANT:
+        raise place.error("a constant has no data")
+    if argument.data is not None and argument.persistent and kind is not InputKind.CONSTANT:
+        raise place.at("data").error(
+            f"a {kind.value} has no data: it comes with the weights or from the user"
+        )
+
+
+def _attrs(data: Any, place: Place) -> dict[str, Any]:
+    attrs = read_object(data, place, "attrs")
+    return {name: read_literal(item, place, "attrs", name) for name, item in attrs.items()}
+
+
+def _origin(data: Any, place: Place) -> Origin:
+    texts = read_texts(data, place)
+    if len(texts) != 3:
+        raise place.error(f"expected a name, a module and a line, found {shown(data)}")
+    return Origin(*texts)
+
+
+def _provenance(data: Any, place: Place) -> Provenance:
+    row = read_record(data, _PROVENANCE, place, "provenance")
+    return Provenance(
+        read_text(row.get("module", ""), place, "provenance", "module"),
+        read_text(row.get("source", ""), place, "provenance", "source"),
+        tuple(read_texts(row.get("fused_from", []), place, "provenance", "fused_from")),
+    )

@@ -1,0 +1,348 @@
+"""Integer expressions over named symbols: the sizes that a graph leaves open.
+
+An expression is kept in a normal form, a polynomial over symbols and function calls, so that two
+equal polynomials are one and the same: ``2*(s0+1)`` is ``2*s0+2``. Coefficients are integers, or floats
+in the argument of a rounding function (``trunc(1.5*s0)``, as in resizing an image).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, TypeAlias
+
+from npu_ir.errors import GraphError
+from npu_ir.symbolic.functions import FUNCTIONS, Whole, bounded, value_of
+
+SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_MOST_TERMS = 10_000  # a product of more is refused: it could take for ever
+_LARGEST_EXPONENT = 1024
+_LARGEST_EXPANDED = 8
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function applied to expressions: one indivisible factor of a term."""
+
+    function: str
+    arguments: tuple[Number, ...]
+
+    def __str__(self) -> str:
+        infix = FUNCTIONS[self.function].infix
+        if infix is not None:
+            return infix.join(map(_operand, self.arguments))
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+Factor: TypeAlias = "str | Call"
+# Factors with their powers: ``((s0, 2), (s1, 1))`` is s0 squared times s1.
+Monomial: TypeAlias = "tuple[tuple[Factor, int], ...]"
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A sum of terms; never a plain number, which is an ``int`` instead.
+
+    Attributes:
+        terms: Pairs of monomial and coefficient, highest degree first.
+    """
+
+    terms: tuple[tuple[Monomial, int | float], ...]
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The names of the symbols in it."""
+        found: set[str] = set()
+        for monomial, _ in self.terms:
+            for factor, _ in monomial:
+                found.update([factor] if isinstance(factor, str) else symbols_in(factor.arguments))
+        return frozenset(found)
+
+    @property
+    def symbol(self) -> str | None:
+        """The name of the symbol that this is and nothing more; None for any other expression."""
+        (monomial, coefficient), *others = self.terms
+        if others or coefficient != 1 or len(monomial) != 1:
+            return None
+        factor, power = monomial[0]
+        return factor if isinstance(factor, str) and power == 1 else None
+
+    def substitute(self, values: Mapping[str, Dim]) -> Dim:
+        """Return the expression with symbols replaced; an integer when none is left.
+
+        Raises:
+            GraphError: It has no value there: a division by zero.
+        """
+        try:
+            found = _sum(_product(coefficient, monomial, values) for monomial, coefficient in self.terms)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise GraphError(f"{self} has no value for {_shown(values, self)}: {error}") from error
+        return found  # type: ignore[return-value]
+
+    def solvable(self, name: str) -> bool:
+        """Whether a value of the expression tells that of symbol ``name``, given those of the others."""
+        return all(
+            monomial == ((name, 1),) or name not in Expr(((monomial, coefficient),)).symbols
+            for monomial, coefficient in self.terms
+        )
+
+    def solve(self, name: str, total: int) -> int | None:
+        """Return the value of symbol ``name`` that makes a sum ``a*name + b`` of integers ``total``.
+
+        None where the expression is of another form, or no integer does.
+        """
+        factor = constant = 0
+        for monomial, coefficient in self.terms:
+            if monomial == ((name, 1),):
+                factor = coefficient  # type: ignore[assignment]
+            elif not monomial:
+                constant = coefficient  # type: ignore[assignment]
+            else:
+                return None
+        if not factor or (total - constant) % factor:
+            return None
+        return (total - constant) // factor
+
+    def __add__(self, other: Number) -> Any:
+        return _sum((self, other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Number) -> Any:
+        return _sum((self, other * -1))
+
+    def __rsub__(self, other: Number) -> Any:
+        return _sum((other, self * -1))
+
+    def __mul__(self, other: Number) -> Any:
+        return _multiplied(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Number) -> Any:
+        return call("floordiv", self, other)
+
+    def __mod__(self, other: Number) -> Any:
+        return call("mod", self, other)
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, coefficient in self.terms:
+            term = _term(monomial, abs(coefficient))
+            text += f"-{term}" if coefficient < 0 else f"+{term}" if text else term
+        return text
+
+    __repr__ = __str__
+
+
+# A size or stride of a tensor.
+Dim: TypeAlias = "int | Expr"
+Number: TypeAlias = "int | float | Expr"
+
+
+def symbol(name: str) -> Expr:
+    """Return the expression that is the symbol ``name``.
+
+    Raises:
+        GraphError: ``name`` is no identifier, or the name of a function.
+    """
+    if not is_symbol_name(name):
+        raise GraphError(f"{name!r} cannot be the name of a symbol", fix="use an identifier such as 's0'")
+    return Expr(((((name, 1),), 1),))
+
+
+def is_symbol_name(name: str) -> bool:
+    """Return whether a symbol can have this name: an identifier in ASCII that is no function."""
+    return SYMBOL_NAME.fullmatch(name) is not None and name not in FUNCTIONS
+
+
+def symbols_in(numbers: Iterable[object]) -> set[str]:
+    """Return the names of the symbols in any of these sizes."""
+    return {name for number in numbers if isinstance(number, Expr) for name in number.symbols}
+
+
+def substituted(number: Any, values: Mapping[str, Dim]) -> Any:
+    """Return a size, or None, with symbols replaced."""
+    return number.substitute(values) if isinstance(number, Expr) else number
+
+
+def call(function: str, *arguments: Number) -> Any:
+    """Return ``function`` of these arguments, simplified.
+
+    Raises:
+        GraphError: There is no such function, it takes another number of arguments, or a power is too large or not real.
+        ArithmeticError: The arguments are numbers for which it has no value.
+    """
+    _require_callable(function, arguments)
+    known = FUNCTIONS[function]
+    if known.is_merged:
+        arguments = _merged(function, arguments)
+        if len(arguments) == 1:
+            return arguments[0]
+    if not any(isinstance(argument, Expr) for argument in arguments):
+        return value_of(function, arguments)
+    if known.rounds and is_whole(arguments[0]):
+        return arguments[0]
+    if function in ("floordiv", "mod"):
+        exact = _divided(arguments[0], arguments[1])
+        if exact is not None:
+            return exact if function == "floordiv" else 0
+    if function == "pow" and isinstance(arguments[1], int) and _is_multiplied_out(arguments[0], arguments[1]):
+        return reduce(operator.mul, [arguments[0]] * arguments[1], 1)
+    return Expr(((((Call(function, tuple(arguments)), 1),), 1),))
+
+
+def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
+    if function not in FUNCTIONS:
+        raise GraphError(
+            f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}"
+        )
+    known = FUNCTIONS[function]
+    if not arguments or (known.arity is not None and len(arguments) != known.arity):
+        raise GraphError(f"{function} takes {known.arity or 'one or more'} arguments, got {len(arguments)}")
+    if known.of_integers and not all(map(is_whole, arguments)):
+        raise GraphError(f"{function} is a function of integers, not of {', '.join(map(str, arguments))}")
+    if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
+        raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")
+
+
+def _is_multiplied_out(base: Number, exponent: int) -> bool:
+    """Whether a power is written as a product: always that of a single term, of a sum only a low one."""
+    return 0 <= exponent <= (_LARGEST_EXPONENT if len(_terms(base)) == 1 else _LARGEST_EXPANDED)
+
+
+def total(numbers: Iterable[Number]) -> Any:
+    """Return the sum of these numbers."""
+    return _sum(numbers)
+
+
+def is_whole(number: object) -> bool:
+    """Whether an expression is an integer for all integers: without floats, roots and true divisions."""
+    if not isinstance(number, Expr):
+        return isinstance(number, int)
+    return all(
+        isinstance(coefficient, int) and all(_is_whole_factor(factor) for factor, _ in monomial)
+        for monomial, coefficient in number.terms
+    )
+
+
+def _is_whole_factor(factor: Factor) -> bool:
+    if isinstance(factor, str):
+        return True
+    whole = FUNCTIONS[factor.function].whole
+    return whole is Whole.ALWAYS or (whole is Whole.OF_WHOLE and all(map(is_whole, factor.arguments)))
+
+
+def _divided(number: Number, divisor: Number) -> Number | None:
+    """Return ``number`` divided by an integer that divides all its coefficients, or by itself; else None."""
+    if number == divisor and isinstance(number, Expr):
+        return 1
+    if not isinstance(number, Expr) or not is_whole(number) or type(divisor) is not int or divisor == 0:
+        return None
+    if any(type(coefficient) is not int or coefficient % divisor for _, coefficient in number.terms):
+        return None
+    return _collapsed({monomial: coefficient // divisor for monomial, coefficient in number.terms})
+
+
+def _merged(function: str, arguments: tuple[Number, ...]) -> tuple[Number, ...]:
+    """Return the arguments of a maximum or minimum: each once, the numbers as one, in a fixed order."""
+    flat: list[Number] = []
+    for argument in arguments:
+        inner = _call_of(argument)
+        flat += inner.arguments if inner is not None and inner.function == function else [argument]
+    numbers = [item for item in flat if not isinstance(item, Expr)]
+    rest = sorted({item for item in flat if isinstance(item, Expr)}, key=str)
+    return (*([value_of(function, tuple(numbers))] if numbers else []), *rest)
+
+
+def _call_of(number: Number) -> Call | None:
+    if not isinstance(number, Expr) or len(number.terms) != 1:
+        return None
+    monomial, coefficient = number.terms[0]
+    is_plain = coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1
+    return monomial[0][0] if is_plain and isinstance(monomial[0][0], Call) else None
+
+
+def _terms(number: Number) -> Sequence[tuple[Monomial, int | float]]:
+    return number.terms if isinstance(number, Expr) else (((), number),)
+
+
+def _sum(numbers: Iterable[Number]) -> Number:
+    total: dict[Monomial, int | float] = {}
+    for number in numbers:
+        for monomial, coefficient in _terms(number):
+            total[monomial] = total.get(monomial, 0) + coefficient
+    return _collapsed(total)
+
+
+def _multiplied(left: Number, right: Number) -> Number:
+    if len(_terms(left)) * len(_terms(right)) > _MOST_TERMS:
+        raise GraphError(f"an expression is too large: a product of more than {_MOST_TERMS} terms")
+    total: dict[Monomial, int | float] = {}
+    for left_monomial, left_coefficient in _terms(left):
+        for right_monomial, right_coefficient in _terms(right):
+            powers: dict[Factor, int] = dict(left_monomial)
+            for factor, power in right_monomial:
+                powers[factor] = powers.get(factor, 0) + power
+            monomial = tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+            total[monomial] = total.get(monomial, 0) + left_coefficient * right_coefficient
+    return _collapsed(total)
+
+
+def _collapsed(total: Mapping[Monomial, int | float]) -> Number:
+    """Return a sum in normal form: a coefficient that is whole is an integer."""
+    terms: list[tuple[Monomial, int | float]] = [
+        (monomial, bounded(_exact(coefficient))) for monomial, coefficient in total.items() if coefficient
+    ]
+    if not terms:
+        return 0
+    if len(terms) == 1 and not terms[0][0]:
+        return terms[0][1]
+    terms.sort(key=lambda term: (-sum(power for _, power in term[0]), _term(term[0], 1)))
+    return Expr(tuple(terms))
+
+
+def _exact(number: int | float) -> int | float:
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _product(coefficient: int | float, monomial: Monomial, values: Mapping[str, Dim]) -> Number:
+    """Return a term with symbols replaced."""
+    product: Number = coefficient
+    for factor, power in monomial:
+        if isinstance(factor, str):
+            value: Number = values[factor] if factor in values else symbol(factor)
+        else:
+            value = call(factor.function, *(substituted(part, values) for part in factor.arguments))
+        for _ in range(power):
+            product = product * value
+    return product
+
+
+def _shown(values: Mapping[str, Dim], expr: Expr) -> str:
+    return ", ".join(f"{name} = {values[name]}" for name in sorted(expr.symbols) if name in values)
+
+
+def _term(monomial: Monomial, coefficient: int | float) -> str:
+    factors = [
+        _operand_of_product(factor, power, bool(len(monomial) > 1 or coefficient != 1))
+        for factor, power in monomial
+    ]
+    return "*".join(factors if coefficient == 1 and factors else [str(coefficient), *factors])
+
+
+def _operand_of_product(factor: Factor, power: int, is_part: bool) -> str:
+    text = str(factor)
+    if isinstance(factor, Call) and FUNCTIONS[factor.function].infix and (is_part or power > 1):
+        text = f"({text})"
+    return f"{text}**{power}" if power > 1 else text
+
+
+def _operand(number: Number) -> str:
+    """Return an operand of a division: in parentheses unless it is a number or a symbol."""
+    is_simple = not isinstance(number, Expr) or number.symbol is not None
+    return str(number) if is_simple and not str(number).startswith("-") else f"({number})"

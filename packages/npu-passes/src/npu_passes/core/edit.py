@@ -1,0 +1,205 @@
+"""One rewrite of a graph while it is made: new nodes, replaced values, provenance, and the journal's entry."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, NpuError, OpNode, Provenance, ScalarType, TensorType, Value
+from npu_ir.ops.arguments import flatten_arguments
+from npu_ir.ops.effects import is_pure
+from npu_ir.ops.inference import infer_types
+from npu_ir.ops.schema import find_op, schema_of
+from npu_passes.core import journal
+from npu_passes.core.journal import Rewrite, region_path
+from npu_passes.errors import PassError
+
+_Type = TensorType | ScalarType
+
+
+class Edit:
+    """A rewrite of some nodes; made by `npu_passes.Pass.rewrite`.
+
+    New nodes stand in front of the last of the nodes, and carry the provenance of all of them.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[OpNode]) -> None:
+        self.graph = graph
+        self.made: list[str] = []
+        self.replaced: set[OpNode | None] = set()
+        self._nodes = tuple(nodes)
+
+    @functools.cached_property
+    def _provenance(self) -> Provenance:
+        return merged_provenance(self._nodes)
+
+    def call(
+        self, op_type: str, *args: Any, type: _Type | None = None, name: str | None = None, **kwargs: Any
+    ) -> Value:
+        """Add a node that calls an op with one output, and return that output.
+
+        Args:
+            op_type: The op's full name: ``aten.add.Tensor``.
+            *args: Positional arguments: values of the graph, plain data, lists of them.
+            type: The type of the output; told by the op where it is not given.
+            name: Wanted name of the node and its output.
+            **kwargs: Keyword arguments of the op.
+
+        An op that PyTorch does not know gets values by position and plain data by name, and its type is given.
+
+        Raises:
+            GraphError: The arguments do not fit the op's schema, or its type cannot be told.
+            PassError: There is no such op, or it has another number of outputs.
+        """
+        outputs = self.calls(op_type, *args, types=None if type is None else [type], name=name, **kwargs)
+        if len(outputs) != 1:
+            raise PassError(f"{op_type} has {len(outputs)} outputs", fix="use edit.calls(...)")
+        return outputs[0]
+
+    def calls(
+        self,
+        op_type: str,
+        *args: Any,
+        types: Sequence[_Type] | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[Value, ...]:
+        """Like `call`, of an op with any number of outputs."""
+        _require_types(op_type, types or ())
+        op = find_op(op_type)
+        if op is None:
+            for item in args:
+                _is_value(item)
+            return self._insert(op_type, args, kwargs, None, types, name)
+        flat = flatten_arguments(schema_of(op), args, kwargs, _is_value)
+        if types is None:
+            types = infer_types(
+                op_type, flat.inputs, flat.attrs, operands=flat.operands, symbols=self.graph.symbols
+            )
+        return self._insert(op_type, flat.inputs, flat.attrs, flat.operands, types, name)
+
+    def _insert(
+        self,
+        op_type: str,
+        inputs: Sequence[Value],
+        attrs: Mapping[str, Any],
+        operands: Sequence[str] | None,
+        types: Sequence[_Type] | None,
+        name: str | None,
+    ) -> tuple[Value, ...]:
+        if types is None:
+            raise PassError(
+                f"there is no operator {op_type}",
+                fix="import the library that registers it, or state the types that it returns",
+            )
+        node = self.graph.insert(
+            op_type,
+            inputs,
+            attrs,
+            types=list(types),
+            operands=operands,
+            name=name,
+            before=self._nodes[-1],
+            provenance=self._provenance,
+        )
+        self.made.append(node.name)
+        return node.outputs
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Make everything that reads ``old`` read ``new``.
+
+        Raises:
+            GraphError: They differ in shape or dtype.
+        """
+        self.graph.replace_all_uses(old, new)
+        self.replaced.add(old.producer)
+
+    def erase(self, node: OpNode) -> None:
+        """Remove a node whose outputs nothing reads."""
+        self.graph.erase(node)
+
+
+def _is_value(item: object) -> bool:
+    """Whether an argument is a value of the graph, not plain data."""
+    if isinstance(item, torch.Tensor):
+        raise PassError(
+            "a tensor is given as an argument of an op",
+            fix="make it a value of the graph: graph.add_constant(name, tensor)",
+        )
+    if isinstance(item, OpNode):
+        raise PassError(
+            f"node {item.name!r} is given as an argument of an op",
+            fix="give one of the values that it returns: node.outputs[0]",
+        )
+    return isinstance(item, Value)
+
+
+def _require_types(op_type: object, types: Sequence[object]) -> None:
+    if not isinstance(op_type, str):
+        raise PassError(f"an op is named by text, not by {op_type!r}", fix=f'write "{op_type}"')
+    for type in types:
+        if not isinstance(type, (TensorType, ScalarType)):
+            raise PassError(f"{type!r} is no type", fix="give a TensorType or a ScalarType")
+
+
+def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:
+    """Return where a node comes from that stands for ``nodes``: the last one's place, the names of all."""
+    last = nodes[-1].provenance
+    if len(nodes) == 1:
+        return last
+    names = [name for node in nodes for name in (node.provenance.fused_from or (node.name,))]
+    return Provenance(last.module, last.source, tuple(dict.fromkeys(names)))
+
+
+@contextlib.contextmanager
+def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> Iterator[Edit]:
+    """Make one rewrite of ``nodes``: log it, and in the end erase those of them that nothing reads any more.
+
+    Those that draw random numbers or have effects are erased if they were replaced.
+
+    Raises:
+        PassError: What is done inside fails; names pass, rule and nodes.
+    """
+    _require_nodes(pass_name, graph, rule, nodes)
+    log = journal.current()
+    entry = Rewrite(pass_name, rule, tuple(node.name for node in nodes), region=region_path(graph))
+    log.begin_rewrite(graph, entry)
+    edit = Edit(graph, nodes)
+    try:
+        yield edit
+        for node in reversed(nodes):
+            if node.is_erased or any(value.use_count for value in node.outputs):
+                continue
+            if node in edit.replaced or is_pure(node):
+                graph.erase(node)
+        graph.settle_origins()
+    except Exception as error:
+        message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
+        failure = PassError(
+            f"{pass_name}: {rule} failed: {message}",
+            where=f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, entry.paths))}",
+            fix=error.fix if isinstance(error, NpuError) else None,
+        )
+        log.fail_rewrite(failure)
+        raise failure from error
+    except BaseException:  # an abandoned generator: what it has edited counts, but is no rewrite
+        log.abandon_rewrite()
+        raise
+    log.end_rewrite(graph, edit.made)
+
+
+def _require_nodes(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> None:
+    if not nodes:
+        raise PassError(
+            f"{pass_name}: the rewrite {rule!r} is of no node",
+            fix="name the nodes: self.rewrite(graph, rule, node)",
+        )
+    for node in nodes:
+        if node.graph is not graph:
+            raise PassError(
+                f"{pass_name}: the rewrite {rule!r} is of node {node.name!r}, which is not in graph {graph.name!r}"
+            )

@@ -1,0 +1,103 @@
+"""The options of a pass: its annotated fields, with their types, defaults and documentation."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+import typing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from npu_passes.errors import PassError
+
+if TYPE_CHECKING:
+    from npu_passes.core.base import Pass
+
+_KINDS: dict[Any, str] = {bool: "bool", int: "int", float: "float", str: "str", tuple[str, ...]: "list"}
+_DOCUMENTED = re.compile(r"^    (\w+): (.*(?:\n      +.*)*)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a pass.
+
+    Attributes:
+        name: As in Python.
+        kind: ``bool``, ``int``, ``float``, ``str`` or ``list`` (of strings).
+        default: Its value if none is given.
+        doc: What the docstring of the pass says of it.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    doc: str = ""
+
+
+def options_of(pass_type: type[Pass]) -> tuple[Option, ...]:
+    """Return the options of a pass, in the order of its fields.
+
+    Raises:
+        PassError: A field has no default, or is of a type that cannot be written on a command line.
+    """
+    try:
+        hints = typing.get_type_hints(pass_type)
+    except NameError as error:
+        raise PassError(
+            f"the type of an option of {pass_type.__name__} is not known: {error}",
+            fix="import it in the module of the pass, not under TYPE_CHECKING",
+        ) from error
+    docs = {name: text for base in reversed(pass_type.__mro__) for name, text in _documented(base).items()}
+    options = []
+    for item in dataclasses.fields(cast(Any, pass_type)):
+        kind = _KINDS.get(hints[item.name])
+        if kind is None or item.default is dataclasses.MISSING:
+            raise PassError(
+                f"the option {item.name!r} of {pass_type.__name__} is {item.type}"
+                + ("" if item.default is not dataclasses.MISSING else " without a default"),
+                fix=f"options have a default, and one of the types {', '.join(map(_type_name, _KINDS))}",
+            )
+        options.append(Option(item.name, kind, item.default, docs.get(item.name, "")))
+    return tuple(options)
+
+
+def require_right_types(item: Pass) -> None:
+    """Raise unless every option has a value of its type.
+
+    Raises:
+        PassError: One has not.
+    """
+    for option in options_of(type(item)):
+        value = getattr(item, option.name)
+        if not _fits(value, option.kind):
+            raise PassError(
+                f"the option {option.name!r} of {item.name} is {with_article(option.kind)}, not {value!r}",
+                fix="write a tuple of strings: ('a', 'b')" if option.kind == "list" else None,
+            )
+        if option.kind == "float" and math.isnan(value):
+            raise PassError(f"the option {option.name!r} of {item.name} is not a number: {value}")
+
+
+def with_article(kind: str) -> str:
+    """Return ``an int``, ``a float``."""
+    return f"{'an' if kind == 'int' else 'a'} {kind}"
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind == "list":
+        return isinstance(value, tuple) and all(isinstance(part, str) for part in value)
+    if kind == "float":
+        return type(value) in (int, float)
+    return type(value).__name__ == kind
+
+
+def _documented(pass_type: type) -> dict[str, str]:
+    """Return what the section "Attributes:" of the docstring says of each option."""
+    _, _, section = inspect.cleandoc(pass_type.__dict__.get("__doc__") or "").partition("Attributes:\n")
+    return {name: " ".join(text.split()) for name, text in _DOCUMENTED.findall(section)}
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and kind in (bool, int, float, str) else str(kind)

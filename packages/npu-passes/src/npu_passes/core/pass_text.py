@@ -1,0 +1,166 @@
+"""Passes as text: ``canonicalize,conv-bn-folding{fold_linear=false}``, on command lines and in reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from npu_passes.core.options import Option, options_of, with_article
+from npu_passes.errors import PassError
+
+if TYPE_CHECKING:
+    from npu_passes.core.base import Pass
+
+_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[{}\[\]=,]|[^\s{}\[\]=,"]+)')
+_BARE = re.compile(r"[^\s{}\[\]=,\"]+")
+_WORDS = {"true": True, "false": False}
+_READERS: dict[str, Callable[[str], Any]] = {
+    "bool": _WORDS.__getitem__,
+    "int": int,
+    "float": float,
+    "str": lambda word: json.loads(word) if word.startswith('"') else word,
+}
+
+
+def format_pass(item: Pass) -> str:
+    """Return the text form of a pass, with the options that differ from their defaults."""
+    given = [
+        f"{option.name}={format_value(getattr(item, option.name))}"
+        for option in options_of(type(item))
+        if getattr(item, option.name) != option.default
+    ]
+    return item.name + (f"{{{','.join(given)}}}" if given else "")
+
+
+def format_passes(passes: Sequence[Pass]) -> str:
+    """Return passes as text that `parse_passes` reads."""
+    return ",".join(map(format_pass, passes))
+
+
+def parse_passes(text: str, known: Mapping[str, type[Pass]] | None = None) -> list[Pass]:
+    """Return the passes that ``text`` names: ``name,name{option=value,option=[a,b]}``.
+
+    Args:
+        text: One pass or several.
+        known: Passes by name; those of all plugins if not given.
+
+    Raises:
+        PassError: The text has another form, or a pass or an option is unknown or of another type.
+    """
+    return _Parser(text, known).passes()
+
+
+def format_value(value: Any) -> str:
+    """Return the value of an option as text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{','.join(map(format_value, value))}]"
+    if isinstance(value, str):
+        return value if _BARE.fullmatch(value) and value not in _WORDS else json.dumps(value)
+    return repr(value)
+
+
+class _Parser:
+    """Reads one text."""
+
+    def __init__(self, text: str, known: Mapping[str, type[Pass]] | None = None) -> None:
+        self._text = text
+        self._known = known
+        self._tokens = list(self._split())
+        self._next = 0
+
+    def _split(self) -> Iterator[str]:
+        position, end = 0, len(self._text.rstrip())
+        while position < end:
+            match = _TOKEN.match(self._text, position)
+            if match is None:
+                raise self._error(f"there is no end of the string in {self._text[position:].strip()!r}")
+            yield match[1]
+            position = match.end()
+
+    def passes(self) -> list[Pass]:
+        found = [self._pass()]
+        while self._peek() == ",":
+            self._take()
+            found.append(self._pass())
+        if self._peek() is not None:
+            raise self._error(f"{self._peek()!r} stands behind {found[-1].name}: passes are parted by commas")
+        return found
+
+    def _pass(self) -> Pass:
+        from npu_passes.core.registry import find_pass
+
+        name = self._word("the name of a pass")
+        if self._known is not None and name not in self._known:
+            raise self._error(f"there is no pass {name!r}", fix=f"known are {', '.join(self._known)}")
+        pass_type = find_pass(name) if self._known is None else self._known[name]
+        options = {option.name: option for option in options_of(pass_type)}
+        given: dict[str, Any] = {}
+        if self._peek() == "{":
+            self._take()
+            while self._peek() != "}":
+                name = self._word(f"an option of {pass_type.name}, or }}")
+                if name not in options or name in given:
+                    raise self._error(
+                        f"{pass_type.name} has no option {name!r}"
+                        if name not in options
+                        else f"the option {name!r} is given twice",
+                        fix=f"its options are {', '.join(options)}" if options else "it has no options",
+                    )
+                self._expect("=")
+                given[name] = self._value(options[name])
+                if self._peek() == ",":
+                    self._take()
+                elif self._peek() != "}":
+                    raise self._error(f"a comma or }} is missing behind {name}")
+            self._take()
+        return pass_type(**given)
+
+    def _value(self, option: Option) -> Any:
+        if option.kind != "list":
+            return self._scalar(option, option.kind)
+        self._expect("[")
+        items: list[str] = []
+        while self._peek() != "]":
+            items.append(self._scalar(option, "str"))
+            if self._peek() == ",":
+                self._take()
+            elif self._peek() != "]":
+                raise self._error(f"a comma or ] is missing behind {items[-1]}")
+        self._take()
+        return tuple(items)
+
+    def _scalar(self, option: Option, kind: str) -> Any:
+        word = self._word(with_article(kind))
+        try:
+            return _READERS[kind](word)
+        except (KeyError, ValueError) as error:
+            raise self._error(
+                f"the option {option.name!r} is {with_article(option.kind)}, not {word}"
+            ) from error
+
+    def _peek(self) -> str | None:
+        return self._tokens[self._next] if self._next < len(self._tokens) else None
+
+    def _take(self) -> str | None:
+        token = self._peek()
+        self._next += 1
+        return token
+
+    def _expect(self, token: str) -> None:
+        if self._take() != token:
+            raise self._error(f"{token!r} is missing")
+
+    def _word(self, what: str) -> str:
+        token = self._take()
+        if token is None or token in "{}[]=,":
+            raise self._error(f"{what} is missing" + (f" in front of {token!r}" if token else " at the end"))
+        return token
+
+    def _error(self, problem: str, fix: str | None = None) -> PassError:
+        return PassError(
+            problem, where=f"passes {self._text!r}", fix=fix or "write name,name{option=value,option=[a,b]}"
+        )

@@ -1,0 +1,114 @@
+"""Passes and pipelines by name: ours come in through the same entry point as anyone's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from npu_ir.plugins import plugin_manager
+from npu_ir.plugins.distributions import how_to_get
+from npu_passes.core.base import Pass
+from npu_passes.core.pass_text import format_passes, parse_passes
+from npu_passes.core.pipeline import Pipeline, ordered
+from npu_passes.errors import PassError
+
+
+def all_passes() -> Mapping[str, type[Pass]]:
+    """Return the passes of all plugins by name."""
+    return MappingProxyType(
+        {name: plugin_manager.loaded().passes[name] for name in sorted(plugin_manager.loaded().passes)}
+    )
+
+
+def all_pipelines() -> Mapping[str, Pipeline]:
+    """Return the pipelines of all plugins by name."""
+    found = plugin_manager.loaded().pipelines
+    return MappingProxyType({name: found[name] for name in sorted(found)})
+
+
+def origin_of(name: str, kind: str = "passes") -> str:
+    """Return which plugin and distribution a pass or pipeline comes from."""
+    return next(
+        (
+            f"{report.name} ({report.distribution})"
+            for report in plugin_manager.loaded().reports
+            if name in report.offers.get(kind, ())
+        ),
+        "",
+    )
+
+
+def find_pass(name: str) -> type[Pass]:
+    """Return the pass called ``name``.
+
+    Raises:
+        PassError: No plugin offers it, or what is offered under this name is no pass.
+    """
+    found = plugin_manager.loaded().passes
+    if name not in found:
+        fix = _suggestion(name, found, "npu passes")
+        if name in plugin_manager.loaded().pipelines:
+            fix = f"it is a pipeline: PassManager.of_pipeline({name!r}), or --pipeline {name}"
+        raise PassError(f"there is no pass {name!r}", fix=fix)
+    if not (isinstance(found[name], type) and issubclass(found[name], Pass)):
+        raise PassError(
+            f"{name!r} is no pass but {found[name]!r}",
+            where=origin_of(name),
+            fix="the hook npu_passes returns classes derived from npu_passes.Pass",
+        )
+    return found[name]  # type: ignore[no-any-return]
+
+
+def passes_of(pipeline: str) -> list[Pass]:
+    """Return the passes of a named pipeline, in order, with those that plugins let join it.
+
+    Passes that join stand behind the pipeline's own, by name, as far as their ``before`` and ``after`` allow:
+    the order of installation has no influence, and the pipeline's own passes keep theirs.
+
+    Raises:
+        PassError: There is no such pipeline, it names an unknown pass, there is no order, or none without another
+            order of the pipeline's own passes.
+    """
+    found = plugin_manager.loaded().pipelines
+    if not isinstance(pipeline, str):
+        raise PassError(
+            f"a pipeline goes by its name, not {pipeline!r}", fix="PassManager(passes).run(graph) runs passes"
+        )
+    if pipeline not in found:
+        fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, found, "npu passes")
+        if pipeline in plugin_manager.loaded().passes:
+            fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
+        raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)
+    own = parse_passes(found[pipeline].passes) if found[pipeline].passes.strip() else []
+    present = {item.name for item in own}
+    joining = [
+        find_pass(name)
+        for name, item in all_passes().items()
+        if name not in present and pipeline in getattr(item, "pipelines", ())
+    ]
+    return _joined(pipeline, own, [item() for item in joining])
+
+
+def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
+    """Return the passes of a pipeline with those that join it, none of which may reorder it."""
+    given = ordered(own)
+    for many in ([], *([item] for item in joining), joining):
+        try:
+            order = ordered([*given, *many], fixed=len(given))
+        except PassError as error:
+            origins = list(dict.fromkeys(origin_of(item.name) for item in many))
+            disabled = ",".join(origin.partition(" ")[0] for origin in origins)
+            raise PassError(
+                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}, whose own passes run"
+                f" as {format_passes(given)}: {error.message}",
+                where=", ".join(origins),
+                fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or pipelines=",
+            ) from error
+    return order
+
+
+def _suggestion(name: str, known: Iterable[Any], command: str) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"{command} lists them"

@@ -1,0 +1,70 @@
+"""Putting what an op consists of in its place.
+
+```python
+found = expansion(node, graph.symbols)
+with self.rewrite(graph, "core", node) as edit:
+    inline(edit, node, found)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import OpNode, Value
+from npu_ir.ops.effects import is_view
+from npu_passes.core.edit import Edit
+from npu_passes.decomposition.expansion import Expansion
+from npu_passes.decomposition.recorded_calls import Ref, Step
+from npu_passes.rewriting.aliasing import is_seen
+from npu_passes.rewriting.layout import laid_out
+
+
+def inline(edit: Edit, node: OpNode, found: Expansion) -> None:
+    """Put the calls of an expansion in place of ``node``, as far as its outputs are read."""
+    added = [_add_constant(edit, data) for data in found.constants]
+    values_before = (*node.inputs, *added)
+    values: dict[int, Value] = dict(enumerate(values_before))
+    wanted = [result for result, output in zip(found.results, node.outputs, strict=True) if output.uses]
+    for step in _needed(found.steps, wanted):
+        args, kwargs = _filled(step.args, values), _filled(dict(step.kwargs), values)
+        outputs = edit.calls(step.op_type, *args, types=step.types, **kwargs)
+        values.update(enumerate(outputs, start=step.first))
+    for output, result in zip(node.outputs, found.results, strict=True):
+        if output.uses:
+            value = laid_out(edit, values[result.index], output.type)
+            if value in values_before and not is_view(node) and is_seen(output):
+                value = edit.call("aten.clone.default", value)  # a result with memory of its own keeps that
+            edit.replace(output, value)
+    edit.erase(node)
+
+
+def _needed(steps: Sequence[Step], results: Sequence[Any]) -> list[Step]:
+    """Return the steps that results depend on, and those that return nothing: they check something."""
+    wanted = {result.index for result in results if isinstance(result, Ref)}
+    needed = []
+    for step in reversed(steps):
+        outputs = range(step.first, step.first + len(step.types))
+        if not step.types or not wanted.isdisjoint(outputs):
+            needed.append(step)
+            wanted.update(step.reads)
+    return needed[::-1]
+
+
+def _filled(item: Any, values: Mapping[int, Value]) -> Any:
+    if isinstance(item, Ref):
+        return values[item.index]
+    if isinstance(item, (list, tuple)):
+        return [_filled(part, values) for part in item]
+    if isinstance(item, dict):
+        return {name: _filled(part, values) for name, part in item.items()}
+    return item
+
+
+def _add_constant(edit: Edit, data: torch.Tensor) -> Value:
+    taken = edit.graph.constants
+    target = next(name for number in range(len(taken) + 1) if (name := f"traced_{number}") not in taken)
+    return edit.graph.add_constant(target, data)

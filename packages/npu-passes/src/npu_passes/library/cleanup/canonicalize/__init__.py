@@ -1,0 +1,108 @@
+"""Write what is the same in one way, and leave out what is bookkeeping."""
+
+from __future__ import annotations
+
+from npu_ir import Graph, OpNode, Value
+from npu_ir.plugins import plugin_manager
+from npu_passes.core.base import Pass
+from npu_passes.library.cleanup.canonicalize.call_forms import canonical_attrs
+from npu_passes.library.cleanup.canonicalize.known_numbers import (
+    has_place_for_literal,
+    known_number,
+    passed_assertion,
+    put_literal,
+    stated_number,
+)
+from npu_passes.library.cleanup.canonicalize.one_op import Call, canonical_call
+from npu_passes.rewriting.aliasing import Sharing, part_of_tuple
+
+_COPIES = frozenset(
+    f"aten.{name}.default" for name in ("alias", "clone", "detach", "lift", "lift_fresh", "lift_fresh_copy")
+)
+
+
+class Canonicalize(Pass):
+    """Give each computation one form, and take out what is bookkeeping. Results stay equal to the bit.
+
+    1. Parts of tuples (``getitem``) are the values themselves. Sizes that types tell, and numbers computed
+       from them, become plain data.
+    2. ``alias``, ``detach``, ``lift_fresh``, ``clone`` and their like go, where the strides stay and no
+       result of the graph becomes an input or another result.
+    3. One op for one thing: ``reshape`` for all that changes the shape alone (``view``, ``flatten``, ...),
+       ``permute`` for all that reorders axes, ``expand``, ``div``, ``.Tensor`` overloads for ``.Scalar`` ones.
+    4. Arguments that equal their defaults are left out, axes are counted from the front, and numbers that meet
+       floating-point tensors in ``add``, ``sub``, ``mul`` and ``div`` are floats.
+    """
+
+    name = "canonicalize"
+    is_idempotent = True
+
+    def run(self, graph: Graph) -> bool:
+        """Rewrite the body in one forward sweep."""
+        before = graph.edits
+        sharing = Sharing(graph)
+        for value in graph.inputs:
+            known = stated_number(value)
+            if known is not None:
+                put_literal(graph, value, known)
+        for node in graph.body:
+            self._rewrite(graph, sharing, node)
+            if not node.is_erased:
+                sharing.pass_by(node)
+        return graph.edits != before
+
+    def _rewrite(self, graph: Graph, sharing: Sharing, node: OpNode) -> None:
+        part = part_of_tuple(node)
+        if part is not None:
+            self._replace(graph, sharing, node, part, "part of a tuple")
+        elif node.op_type in _COPIES:
+            self._replace(graph, sharing, node, node.inputs[0], "copy")
+        elif passed_assertion(node):
+            with self.rewrite(graph, "true assertion", node) as edit:
+                edit.erase(node)
+        elif not self._put_number(graph, node) and node.op_type not in plugin_manager.registry().table(
+            "execution"
+        ):
+            self._give_form(graph, sharing, node)
+
+    def _replace(self, graph: Graph, sharing: Sharing, node: OpNode, new: Value, rule: str) -> None:
+        """Let a value take the place of what ``node`` returns, if it has the same type."""
+        old = node.outputs[0]
+        if not old.uses or old.type != new.type:
+            return
+        obstacle = sharing.obstacle(old, new)
+        if obstacle is not None:
+            self.refuse(node, obstacle, rule)
+            return
+        with self.rewrite(graph, rule, node) as edit:
+            edit.replace(old, new)
+            sharing.replaced(old, new)
+
+    def _put_number(self, graph: Graph, node: OpNode) -> bool:
+        """Put the number that ``node`` computes in its place, if it is known; return whether it was."""
+        known = known_number(node)
+        if known is None:
+            return False
+        if has_place_for_literal(node.outputs[0]):
+            with self.rewrite(graph, "known number", node):
+                put_literal(graph, node.outputs[0], known)
+        return True
+
+    def _give_form(self, graph: Graph, sharing: Sharing, node: OpNode) -> None:
+        call = canonical_call(node)
+        if call is not None and node.outputs[0].uses:
+            node = self._call_instead(graph, sharing, node, call)
+        attrs = canonical_attrs(node)
+        if attrs is not None:
+            with self.rewrite(graph, "arguments", node):
+                graph.set_attrs(node, attrs)
+
+    def _call_instead(self, graph: Graph, sharing: Sharing, node: OpNode, call: Call) -> OpNode:
+        (old,) = node.outputs
+        with self.rewrite(graph, call.rule, node) as edit:
+            new = edit.call(call.op_type, *call.args, type=old.type, name=node.name, **call.kwargs)
+            edit.replace(old, new)
+            sharing.replaced(old, new)
+        assert new.producer is not None
+        sharing.pass_by(new.producer)
+        return new.producer

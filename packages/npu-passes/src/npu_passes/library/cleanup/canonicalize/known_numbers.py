@@ -1,0 +1,95 @@
+"""Numbers that are known without running the graph: sizes, and what is computed with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from npu_ir import ExecutionError, Graph, OpNode, ScalarType, TensorType, Value
+from npu_ir.core.literals import Literal
+from npu_ir.ops.execution import execute_node
+from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
+
+_ASSERTION = "aten._assert_scalar.default"
+_SIZES = ("aten.sym_size.int", "aten.size.int")
+_COUNTS = ("aten.sym_numel.default", "aten.numel.default")
+_CPU = torch.device("cpu")
+
+
+def known_number(node: OpNode) -> Literal | None:
+    """Return the number that a node does nothing but compute, if it is known."""
+    if len(node.outputs) != 1 or not isinstance(node.outputs[0].type, ScalarType):
+        return None
+    is_function = node.op_type in SCALAR_FUNCTIONS
+    if (
+        not is_function
+        and not node.op_type.startswith("aten.sym_")
+        and node.op_type not in (*_SIZES, *_COUNTS)
+    ):
+        return None  # what reads a number from a tensor may fail, and stays
+    stated = stated_number(node.outputs[0])
+    if stated is not None:
+        return stated
+    return _evaluated(node) if is_function else _size(node)
+
+
+def stated_number(value: Value) -> int | None:
+    """Return what a number is by its type; None where the type does not tell."""
+    known = value.type.value if isinstance(value.type, ScalarType) else None
+    return known if isinstance(known, int) else None
+
+
+def passed_assertion(node: OpNode) -> bool:
+    """Whether a node asserts nothing but what is known to be true."""
+    return node.op_type == _ASSERTION and not node.inputs and bool(node.attrs.get("self"))
+
+
+def put_literal(graph: Graph, value: Value, literal: Literal) -> None:
+    """Put plain data in all places of ``value`` that can have it."""
+    for node, index in sorted(_inputs_for(value), key=lambda place: -place[1]):
+        graph.set_literal(node, index, literal)
+    if _is_result(value):
+        structure, leaves = graph.results
+        graph.set_results(structure, [literal if leaf is value else leaf for leaf in leaves])
+
+
+def has_place_for_literal(value: Value) -> bool:
+    """Whether plain data can stand for ``value`` anywhere."""
+    return bool(_inputs_for(value)) or _is_result(value)
+
+
+def _inputs_for(value: Value) -> list[tuple[OpNode, int]]:
+    """Return the inputs of nodes that read ``value`` and record which argument it fills."""
+    return [
+        (node, slot)
+        for node, slot in value.uses
+        if node is not None and node.operands is not None and isinstance(slot, int)
+    ]
+
+
+def _is_result(value: Value) -> bool:
+    return any(node is None and isinstance(slot, int) for node, slot in value.uses)
+
+
+def _size(node: OpNode) -> int | None:
+    """Return the size that a node reads from a tensor."""
+    type = node.inputs[0].type if node.inputs else None
+    if not isinstance(type, TensorType):
+        return None
+    found: Any = None
+    if node.op_type in _COUNTS:
+        found = type.numel
+    elif node.op_type in _SIZES and isinstance(node.attrs.get("dim"), int):
+        found = type.shape[node.attrs["dim"]]
+    return found if isinstance(found, int) else None
+
+
+def _evaluated(node: OpNode) -> Literal | None:
+    """Return what a function of numbers gives, if all of them are plain data; None also where it fails."""
+    if node.inputs:
+        return None
+    try:
+        return execute_node(node, [], _CPU)[0]
+    except ExecutionError:
+        return None  # it fails when the graph runs, too, and says why

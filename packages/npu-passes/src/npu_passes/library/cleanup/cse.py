@@ -1,0 +1,75 @@
+"""Compute once what is computed several times."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from npu_ir import Graph, OpNode, Value
+from npu_ir.core.literals import format_literal
+from npu_ir.core.tensor_bytes import tensor_bytes
+from npu_ir.ops.effects import is_pure
+from npu_passes.core.base import Pass
+from npu_passes.rewriting.aliasing import Sharing
+
+_LARGEST_CONSTANT = 4096
+
+
+class Cse(Pass):
+    """Replace a node by an earlier one with the same op, inputs, attributes and types.
+
+    Small constants with the same content become one, too. Nodes that draw random numbers, have effects or own
+    regions stay; so do two results of the graph, each of which the caller may write into.
+    """
+
+    name = "cse"
+    is_idempotent = True
+
+    def run(self, graph: Graph) -> bool:
+        """Replace them in one forward sweep."""
+        before = graph.edits
+        sharing = Sharing(graph)
+        self._merge_constants(graph, sharing)
+        first: dict[Hashable, OpNode] = {}
+        for node in graph.nodes:
+            known = first.setdefault(_key(node), node)
+            if known is node or not _is_same(known, node) or not self._merge(graph, sharing, known, node):
+                sharing.pass_by(node)
+        return graph.edits != before
+
+    def _merge(self, graph: Graph, sharing: Sharing, known: OpNode, node: OpNode) -> bool:
+        pairs = [pair for pair in zip(node.outputs, known.outputs, strict=True) if pair[0].uses]
+        for old, new in pairs:
+            obstacle = sharing.obstacle(old, new)
+            if obstacle is not None:
+                self.refuse(node, obstacle, rule="same node")
+                return False
+        if not pairs:
+            return False
+        with self.rewrite(graph, "same node", known, node) as edit:
+            for old, new in pairs:
+                edit.replace(old, new)
+                sharing.replaced(old, new)
+        return True
+
+    def _merge_constants(self, graph: Graph, sharing: Sharing) -> None:
+        first: dict[Hashable, Value] = {}
+        for value in graph.constants.values():
+            data = value.argument.data if value.argument is not None else None
+            if data is None or data.nbytes > _LARGEST_CONSTANT or not value.uses:
+                continue
+            known = first.setdefault((value.type, bytes(tensor_bytes(data).tolist())), value)
+            if known is not value and sharing.obstacle(value, known) is None:
+                graph.replace_all_uses(value, known)
+                sharing.replaced(value, known)
+
+
+def _key(node: OpNode) -> Hashable:
+    """Return what nodes that compute the same have in common."""
+    attrs = tuple((name, format_literal(item)) for name, item in sorted(node.attrs.items()))
+    return node.op_type, node.inputs, node.operands, attrs
+
+
+def _is_same(known: OpNode, node: OpNode) -> bool:
+    """Whether nodes that agree in op and arguments compute the same."""
+    types = [value.type for value in known.outputs]
+    return not node.regions and types == [value.type for value in node.outputs] and is_pure(node)

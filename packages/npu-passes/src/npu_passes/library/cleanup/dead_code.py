@@ -1,0 +1,88 @@
+"""Remove what nothing reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from npu_ir import Expr, Graph, OpNode, ScalarType, TensorType
+from npu_ir.ops.effects import is_pure
+from npu_passes.core.base import Pass
+
+
+class DeadCode(Pass):
+    """Remove pure nodes and constants that nothing reads.
+
+    Nodes that draw random numbers or have effects stay, as do parameters, buffers and inputs: they are the
+    signature of the graph.
+    """
+
+    name = "dead-code"
+    is_idempotent = True
+
+    def run(self, graph: Graph) -> bool:
+        """Remove them in one backward sweep."""
+        before = graph.edits
+        sizes = _DataDependentSizes(graph)
+        for node in reversed(graph.nodes):
+            if any(value.uses for value in node.outputs) or not is_pure(node):
+                continue
+            needed = sizes.needed_of(node)
+            if needed is not None:
+                self.refuse(node, f"its sizes tell what {needed} is", rule="unread node")
+                continue
+            with self.rewrite(graph, "unread node", node):
+                sizes.forget(node)
+        for value in list(graph.constants.values()):
+            if not value.uses:
+                graph.erase_argument(value)
+        return graph.edits != before
+
+
+class _DataDependentSizes:
+    """The symbols that nothing but what nodes return tells, and how many nodes have them in their types.
+
+    The first of these nodes tells the symbol to the others.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._counts: Counter[str] = Counter()
+        self._tellers: dict[str, OpNode] = {}
+        known = {name for value in graph.arguments for name in _told(value.type)}
+        if graph.owner is None and len(known) < len(graph.symbols):
+            for node in graph.nodes:
+                for name in set(_symbols(node)) - known:
+                    self._counts[name] += 1
+                    self._tellers.setdefault(name, node)
+
+    def needed_of(self, node: OpNode) -> str | None:
+        """Return a symbol that others have and only ``node`` tells; None if there is none."""
+        return next(
+            (
+                name
+                for name in sorted({name for value in node.outputs for name in value.type.symbols})
+                if self._counts[name] > 1 and self._tellers.get(name) is node
+            ),
+            None,
+        )
+
+    def forget(self, node: OpNode) -> None:
+        self._counts.subtract(name for name in set(_symbols(node)) if name in self._counts)
+
+
+def _told(type: TensorType | ScalarType) -> Iterator[str]:
+    """Yield the symbols that a size of a value of this type tells alone."""
+    sizes = type.shape if isinstance(type, TensorType) else (type.value,)
+    for size in sizes:
+        if isinstance(size, Expr) and len(size.symbols) == 1 and size.solvable(*size.symbols):
+            yield from size.symbols
+
+
+def _symbols(node: OpNode) -> Iterator[str]:
+    """Yield the symbols in the types of what a node returns, and of what is computed in its regions."""
+    for value in node.outputs:
+        yield from value.type.symbols
+    for region in node.regions.values():
+        for part in region.graphs():
+            for value in part.values:
+                yield from value.type.symbols

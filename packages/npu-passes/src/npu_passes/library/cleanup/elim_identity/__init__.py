@@ -1,0 +1,87 @@
+"""Remove what returns its input unchanged."""
+
+from __future__ import annotations
+
+from npu_ir import Graph, OpNode
+from npu_passes.core.base import Pass
+from npu_passes.library.cleanup.elim_identity.arithmetic import ARITHMETIC, Arithmetic
+from npu_passes.library.cleanup.elim_identity.casts import CASTS, Casts
+from npu_passes.library.cleanup.elim_identity.copies import COPIES, copy
+from npu_passes.library.cleanup.elim_identity.dropout import DROPOUTS, dropout
+from npu_passes.library.cleanup.elim_identity.matches import Finding, Refused
+from npu_passes.library.cleanup.elim_identity.views import Views, is_view_op
+from npu_passes.rewriting.aliasing import Sharing
+
+
+class _Search:
+    """What was met so far in one graph.
+
+    Args:
+        graph: The graph.
+        signed_zeros: As of the pass.
+    """
+
+    def __init__(self, graph: Graph, *, signed_zeros: bool) -> None:
+        self._views, self._casts = Views(), Casts(graph)
+        self._arithmetic = Arithmetic(signed_zeros=signed_zeros)
+
+    def look_at(self, node: OpNode) -> Finding | Refused | None:
+        """Return what can take the place of an output of ``node``, or why nothing can."""
+        op_type = node.op_type
+        if op_type in ARITHMETIC:
+            return self._arithmetic.look_at(node)
+        if op_type in CASTS:
+            return self._casts.look_at(node)
+        if op_type in COPIES:
+            return copy(node)
+        if op_type in DROPOUTS:
+            return dropout(node)
+        return self._views.look_at(node) if is_view_op(op_type) else None
+
+
+class ElimIdentity(Pass):
+    """Replace the output of an op by a value that has the same content, shape, dtype and strides.
+
+    1. Dropout in evaluation mode, or with a probability of 0.
+    2. ``x + 0``, ``x - 0``, ``x * 1``, ``x / 1``, ``x ** 1`` and their like, with numbers and with constants.
+    3. Views, slices, permutations and repetitions, alone or in a row, behind which the tensor is as before.
+    4. Casts to the dtype that there is, and casts to a wider dtype and back.
+    5. Copies, and ops that copy in a special case: ``clone``, ``cat`` of one tensor, ``pad`` by nothing.
+
+    What the model returns as a tensor of its own does not become an input, or another result, itself.
+
+    Attributes:
+        signed_zeros: Keep ``x + 0`` of floating-point numbers, which makes 0.0 of -0.0: without it, ``1 / (x + 0)``
+            may be the other infinity.
+    """
+
+    name = "elim-identity"
+    is_idempotent = True
+
+    signed_zeros: bool = False
+
+    def run(self, graph: Graph) -> bool:
+        """Replace them in one forward sweep."""
+        before = graph.edits
+        sharing = Sharing(graph)
+        search = _Search(graph, signed_zeros=self.signed_zeros)
+        for node in graph.body:
+            finding = search.look_at(node)
+            if isinstance(finding, Refused):
+                self.refuse(node, finding.reason, finding.rule)
+            elif finding is not None:
+                self._apply(graph, sharing, node, finding)
+            if not node.is_erased:
+                sharing.pass_by(node)
+        return graph.edits != before
+
+    def _apply(self, graph: Graph, sharing: Sharing, node: OpNode, finding: Finding) -> None:
+        if not finding.old.uses:
+            return
+        obstacle = sharing.obstacle(finding.old, finding.new)
+        if obstacle is not None:
+            self.refuse(node, obstacle, finding.rule)
+            return
+        with self.rewrite(graph, finding.rule, node) as edit:
+            edit.replace(finding.old, finding.new)
+            sharing.replaced(finding.old, finding.new)

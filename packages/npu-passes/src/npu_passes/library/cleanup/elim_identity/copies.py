@@ -1,0 +1,68 @@
+"""Ops that return a copy of what they get, always or in a special case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from npu_ir import OpNode, TensorType, Value
+from npu_passes.library.cleanup.elim_identity.matches import Finding, is_floating
+from npu_passes.rewriting.arguments import arguments_of
+
+
+def _its_input(node: OpNode) -> Value | None:
+    return node.inputs[0]
+
+
+def _what_is_copied(node: OpNode) -> Value | None:
+    source = arguments_of(node)["src"]
+    return source if isinstance(source, Value) else None
+
+
+def _the_only_tensor(node: OpNode) -> Value | None:
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+def _padded_by_nothing(node: OpNode) -> Value | None:
+    return node.inputs[0] if all(_is_zero(width) for width in arguments_of(node)["pad"]) else None
+
+
+def _rounded_integers(node: OpNode) -> Value | None:
+    given = node.inputs[0].type
+    return None if not isinstance(given, TensorType) or is_floating(given.dtype) else node.inputs[0]
+
+
+def _same_branches(node: OpNode) -> Value | None:
+    args = arguments_of(node)
+    return args["self"] if isinstance(args["self"], Value) and args["self"] is args["other"] else None
+
+
+def _is_zero(width: Any) -> bool:
+    return type(width) is int and width == 0
+
+
+# By op: the value that it returns unchanged, if it does.
+_FINDERS: Mapping[tuple[str, ...], Callable[[OpNode], Value | None]] = {
+    ("alias.default", "clone.default", "detach.default", "lift.default", "positive.default"): _its_input,
+    (
+        "lift_fresh.default",
+        "lift_fresh_copy.default",
+        "alias_copy.default",
+        "detach_copy.default",
+    ): _its_input,
+    ("resolve_conj.default", "resolve_neg.default"): _rounded_integers,
+    ("copy.default",): _what_is_copied,
+    ("cat.default", "concat.default", "concatenate.default"): _the_only_tensor,
+    ("constant_pad_nd.default", "pad.default"): _padded_by_nothing,
+    ("ceil.default", "floor.default", "round.default", "trunc.default"): _rounded_integers,
+    ("where.self",): _same_branches,
+}
+COPIES = {f"aten.{name}": find for names, find in _FINDERS.items() for name in names}
+
+
+def copy(node: OpNode) -> Finding | None:
+    """Return what an op returns a copy of, where it has the same type."""
+    found = COPIES[node.op_type](node)
+    if found is None or found.type != node.outputs[0].type:
+        return None
+    return Finding("copy", node.outputs[0], found)

@@ -1,0 +1,84 @@
+"""Views behind which a tensor is as it was: one of them, or several in a row."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from npu_ir import OpNode, ScalarType, TensorType, Value
+from npu_passes.library.cleanup.elim_identity.matches import Finding
+from npu_passes.library.fusion.axes import PERMUTING, permutation
+
+# They keep the elements in their order, whatever the shape.
+_RESHAPING = (
+    *("_reshape_alias", "_unsafe_view", "contiguous", "flatten", "reshape", "reshape_as", "squeeze"),
+    *("unflatten", "unsqueeze", "view", "view_as"),
+)
+# They do where the shape stays. A slice that is as long as its input is all of it.
+_CUTTING = (
+    *("broadcast_to", "chunk", "expand", "expand_as", "narrow", "repeat", "slice", "split", "sum_to_size"),
+    *("split_with_sizes", "tensor_split", "tile", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"),
+)
+_RESHAPES = frozenset(f"aten.{name}{suffix}" for name in _RESHAPING for suffix in ("", "_copy"))
+_CUTS = frozenset(f"aten.{name}{suffix}" for name in _CUTTING for suffix in ("", "_copy"))
+
+
+def is_view_op(op_type: str) -> bool:
+    packet = op_type.rpartition(".")[0]
+    return packet in _RESHAPES or packet in _CUTS or op_type in PERMUTING
+
+
+# Values with the same elements in the same row-major order, by type.
+_Sequence: TypeAlias = "dict[TensorType, Value]"
+
+
+class Views:
+    """The views of one graph that were met so far."""
+
+    def __init__(self) -> None:
+        self._sequences: dict[Value, _Sequence] = {}
+        self._origins: dict[Value, tuple[Value, tuple[int, ...]]] = {}
+
+    def look_at(self, node: OpNode) -> Finding | None:
+        """Return a value that the view of a view, or a single one, is equal to."""
+        source = node.inputs[0]
+        axes = permutation(node)
+        if axes is not None:
+            return self._permuted(node.outputs[0], source, axes)
+        packet = node.op_type.rpartition(".")[0]
+        for made in node.outputs:
+            if packet in _RESHAPES or _shape(made) == _shape(source):
+                finding = self._in_sequence(made, source)
+                if finding is not None:
+                    return finding
+        return None
+
+    def _in_sequence(self, made: Value, source: Value) -> Finding | None:
+        if not (isinstance(made.type, TensorType) and isinstance(source.type, TensorType)):
+            return None
+        sequence = self._sequences.setdefault(source, {source.type: source})
+        known = sequence.setdefault(made.type, made)
+        if known is not made:
+            return Finding("view" if known is source else "views", made, known)
+        self._sequences[made] = sequence
+        return None
+
+    def _permuted(self, made: Value, source: Value, axes: tuple[int, ...]) -> Finding | None:
+        origin, before = self._origins.get(source, (source, tuple(range(len(axes)))))
+        total = tuple(before[axis] for axis in axes)
+        self._origins[made] = origin, total
+        if _keeps_order(origin.type, total):
+            finding = self._in_sequence(made, origin)
+            if finding is not None:
+                return Finding("permutation" if source is origin else "permutations", made, finding.new)
+        return None
+
+
+def _keeps_order(type: TensorType | ScalarType, axes: tuple[int, ...]) -> bool:
+    """Whether a permutation moves no axis but those of size 1."""
+    assert isinstance(type, TensorType)
+    moved = [axis for axis in axes if type.shape[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _shape(value: Value) -> tuple[Any, ...] | None:
+    return value.type.shape if isinstance(value.type, TensorType) else None

@@ -1,0 +1,90 @@
+"""Make tensors of one number without looking at another tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType
+from npu_passes.core.base import Pass
+from npu_passes.rewriting.arguments import arguments_of
+
+# What they fill a new tensor with: a number, or the argument that tells it.
+_FILLS: dict[str, float | str] = {
+    "aten.ones_like.default": 1,
+    "aten.zeros_like.default": 0,
+    "aten.full_like.default": "fill_value",
+    "aten.new_ones.default": 1,
+    "aten.new_zeros.default": 0,
+    "aten.new_full.default": "fill_value",
+    "aten.fill.Scalar": "value",
+    "aten.zero.default": 0,
+}
+_EMPTY = "aten.empty_like.default"
+
+
+class HoistFill(Pass):
+    """Make tensors that are full of one number depend on no other tensor.
+
+    1. ``ones_like``, ``zeros_like``, ``full_like`` and their kind become ``full``, where the size is fixed and the tensor is
+       contiguous. `constant-folding` then makes it once, when weights are bound: the gradient of a loss by itself is 1.
+    2. ``empty_like`` of a tensor of the same type is the tensor itself: what is in it is up to nobody.
+
+    What the graph returns stays, for every call returns new memory.
+    """
+
+    name = "hoist-fill"
+    is_idempotent = True
+    before = ("constant-folding",)
+
+    def run(self, graph: Graph) -> bool:
+        before = graph.edits
+        for node in graph.nodes_of(_EMPTY, *_FILLS):
+            if node.in_prologue or not node.outputs[0].uses:
+                continue
+            problem = _problem(node)
+            if problem is not None:
+                self.refuse(node, problem, "fill")
+            elif node.op_type == _EMPTY:
+                with self.rewrite(graph, "empty", node) as edit:
+                    edit.replace(node.outputs[0], node.inputs[0])
+            else:
+                self._fill(graph, node)
+        return graph.edits != before
+
+    def _fill(self, graph: Graph, node: OpNode) -> None:
+        type = node.outputs[0].tensor_type
+        with self.rewrite(graph, "fill", node) as edit:
+            # On meta: where it is made is told when the graph is run.
+            full = edit.call(
+                "aten.full.default",
+                list(type.sizes),
+                _number(node),
+                type=type,
+                dtype=type.dtype,
+                device=torch.device("meta"),
+            )
+            edit.replace(node.outputs[0], full)
+
+
+def _problem(node: OpNode) -> str | None:
+    """Return why a node depends on the tensor it gets; None if it does not."""
+    made = node.outputs[0]
+    if made.is_output:
+        return "the graph returns it"
+    if node.op_type == _EMPTY:
+        given = node.inputs[0].type
+        return None if given == made.type else f"it makes {made.type} of {given}"
+    if not isinstance(made.type, TensorType) or made.type.symbols:
+        return f"its size is open: {made.type}"
+    if made.type.strides is not None or made.type.layout is not torch.strided:
+        return f"it is not contiguous: {made.type}"
+    if any(isinstance(item, torch.device) for item in node.attrs.values()):
+        return "it names a device"
+    return None if type(_number(node)) in (int, float, bool) else "what it is full of is told by the call"
+
+
+def _number(node: OpNode) -> Any:
+    known = _FILLS[node.op_type]
+    return arguments_of(node)[known] if isinstance(known, str) else known

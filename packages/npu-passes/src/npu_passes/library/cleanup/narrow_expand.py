@@ -1,0 +1,68 @@
+"""Compute before expanding."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir.ops.effects import is_pure
+from npu_ir.ops.schema import find_op
+from npu_passes._torch import OpOverload
+from npu_passes.core.base import Pass
+from npu_passes.rewriting.arguments import call_again
+from npu_passes.rewriting.insertion import in_strides_of
+
+_EXPAND, _COPY = "aten.expand.default", "aten.clone.default"
+
+
+class NarrowExpand(Pass):
+    """Compute ops of one tensor that work element by element before that is expanded: on one element in place of many.
+
+    The gradient of a mean is expanded to the size of what the mean was taken of, and divided by the number of elements there;
+    it is divided first. Where sizes are fixed.
+    """
+
+    name = "narrow-expand"
+    is_idempotent = True
+    after = ("canonicalize",)
+
+    def run(self, graph: Graph) -> bool:
+        before = graph.edits
+        for node in graph.body:
+            narrow = _narrow(node)
+            if narrow is not None:
+                self._compute_first(graph, node, narrow)
+        return graph.edits != before
+
+    def _compute_first(self, graph: Graph, node: OpNode, narrow: Value) -> None:
+        wide = node.outputs[0]
+        with self.rewrite(graph, "compute first", node) as edit:
+            args, kwargs = call_again(node, lambda item: narrow if isinstance(item, Value) else item)
+            made = edit.call(node.op_type, *args, **kwargs)
+            expanded = edit.call(_EXPAND, made, list(wide.tensor_type.sizes))
+            edit.replace(wide, in_strides_of(edit, expanded, wide))
+
+
+def _narrow(node: OpNode) -> Value | None:
+    """Return the tensor that a node could be computed on before it is expanded; None where there is none."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or not _is_elementwise(node):
+        return None
+    expand = node.inputs[0].producer
+    if expand is None or expand.op_type != _EXPAND or expand.in_prologue:
+        return None
+    narrow, wide = expand.inputs[0].type, node.outputs[0].type
+    if (
+        not (isinstance(narrow, TensorType) and isinstance(wide, TensorType))
+        or narrow.symbols
+        or wide.symbols
+    ):
+        return None
+    return expand.inputs[0] if math.prod(narrow.sizes) < math.prod(wide.sizes) else None
+
+
+def _is_elementwise(node: OpNode) -> bool:
+    op = find_op(node.op_type)
+    is_pointwise = isinstance(op, OpOverload) and torch.Tag.pointwise in op.tags
+    return is_pointwise and is_pure(node) and node.op_type != _COPY  # which is what writes it all out

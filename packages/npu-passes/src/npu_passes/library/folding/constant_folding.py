@@ -1,0 +1,202 @@
+"""Compute what does not depend on the call: constants now, what depends on weights when these are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+import torch
+
+from npu_ir import ExecutionError, Graph, InputKind, OpNode, TensorType, Value
+from npu_ir.ops.effects import is_pure
+from npu_passes.core.base import Pass
+from npu_passes.errors import PassError
+from npu_passes.library.folding.evaluation import evaluated
+from npu_passes.library.folding.weight_memory import MAX_BYTES, WeightMemory
+from npu_passes.prologue.folded_names import FoldedNames
+from npu_passes.rewriting.aliasing import returned
+from npu_passes.rewriting.weight_dependence import is_weight_argument
+
+# What they return is whatever lies in memory.
+_UNDEFINED = (
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.empty_permuted.default",
+    "aten.empty_strided.default",
+    "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+)
+
+
+class ConstantFolding(Pass):
+    """Compute constants at compile time, and move what depends on weights only into the prologue.
+
+    1. A pure node whose inputs are constants, or that has none (``arange``, ``full``), is run now; its results become
+       constants. Left in place are nodes that make tensors on ``meta``, for these get a device when the graph is run,
+       and those whose results the graph returns, for every call returns new ones.
+    2. A pure node that depends on weights - parameters, constants, and buffers that the graph does not update - moves
+       into the prologue, which is evaluated once when weights are bound. In regions there is no prologue.
+
+    Neither is done with random ops, uninitialised memory, open sizes and nodes with regions, nor with what takes more
+    memory than it saves: a result that is kept, be it as a constant or because calls read it from the prologue, is
+    at most ``max_bytes`` large, or not larger than all the weights together that it is computed from. Each
+    result counts alone: of many that come from one weight, all may be kept. Views take no memory of their own. What is
+    needed only while the prologue is evaluated may be eight times as large as these weights: a ``bfloat16`` weight may
+    be computed with in ``float64``, and an outer product is not made.
+
+    Attributes:
+        max_bytes: How large a result may always be, in bytes. With 0, weights that are computed from smaller ones, as
+            from quantized ones, stay computed in each call.
+    """
+
+    name = "constant-folding"
+    is_idempotent = True
+
+    max_bytes: int = MAX_BYTES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_bytes < 0:
+            raise PassError(
+                f"the option 'max_bytes' of {self.name} is a number of bytes, not {self.max_bytes}"
+            )
+
+    def run(self, graph: Graph) -> bool:
+        before = graph.edits
+        names = FoldedNames(graph)
+        kept_out = returned(graph)
+        for node in graph.nodes:
+            if not node.in_prologue and _is_constant(node) and _may_be_constant(node, kept_out):
+                self._evaluate(graph, node, names)
+        if graph.owner is None:
+            self._move(graph)
+        return graph.edits != before
+
+    # Constants
+
+    def _evaluate(self, graph: Graph, node: OpNode, names: FoldedNames) -> None:
+        """Run ``node`` if its results are not too large, and put constants in their place."""
+        inputs = tuple(dict.fromkeys(node.inputs))
+        if self._is_too_large(graph, node, inputs):
+            return
+        try:
+            results = evaluated(node)
+        except ExecutionError as error:
+            self.refuse(node, f"it cannot be computed now: {error.message}", "constant")
+            return
+        with self.rewrite(graph, "constant", node) as edit:
+            made = []
+            for value, result in zip(node.outputs, results, strict=True):
+                if value.use_count:
+                    constant = graph.add_constant(names.take(value.name), result, type=value.tensor_type)
+                    edit.replace(value, constant)
+                    made.append((constant, value.name))
+            edit.erase(node)
+            for constant, name in made:
+                graph.rename(constant, name)
+            for value in inputs:
+                if not value.use_count:
+                    graph.erase_argument(value)
+
+    def _is_too_large(self, graph: Graph, node: OpNode, inputs: Sequence[Value]) -> bool:
+        """Whether constants would take more memory than the node is worth; a refusal says so."""
+        made = sum(_bytes(value) for value in node.outputs)
+        given = sum(_bytes(value) for value in inputs)
+        if made <= max(self.max_bytes, given):
+            return False
+        if graph.owner is not None:  # else it may move to the prologue, or is refused there
+            behind = f"the {given} bytes of the constants it reads and than " if given else ""
+            self.refuse(
+                node,
+                f"its results take {made} bytes, more than {behind}max_bytes={self.max_bytes}",
+                "constant",
+            )
+        return True
+
+    # The prologue
+
+    def _move(self, graph: Graph) -> None:
+        """Move to the prologue what may be in it and is worth it."""
+        candidates = _candidates(graph)
+        if not candidates:
+            return
+        memory = WeightMemory(self.max_bytes)
+        for node in graph.prologue:
+            memory.add(node)
+        movable: dict[OpNode, None] = {}
+        for node in candidates:
+            if not all(_is_known(graph, value, movable) for value in node.inputs):
+                continue  # something that it reads is not made
+            memory.add(node)
+            if not self._refuse(node, memory.transient_problem(node)):
+                movable[node] = None
+        for node in reversed(list(movable)):
+            if _is_kept(node, movable) and self._refuse(node, memory.kept_problem(node)):
+                del movable[node]
+        for nodes in _by_kept_result(movable):
+            with self.rewrite(graph, "prologue", *nodes):
+                for node in nodes:
+                    graph.move_to_prologue(node)
+
+    def _refuse(self, node: OpNode, problem: str | None) -> bool:
+        if problem is not None:
+            self.refuse(node, problem, "prologue")
+        return problem is not None
+
+
+def _is_kept(node: OpNode, movable: Container[OpNode]) -> bool:
+    """Whether calls read a result of ``node`` once the ``movable`` nodes are in the prologue."""
+    return any(user not in movable for value in node.outputs for user, _ in value.uses)
+
+
+def _by_kept_result(movable: Mapping[OpNode, None]) -> Iterator[list[OpNode]]:
+    """Yield the movable nodes in order, parted behind each one whose results are kept."""
+    group: list[OpNode] = []
+    for node in movable:
+        group.append(node)
+        if _is_kept(node, movable):
+            yield group
+            group = []
+    assert not group, "what nothing keeps was no candidate"
+
+
+def _is_constant(node: OpNode) -> bool:
+    """Whether all that ``node`` reads are constants, and nothing in it waits for a device."""
+    if any(value.argument is None or value.argument.kind is not InputKind.CONSTANT for value in node.inputs):
+        return False
+    return not any(isinstance(item, torch.device) and item.type == "meta" for item in node.attrs.values())
+
+
+def _may_be_constant(node: OpNode, returned: Container[Value]) -> bool:
+    """Whether the results of ``node`` can be part of the graph."""
+    return _is_repeatable(node) and all(
+        isinstance(value.type, TensorType) and value.type.layout is torch.strided and value not in returned
+        for value in node.outputs
+    )
+
+
+def _bytes(value: Value) -> int:
+    return value.type.numel * value.type.dtype.itemsize if isinstance(value.type, TensorType) else 0
+
+
+def _candidates(graph: Graph) -> dict[OpNode, None]:
+    """Return the nodes of the body that depend on weights only."""
+    found: dict[OpNode, None] = {}
+    for node in graph.body:
+        if all(_is_known(graph, value, found) for value in node.inputs) and _is_repeatable(node):
+            found[node] = None
+    return found
+
+
+def _is_repeatable(node: OpNode) -> bool:
+    """Whether ``node`` is read, may run at another time, and gives the same then."""
+    if node.regions or node.op_type in _UNDEFINED or any(value.type.symbols for value in node.outputs):
+        return False
+    return any(value.use_count for value in node.outputs) and is_pure(node)
+
+
+def _is_known(graph: Graph, value: Value, movable: Container[OpNode]) -> bool:
+    """Whether ``value`` is known when weights are bound, once the ``movable`` nodes are in the prologue."""
+    node = value.producer
+    if node is None:
+        return is_weight_argument(graph, value)
+    return node.in_prologue or node in movable

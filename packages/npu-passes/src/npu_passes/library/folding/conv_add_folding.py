@@ -1,0 +1,186 @@
+"""Fold what is added to, or multiplied with, the output channels of convolutions and linear layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes.core.base import Pass
+from npu_passes.core.edit import Edit
+from npu_passes.core.numerics import within
+from npu_passes.library.folding.output_channels import (
+    Affine,
+    ChannelOp,
+    Term,
+    channel_op,
+    fold,
+    fold_problems,
+    in_float64,
+    unknown,
+)
+from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.weight_dependence import Weights
+
+_KINDS = {
+    f"aten.{kind}.{overload}": kind
+    for kind in ("add", "sub", "rsub", "mul", "div")
+    for overload in ("Tensor", "Scalar")
+}
+_BROADCASTS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_to.default")
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One operand of a node that is a convolution's output, and the other.
+
+    Attributes:
+        op: The convolution.
+        kind: What the node does: ``add``, ``sub``, ``rsub``, ``mul`` or ``div``.
+        other: The other operand: a value, or a number.
+        is_self: Whether the convolution is the first operand.
+        alpha: The factor of the second operand; of ``rsub`` that of the first.
+    """
+
+    op: ChannelOp
+    kind: str
+    other: Any
+    is_self: bool
+    alpha: Any
+
+
+class ConvAddFolding(Pass):
+    """Fold ``conv(x) + z``, ``- z``, ``* z``, ``/ z``, ``z + conv(x)``, ``z - conv(x)`` and ``z * conv(x)``.
+
+    The same holds for linear layers. ``z`` is a number, or a weight that has one element for each output channel, or
+    one for all: aligned at the last axis as PyTorch does it, its shape is 1 but for the axis of the channels. So
+    ``[C, 1, 1]`` fits the output ``[N, C, H, W]`` of a convolution, and ``[C]`` does not: it is added along the
+    width. Weights that are expanded to the output's shape fit, too.
+
+    Nodes compute the new weight and bias in float64; where there was no bias, one is made. `constant-folding` moves
+    them to where weights are bound.
+
+    Not folded is what changes shape, dtype or layout of the result; what depends on the call or is updated by it;
+    and a convolution whose output is used elsewhere; and numbers that are not finite, or factors that are very large or
+    small for the dtype.
+
+    The new weights have the dtype of the old ones: in float16 they may overflow where the results do not, and a factor
+    that is 0 or infinite in a weight meets weights that are infinite or 0. Without data that cannot be seen.
+    """
+
+    name = "conv-add-folding"
+    is_idempotent = True
+    numerics = within(1e-5)
+    before = ("constant-folding",)
+
+    def run(self, graph: Graph) -> bool:
+        changed = False
+        weights = Weights(graph)
+        for node in graph.nodes_of(*_KINDS):
+            if node.in_prologue:
+                continue
+            sides = [side for side in _sides(node) if _is_candidate(side, weights)]
+            problems = [next(_problems(graph, side, node, weights), None) for side in sides]
+            if None in problems:
+                self._fold(graph, sides[problems.index(None)], node, weights)
+                changed = True
+            elif problems:
+                self.refuse(node, problems[0] or "", rule="conv-add")
+        return changed
+
+    def _fold(self, graph: Graph, side: _Side, node: OpNode, weights: Weights) -> None:
+        with self.rewrite(graph, f"conv-{side.kind}", side.op.node, node) as edit:
+            edit.replace(node.outputs[0], fold(edit, side.op, _affine(edit, side), weights))
+
+
+def _sides(node: OpNode) -> Iterator[_Side]:
+    """Yield the operands that are outputs of convolutions or linear layers."""
+    operators = {value: channel_op(value) for value in node.inputs}
+    if not any(operators.values()):
+        return
+    arguments = arguments_of(node, defaults=True)
+    for name, other in (("self", "other"), ("other", "self")):
+        operand = arguments[name]
+        op = operators[operand] if isinstance(operand, Value) else None
+        if op is not None:
+            yield _Side(op, _KINDS[node.op_type], arguments[other], name == "self", arguments.get("alpha", 1))
+
+
+def _is_candidate(side: _Side, weights: Weights) -> bool:
+    """Whether the other operand looks as if it could be folded: an activation, as in a residual sum, does not."""
+    if not isinstance(side.other, Value):
+        return True
+    other = _narrow(side.other)
+    return _is_per_channel(side.op, other) or other in weights
+
+
+def _problems(graph: Graph, side: _Side, node: OpNode, weights: Weights) -> Iterator[str]:
+    """Yield why a node cannot be folded into the convolution."""
+    yield from fold_problems(graph, side.op, node.outputs[0], weights)
+    if side.kind == "div" and not side.is_self:
+        yield "it divides by the output of the convolution"
+    if isinstance(side.alpha, Value):
+        yield f"its alpha is no plain number: {unknown(graph, side.alpha)}"
+        return
+    numbers = [side.alpha] if isinstance(side.other, Value) else [side.alpha, side.other]
+    yield from (f"the number {number} is not finite" for number in numbers if not math.isfinite(number))
+    factor = side.alpha
+    if isinstance(side.other, Value):
+        yield from _operand_problems(graph, side.op, _narrow(side.other), weights)
+    elif side.kind in ("mul", "div"):
+        factor = side.other
+    limit = math.sqrt(torch.finfo(side.op.type.dtype).max)
+    if not 1 / limit <= abs(factor) <= limit:
+        yield f"a factor of {factor} may take the weights out of the range of {side.op.type}"
+
+
+def _operand_problems(graph: Graph, op: ChannelOp, other: Value, weights: Weights) -> Iterator[str]:
+    if not isinstance(other.type, TensorType) or other not in weights:
+        yield f"{unknown(graph, other)}, and only weights can be folded"
+    elif not _is_per_channel(op, other):
+        yield f"%{other.name} is {other.type}, which is not one number for each channel of {op.type}"
+
+
+def _is_per_channel(op: ChannelOp, other: Value) -> bool:
+    """Whether a value has one number for each output channel, or for all of them."""
+    if not isinstance(other.type, TensorType):
+        return True
+    shape, rank = other.type.shape, op.type.rank
+    aligned = (1,) * (rank - len(shape)) + shape
+    expected = (1,) * op.axis + (op.channels,) + (1,) * (rank - op.axis - 1)
+    return len(shape) <= rank and aligned in (expected, (1,) * rank)
+
+
+def _narrow(value: Value) -> Value:
+    """Return what a value is expanded from."""
+    while value.producer is not None and value.producer.op_type in _BROADCASTS:
+        value = value.producer.inputs[0]
+    return value
+
+
+def _affine(edit: Edit, side: _Side) -> Affine:
+    """Return what the node does with each channel."""
+    other: Term = _flat(edit, _narrow(side.other)) if isinstance(side.other, Value) else float(side.other)
+    if side.kind == "mul":
+        return Affine(other)
+    if side.kind == "div":
+        inverse = edit.call("aten.reciprocal.default", other) if isinstance(other, Value) else 1 / other
+        return Affine(inverse)
+    of_self, of_other = {
+        "add": (1, side.alpha),
+        "sub": (1, -side.alpha),
+        "rsub": (-side.alpha, 1),
+    }[side.kind]
+    factor, share = (of_self, of_other) if side.is_self else (of_other, of_self)
+    if share != 1:
+        other = edit.call("aten.mul.Tensor", other, share) if isinstance(other, Value) else other * share
+    return Affine(None if factor == 1 else float(factor), shift=other)
+
+
+def _flat(edit: Edit, value: Value) -> Value:
+    wide = in_float64(edit, value)
+    return edit.call("aten.reshape.default", wide, [-1])

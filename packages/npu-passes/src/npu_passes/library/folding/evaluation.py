@@ -1,0 +1,47 @@
+"""Running a node that reads nothing but constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from npu_ir import OpNode
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.graph.binding import with_strides
+from npu_ir.ops.execution import execute_node
+
+_CPU = torch.device("cpu")
+
+
+def evaluated(node: OpNode) -> list[torch.Tensor]:
+    """Return the results of a node that reads constants only, in memory of their own.
+
+    Raises:
+        ExecutionError: It fails.
+    """
+    arguments = [value.argument for value in node.inputs]
+    data = [
+        with_strides(argument.data, value.type)
+        for argument, value in zip(arguments, node.inputs, strict=True)
+        if argument is not None
+    ]
+    device = next((item.device for item in data), _CPU)
+    with no_outside_influence(device):
+        return [_apart(result, data) for result in execute_node(node, data, device)]
+
+
+def _apart(result: torch.Tensor, data: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return a tensor that shares no memory with ``data``, and holds no more than it needs.
+
+    An expanded one stays expanded: ops on it may go through its elements in another order than through a copy's.
+    """
+    plain = result.resolve_conj().resolve_neg()
+    memory = plain.untyped_storage()
+    is_shared = any(item.untyped_storage().data_ptr() == memory.data_ptr() for item in data)
+    if not is_shared and memory.nbytes() <= plain.nbytes:
+        return plain
+    narrow = plain
+    for axis, (size, step) in enumerate(zip(plain.shape, plain.stride(), strict=True)):
+        narrow = narrow.narrow(axis, 0, 1) if size > 1 and step == 0 else narrow
+    return narrow.clone().expand(plain.shape)

@@ -1,0 +1,215 @@
+"""Convolutions and linear layers: where their output channels are, and how they absorb what is done per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_ir.symbolic.expressions import Dim
+from npu_passes.core.edit import Edit
+from npu_passes.library.folding.weight_memory import copy_problem
+from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.weight_dependence import Weights
+
+LINEAR = "aten.linear.default"
+_TRANSPOSED = ("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
+_EITHER = "aten.convolution.default"
+CONVOLUTIONS = (
+    *(f"aten.conv{rank}d.{overload}" for rank in (1, 2, 3) for overload in ("default", "padding")),
+    *_TRANSPOSED,
+    _EITHER,
+)
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+# A float64 value of size 1 or of the number of channels, or a number. What is computed with such a value is float64,
+# too, whatever the dtype of the other operand.
+Term: TypeAlias = "Value | float"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOp:
+    """A convolution or a linear layer.
+
+    Attributes:
+        node: The node.
+        arguments: What it is called with, by name.
+        weight: [out, in / groups, *kernel]; transposed [in, out / groups, *kernel].
+        bias: None stands for zeros.
+        channels: How many output channels there are.
+        axis: Which axis of the output they are.
+        groups: Of a transposed convolution; 1 for all others, whose first axis is that of the channels.
+        is_transposed: Whether the channels are the second axis of the weight.
+    """
+
+    node: OpNode
+    arguments: dict[str, Any]
+    weight: Value
+    bias: Value | None
+    channels: Dim
+    axis: int
+    groups: int
+    is_transposed: bool
+
+    @property
+    def output(self) -> Value:
+        return self.node.outputs[0]
+
+    @property
+    def type(self) -> TensorType:
+        return self.output.tensor_type
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``scale * (y - center) + shift``, for each output channel of ``y``; None stands for 1, 0 and 0.
+
+    Attributes:
+        scale: The factor.
+        center: What is taken off before.
+        shift: What is added behind; of any dtype where ``scale`` or ``center`` is a value.
+    """
+
+    scale: Term | None = None
+    center: Value | None = None
+    shift: Term | None = None
+
+
+def channel_op(value: Value) -> ChannelOp | None:
+    """Return the convolution or linear layer of the body that computes ``value``; None if it is something else."""
+    node = value.producer
+    if node is None or node.in_prologue or node.op_type not in (*CONVOLUTIONS, LINEAR):
+        return None
+    arguments = arguments_of(node, defaults=True)
+    weight, bias = arguments["weight"], arguments.get("bias")
+    shape = weight.tensor_type.shape
+    if len(shape) < 2:
+        return None  # a linear layer may have a single output, which is then no axis
+    is_transposed = node.op_type in _TRANSPOSED or (node.op_type == _EITHER and arguments["transposed"])
+    groups = arguments["groups"] if is_transposed else 1
+    inner = 0 if node.op_type == LINEAR else len(shape) - 2
+    return ChannelOp(
+        node=node,
+        arguments=arguments_of(node),
+        weight=weight,
+        bias=bias,
+        channels=shape[1] * groups if is_transposed else shape[0],
+        axis=value.tensor_type.rank - 1 - inner,
+        groups=groups,
+        is_transposed=is_transposed,
+    )
+
+
+def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) -> Iterator[str]:
+    """Yield why ``op`` cannot absorb the node behind it, which computes ``reader``: single use, dtypes, weights.
+
+    Args:
+        graph: The graph.
+        op: The convolution.
+        reader: The output of the node behind it.
+        weights: Those of the graph.
+    """
+    if op.output.use_count != 1:
+        yield "the output of the convolution is used elsewhere"
+    if op.type.dtype not in _DTYPES:
+        yield f"the convolution computes {op.type}, which is not real floating point"
+    if not op.type.same_shape_and_dtype(reader.type):
+        yield f"it makes {reader.type} of {op.type}: shape or dtype would change"
+    elif op.type.strides != reader.tensor_type.strides:
+        yield f"it makes {reader.type} of {op.type}: the result would be laid out in another way"
+    if op.bias is not None and op.bias.tensor_type.shape != (op.channels,):
+        yield f"the bias is {op.bias.type}, not one number for each of {op.channels} channels"
+    for value in filter(None, (op.weight, op.bias)):
+        if value not in weights:
+            yield f"{unknown(graph, value)}, and the convolution reads it as a weight"
+            continue
+        problem = copy_problem(value)
+        if problem is not None:
+            yield problem
+
+
+def unknown(graph: Graph, value: Value) -> str:
+    """Return in words that ``value`` is not known when weights are bound."""
+    if value in graph.updates:
+        return f"%{value.name} is updated by the graph"
+    if value.producer is None:
+        return f"%{value.name} is an input of the {'call' if graph.owner is None else 'region'}"
+    return f"%{value.name} is computed in each call"
+
+
+def fold(edit: Edit, op: ChannelOp, affine: Affine, weights: Weights) -> Value:
+    """Return the output of a copy of ``op`` that computes ``affine`` of what ``op`` computes.
+
+    New weights are computed from the old ones in float64, and have their dtype. They are added to ``weights``.
+    """
+    weight = op.weight if affine.scale is None else _scaled_weight(edit, op, affine.scale)
+    bias = _moved_bias(edit, op, affine)
+    for value in filter(None, (weight, bias)):
+        weights.add(value)
+    arguments = {**op.arguments, "weight": weight, "bias": bias}
+    return edit.call(op.node.op_type, **arguments, type=op.type, name=op.node.name)
+
+
+def in_float64(edit: Edit, value: Value) -> Value:
+    return _cast(edit, value, torch.float64)
+
+
+def _scaled_weight(edit: Edit, op: ChannelOp, scale: Term) -> Value:
+    weight, shape = op.weight, op.weight.tensor_type.sizes
+    dtype, name = op.weight.tensor_type.dtype, _folded_name(op.weight.name)
+    if not isinstance(scale, Value):
+        weight = in_float64(edit, weight)
+    if not isinstance(scale, Value) or scale.tensor_type.numel == 1:
+        return _cast(edit, edit.call("aten.mul.Tensor", weight, scale), dtype, name)
+    ones = [1] * (len(shape) - 2)
+    if op.groups > 1:
+        parts = [op.groups, shape[0] // op.groups, *shape[1:]]
+        weight = edit.call("aten.reshape.default", weight, parts)
+        scale = edit.call("aten.reshape.default", scale, [op.groups, 1, shape[1], *ones])
+    else:
+        scale = edit.call(
+            "aten.reshape.default", scale, [1, -1, *ones] if op.is_transposed else [-1, 1, *ones]
+        )
+    scaled = edit.call("aten.mul.Tensor", weight, scale)
+    if op.groups > 1:
+        scaled = edit.call("aten.reshape.default", scaled, list(shape))
+    return _cast(edit, scaled, dtype, name)
+
+
+def _moved_bias(edit: Edit, op: ChannelOp, affine: Affine) -> Value | None:
+    """Return ``scale * (bias - center) + shift`` as the bias of ``op``; None if there is still none."""
+    bias: Term | None = op.bias
+    first = next((term for term in (affine.center, affine.scale, affine.shift) if term is not None), None)
+    if op.bias is not None and not isinstance(first, Value):
+        bias = in_float64(edit, op.bias)
+    if affine.center is not None:
+        bias = (
+            edit.call("aten.neg.default", affine.center)
+            if bias is None
+            else edit.call("aten.sub.Tensor", bias, affine.center)
+        )
+    if affine.scale is not None and bias is not None:
+        bias = edit.call("aten.mul.Tensor", bias, affine.scale)
+    if affine.shift is not None:
+        bias = affine.shift if bias is None else edit.call("aten.add.Tensor", bias, affine.shift)
+    if bias is None:
+        return None
+    if not isinstance(bias, Value):
+        bias = edit.call("aten.new_full.default", op.weight, [op.channels], bias, dtype=torch.float64)
+    elif bias.tensor_type.numel != op.channels:
+        bias = edit.call("aten.repeat.default", bias, [op.channels])
+    name = op.weight.name.replace("weight", "bias") if op.bias is None else op.bias.name
+    return _cast(edit, bias, (op.bias or op.weight).tensor_type.dtype, _folded_name(name))
+
+
+def _folded_name(name: str) -> str:
+    return f"folded.{name.removeprefix('folded.')}"
+
+
+def _cast(edit: Edit, value: Value, dtype: torch.dtype, name: str | None = None) -> Value:
+    if value.tensor_type.dtype == dtype:
+        return value
+    return edit.call("aten.to.dtype", value, dtype, name=name)

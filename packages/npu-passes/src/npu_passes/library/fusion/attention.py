@@ -1,0 +1,92 @@
+"""What an attention consists of, and whether ``scaled_dot_product_attention`` computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from npu_ir import OpNode, TensorType, Value
+from npu_ir.core.types import dtype_name
+from npu_ir.symbolic.expressions import Dim
+from npu_passes.library.fusion.attention_heads import Heads
+
+
+class NoAttentionError(Exception):
+    """Carries why what begins like an attention cannot be fused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Scores that are set to a number, vast and negative.
+
+    Attributes:
+        condition: Of bools.
+        at: They are set where ``condition`` has this value.
+        number: What they are set to.
+    """
+
+    condition: Value
+    at: bool
+    number: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """``softmax(scale * query @ key.mT, with masks) @ value``, written out.
+
+    Attributes:
+        query: [..., L, E].
+        key: [..., S, E], or [..., E, S].
+        value: [..., S, Ev].
+        is_key_transposed: Whether ``key`` is [..., E, S].
+        scale: What the product is multiplied by.
+        masks: What is done to it then, in this order: tensors are added, and numbers filled in.
+        heads: How the scores are reshaped; None if they are not.
+        nodes: The nodes that compute it, each behind those it reads.
+    """
+
+    query: Value
+    key: Value
+    value: Value
+    is_key_transposed: bool
+    scale: float
+    masks: tuple[Value | Fill, ...]
+    heads: Heads | None
+    nodes: tuple[OpNode, ...]
+
+    def require_fit(self) -> None:
+        """Raise unless one call of ``scaled_dot_product_attention`` computes it.
+
+        Raises:
+            NoAttentionError: Says why not.
+        """
+        query, key, value = (item.tensor_type for item in (self.query, self.key, self.value))
+        described = f"query {query}, key {key}, value {value}"
+        shapes = [item.shape for item in (query, key, value)]
+        if self.heads is not None:
+            shapes = [self.heads.shape(shape) for shape in shapes]
+        if {len(shape) for shape in shapes} not in ({3}, {4}):
+            raise NoAttentionError(f"it is not of 3 or 4 axes: {described}")
+        if len({shape[:-2] for shape in shapes}) > 1:
+            raise NoAttentionError(f"its products broadcast: {described}")
+        if not (query.dtype == key.dtype == value.dtype and query.dtype.is_floating_point):
+            raise NoAttentionError(f"its parts are not floats of one dtype: {described}")
+        for mask in self.masks:
+            item, wanted = (mask.condition, torch.bool) if isinstance(mask, Fill) else (mask, query.dtype)
+            if item.tensor_type.dtype != wanted:
+                raise NoAttentionError(f"its mask %{item.name}, {item.type}, is not of {dtype_name(wanted)}")
+
+
+def require_mask(mask: Value | Fill, scores: Value) -> None:
+    """Raise unless a mask fits the scores that it is put on."""
+    value = mask.condition if isinstance(mask, Fill) else mask
+    shape = scores.tensor_type.shape
+    if not isinstance(value.type, TensorType) or not _broadcasts_to(value.type.shape, shape):
+        raise NoAttentionError(f"its mask %{value.name}, {value.type}, does not fit scores of {scores.type}")
+
+
+def _broadcasts_to(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
+    """Return whether a tensor broadcasts to a shape without making it larger."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(size in (1, other) for size, other in pairs)

@@ -1,0 +1,197 @@
+"""Reading an attention that is written out, from the outermost product inwards."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from npu_ir import OpNode, Value
+from npu_passes.library.fusion.attention import Attention, Fill, NoAttentionError, require_mask
+from npu_passes.library.fusion.attention_heads import RESHAPES, Heads
+from npu_passes.library.fusion.attention_ops import (
+    CASTS,
+    INNER_PRODUCTS,
+    SCALINGS,
+    WHERES,
+    heads_of,
+    leads_to_product,
+    number_of,
+    require_as_wide,
+    require_plain_cast,
+    softmax_of,
+    split_behind,
+    transposed,
+)
+from npu_passes.rewriting.arguments import arguments_of
+
+# A score of ordinary size added to such a number leaves it as it is, in every dtype that has such numbers.
+_VAST = 1e30
+
+
+def read_attention(root: OpNode) -> Attention | None:
+    """Return the attention whose outermost product is ``root``; None where it is nothing like one.
+
+    Raises:
+        NoAttentionError: It is one that cannot be fused; says why.
+    """
+    weights, value = root.inputs
+    softmax, passed = softmax_of(weights)
+    if softmax is None:
+        return None
+    reader = _Reader(root)
+    reader.pass_weights(passed)
+    for node in (*passed, softmax):
+        require_as_wide(node, value.tensor_type.dtype)
+    query, key = reader.factors(reader.scores(softmax))
+    query, (key, is_transposed) = reader.unscaled(query), reader.unscaled_key(key)
+    masks = tuple(reversed(reader.masks))
+    nodes = (*reversed(reader.nodes), *split_behind(root, reader.heads))
+    found = Attention(query, key, value, is_transposed, reader.scale, masks, reader.heads, nodes)
+    found.require_fit()
+    return found
+
+
+class _Reader:
+    """Collects what it comes by.
+
+    Args:
+        root: The outermost product.
+    """
+
+    def __init__(self, root: OpNode) -> None:
+        self.nodes = [root]
+        self.masks: list[Value | Fill] = []
+        self.scale = 1.0
+        self.heads: Heads | None = None
+
+    def take(self, node: OpNode) -> dict[str, Any]:
+        """Make a node part of the attention; return its arguments."""
+        if any(value.use_count != 1 for value in node.outputs):
+            raise NoAttentionError(f"%{node.outputs[0].name} is read elsewhere, too")
+        self.nodes.append(node)
+        return arguments_of(node, defaults=True)
+
+    def pass_weights(self, nodes: list[OpNode]) -> None:
+        """Take what stands between the softmax and the outermost product."""
+        for node in nodes:
+            arguments = self.take(node)
+            if node.op_type in CASTS:
+                require_plain_cast(node, arguments)
+            elif node.op_type in RESHAPES:
+                self._reshape(node)
+            elif arguments["train"] and arguments["p"] != 0:
+                raise NoAttentionError(f"its dropout {node.name!r} is on")
+
+    def _reshape(self, node: OpNode) -> None:
+        heads = heads_of(node)
+        if self.heads not in (None, heads):
+            raise NoAttentionError(f"{node.name!r} splits or merges other heads than there were")
+        self.heads = heads
+
+    def scores(self, softmax: OpNode) -> OpNode:
+        """Return the inner product; take the softmax and what masks and scales the scores."""
+        arguments = self.take(softmax)
+        value: Value = arguments["self"]
+        if arguments["dim"] % max(value.tensor_type.rank, 1) != value.tensor_type.rank - 1:
+            raise NoAttentionError(f"its softmax is over axis {arguments['dim']}, not over the last one")
+        while True:
+            node = value.producer
+            if node is None:
+                raise NoAttentionError(f"its scores %{value.name} are no product")
+            if node.op_type in INNER_PRODUCTS:
+                return node
+            value = self._past(node)
+
+    def _past(self, node: OpNode) -> Value:
+        """Take a node between product and softmax; return the scores that it reads."""
+        if node.op_type in CASTS:
+            arguments = self.take(node)
+            require_plain_cast(node, arguments)
+            require_as_wide(node, node.inputs[0].tensor_type.dtype)
+        elif node.op_type in RESHAPES:
+            self.take(node)
+            self._reshape(node)
+        elif node.op_type == "aten.add.Tensor":
+            arguments = self.take(node)
+            scores, mask = arguments["self"], arguments["other"]
+            if leads_to_product(mask) and not leads_to_product(scores):
+                scores, mask = mask, scores
+            return self._masked(node, scores, mask, arguments["alpha"])
+        elif node.op_type == "aten.masked_fill.Scalar":
+            arguments = self.take(node)
+            self._fill(node, arguments["mask"], True, number_of(arguments["value"]), arguments["self"])
+        elif node.op_type in WHERES:
+            return self._selected(node)
+        elif not self._scales(node):
+            raise NoAttentionError(f"{node.name!r}, {node.op_type}, stands between product and softmax")
+        return node.inputs[0]
+
+    def _masked(self, node: OpNode, scores: Any, mask: Any, factor: Any) -> Value:
+        if not (isinstance(mask, Value) and isinstance(scores, Value)) or factor != 1:
+            raise NoAttentionError(f"{node.name!r} adds what is no mask")
+        self._mask(node, mask, scores)
+        return scores
+
+    def _selected(self, node: OpNode) -> Value:
+        arguments = self.take(node)
+        kept, other = arguments["self"], arguments["other"]
+        is_filled_at = number_of(kept) is not None
+        scores, filled = (other, kept) if is_filled_at else (kept, other)
+        self._fill(node, arguments["condition"], is_filled_at, number_of(filled), scores)
+        return scores  # type: ignore[no-any-return]
+
+    def _fill(self, node: OpNode, condition: Value, at: bool, number: float | None, scores: Value) -> None:
+        if number is None:
+            raise NoAttentionError(f"{node.name!r} fills in what is no number")
+        if not number <= -_VAST:
+            raise NoAttentionError(
+                f"{node.name!r} fills in {number:g}: added to scores this is something else in a row that "
+                "is masked as a whole"
+            )
+        self._mask(node, Fill(condition, at, number), scores)
+
+    def _mask(self, node: OpNode, mask: Value | Fill, scores: Value) -> None:
+        if self.scale != 1:
+            raise NoAttentionError(f"it scales its mask ({node.name!r})")
+        require_mask(mask, scores)
+        self.masks.append(mask)
+
+    def _scales(self, node: OpNode) -> bool:
+        """Take a node that multiplies by a number; return whether it does."""
+        if node.op_type not in SCALINGS:
+            return False
+        factor = number_of(arguments_of(node)["other"])
+        if factor is None or not math.isfinite(factor) or (factor == 0 and not SCALINGS[node.op_type]):
+            return False
+        self.take(node)
+        self.scale *= factor if SCALINGS[node.op_type] else 1 / factor
+        return True
+
+    def factors(self, product: OpNode) -> tuple[Value, Value]:
+        """Take the inner product; return its two factors."""
+        arguments = self.take(product)
+        if product.op_type != "aten.baddbmm.default":
+            return product.inputs[0], product.inputs[1]
+        if arguments["beta"] != 0:
+            self._masked(product, product.outputs[0], arguments["self"], arguments["beta"])
+        self.scale *= arguments["alpha"]
+        return arguments["batch1"], arguments["batch2"]
+
+    def unscaled(self, factor: Value) -> Value:
+        """Take what multiplies a factor by numbers, and is read by nothing else; return what it multiplies."""
+        node = factor.producer
+        while node is not None and factor.use_count == 1 and self._scales(node):
+            factor = node.inputs[0]
+            node = factor.producer
+        return factor
+
+    def unscaled_key(self, key: Value) -> tuple[Value, bool]:
+        """Return the key as `unscaled` does, and whether it is [..., E, S]; a transposition may stay."""
+        key = self.unscaled(key)
+        turned = transposed(key)
+        if turned is None:
+            return key, True
+        if key.use_count > 1 or key.producer is None:
+            return turned, False
+        self.nodes.append(key.producer)
+        return self.unscaled(turned), False

@@ -1,0 +1,131 @@
+"""What single nodes do in an attention: cast, scale, turn, reshape; and which of them belong to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from npu_ir import InputKind, OpNode, TensorType, Value
+from npu_ir.core.types import dtype_name
+from npu_ir.symbolic.expressions import Expr
+from npu_passes.library.fusion.attention import NoAttentionError
+from npu_passes.library.fusion.attention_heads import RESHAPES, Heads
+from npu_passes.rewriting.arguments import arguments_of
+
+PRODUCTS = ("aten.matmul.default", "aten.bmm.default")
+INNER_PRODUCTS = (*PRODUCTS, "aten.baddbmm.default")
+SOFTMAXES = ("aten.softmax.int", "aten._softmax.default")
+CASTS = ("aten.to.dtype", "aten._to_copy.default")
+WHERES = ("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf")
+# Whether the number multiplies.
+SCALINGS: Mapping[str, bool] = MappingProxyType(
+    {"aten.mul.Tensor": True, "aten.mul.Scalar": True, "aten.div.Tensor": False, "aten.div.Scalar": False}
+)
+# What `torch.tensor(2.0)` passes through.
+_COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach.default")
+_DEPTH = 8
+
+
+def transposed(key: Value) -> Value | None:
+    """Return the value of which ``key`` has the last two axes swapped; None if it is no such."""
+    node = key.producer
+    if node is None or node.op_type not in ("aten.transpose.int", "aten.permute.default", "aten.mT.default"):
+        return None
+    rank = key.tensor_type.rank
+    swapped = [*range(rank - 2), rank - 1, rank - 2]
+    arguments = arguments_of(node)
+    if node.op_type == "aten.transpose.int":
+        axes = {arguments["dim0"] % rank, arguments["dim1"] % rank}
+        return node.inputs[0] if axes == {rank - 2, rank - 1} else None
+    if node.op_type == "aten.permute.default" and [axis % rank for axis in arguments["dims"]] != swapped:
+        return None
+    return node.inputs[0]
+
+
+def softmax_of(weights: Value) -> tuple[OpNode | None, list[OpNode]]:
+    """Return the softmax that the weights come from, and the dropouts, casts and reshapes between, outermost first."""
+    passed: list[OpNode] = []
+    node = weights.producer
+    between = ("aten.dropout.default", *CASTS, *RESHAPES)
+    while node is not None and node.op_type in between and len(passed) < _DEPTH:
+        passed.append(node)
+        node = node.inputs[0].producer
+    return (node if node is not None and node.op_type in SOFTMAXES else None), passed
+
+
+def leads_to_product(value: Any, depth: int = _DEPTH) -> bool:
+    """Return whether scores could be what ``value`` is."""
+    node = value.producer if isinstance(value, Value) else None
+    if node is None or depth == 0:
+        return False
+    if node.op_type in INNER_PRODUCTS:
+        return True
+    known = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
+    return node.op_type in known and any(leads_to_product(item, depth - 1) for item in node.inputs)
+
+
+def number_of(item: Any) -> float | None:
+    """Return the number that an argument is: plain, or a constant tensor of rank 0."""
+    if isinstance(item, (int, float)) and not isinstance(item, bool):
+        return float(item)
+    if not isinstance(item, Value):
+        return None
+    argument, node = item.argument, item.producer
+    if node is not None and node.op_type in _COPIES:
+        return number_of(node.inputs[0])
+    if argument is not None and argument.kind is InputKind.CONSTANT and argument.data is not None:
+        return float(argument.data) if argument.data.dim() == 0 and not argument.data.is_complex() else None
+    if node is not None and node.op_type == "aten.full.default" and not item.tensor_type.shape:
+        return number_of(arguments_of(node)["fill_value"])
+    return None
+
+
+def require_plain_cast(node: OpNode, arguments: Mapping[str, Any]) -> None:
+    """Raise unless a node does nothing but cast to a dtype of floats."""
+    others = [name for name in arguments if name not in ("self", "dtype") and arguments[name]]
+    if others or not (arguments["dtype"] or torch.int64).is_floating_point:
+        raise NoAttentionError(f"{node.name!r} does more than cast to another dtype of floats")
+
+
+def require_as_wide(node: OpNode, dtype: torch.dtype) -> None:
+    """Raise unless what a node returns can hold all values of ``dtype``."""
+    made = node.outputs[0].tensor_type.dtype
+    if torch.promote_types(dtype, made) != made:
+        raise NoAttentionError(f"{node.name!r} rounds to {dtype_name(made)}")
+
+
+def heads_of(node: OpNode) -> Heads:
+    """Return what a reshape splits or merges.
+
+    Raises:
+        NoAttentionError: It does something else, too.
+    """
+    old, new = node.inputs[0].type, node.outputs[0].type
+    if isinstance(old, TensorType) and isinstance(new, TensorType):
+        narrow, wide = sorted((old.shape, new.shape), key=len)
+        merged = prod(wide[:-2])
+        if (len(narrow), len(wide)) == (3, 4) and narrow == (merged, *wide[-2:]):
+            if all(isinstance(size, Expr) for size in wide[:2]):
+                raise NoAttentionError(
+                    f"{node.name!r} splits or merges axes that are both of open sizes: {wide[0]}, {wide[1]}"
+                )
+            return Heads(wide[:2], merged)
+    raise NoAttentionError(
+        f"{node.name!r} makes {new} of {old} between softmax and product: it does not just split the first axis "
+        "in two, or merge the first two"
+    )
+
+
+def split_behind(root: OpNode, heads: Heads | None) -> Iterator[OpNode]:
+    """Yield what splits the heads of the outermost product, if nothing else reads it."""
+    result = root.outputs[0]
+    if heads is None or result.is_output or len(result.users) != 1:
+        return
+    (node,) = result.users
+    shape = heads.shape(result.tensor_type.shape)
+    if node.op_type in RESHAPES and node.outputs[0].tensor_type.shape == shape:
+        yield node

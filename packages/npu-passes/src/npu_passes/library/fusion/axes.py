@@ -1,0 +1,59 @@
+"""Ops that reorder the axes of a tensor, as permutations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from npu_ir import OpNode, TensorType
+from npu_passes.rewriting.arguments import arguments_of
+
+_TWO_AXES = frozenset(
+    f"aten.{name}" for name in ("transpose.int", "swapaxes.default", "swapdims.default", "transpose_copy.int")
+)
+_MOVES = frozenset(
+    f"aten.{name}" for name in ("movedim.int", "movedim.intlist", "moveaxis.int", "moveaxis.intlist")
+)
+_LISTS = frozenset({"aten.permute.default", "aten.permute_copy.default"})
+_FIXED = frozenset(f"aten.{name}.default" for name in ("t", "t_copy", "mT", "numpy_T"))
+PERMUTING = _TWO_AXES | _MOVES | _LISTS | _FIXED
+
+
+def permutation(node: OpNode) -> tuple[int, ...] | None:
+    """Return which axis of the input each axis of the output is; None where the op does something else."""
+    if node.op_type not in PERMUTING or not isinstance(node.inputs[0].type, TensorType):
+        return None
+    rank = node.inputs[0].type.rank
+    if node.op_type in _FIXED:
+        return _reversed(rank) if node.op_type == "aten.numpy_T.default" else _swapped(rank, -1, -2)
+    args = arguments_of(node)
+    if node.op_type in _TWO_AXES:
+        first, second = list(args.values())[1:]
+        return _swapped(rank, first, second)
+    if node.op_type in _MOVES:
+        return _moved(rank, args)
+    return tuple(axis % rank for axis in args["dims"])
+
+
+def _reversed(rank: int) -> tuple[int, ...]:
+    return tuple(reversed(range(rank)))
+
+
+def _swapped(rank: int, first: int, second: int) -> tuple[int, ...]:
+    axes = list(range(rank))
+    if rank > 1:
+        axes[first], axes[second] = axes[second], axes[first]
+    return tuple(axes)
+
+
+def _moved(rank: int, args: Mapping[str, Any]) -> tuple[int, ...]:
+    if rank == 0:
+        return ()
+    source, destination = (_listed(args[name], rank) for name in ("source", "destination"))
+    places = dict(zip(destination, source, strict=True))
+    others = iter(axis for axis in range(rank) if axis not in source)
+    return tuple(places[axis] if axis in places else next(others) for axis in range(rank))
+
+
+def _listed(axes: int | Sequence[int], rank: int) -> list[int]:
+    return [axis % rank for axis in ([axes] if isinstance(axes, int) else axes)]

@@ -1,0 +1,127 @@
+"""Fuse a sum with the norm behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, OpNode, TensorType, Value
+from npu_passes.core.edit import Edit, merged_provenance
+from npu_passes.core.numerics import within
+from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
+from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, commutative, one_of, shared, var
+from npu_passes.patterns.terms import Call, Term
+from npu_passes.rewriting.arguments import arguments_of
+from npu_passes.rewriting.insertion import in_strides_of
+
+_NORMS = {"aten.layer_norm.default": ADD_LAYER_NORM, "aten.rms_norm.default": ADD_RMS_NORM}
+_RULE = "add-norm"
+
+
+def _cast(term: Term, name: str) -> Term:
+    """Return a term as it is, or cast to a dtype called ``name``."""
+    return one_of(aten.to.dtype(term, attr(name)), aten._to_copy.default(term, dtype=attr(name)), term)
+
+
+def _written_norm() -> Call:
+    """Return the pattern of an RMS norm: in one dtype, or computed in another."""
+    x = var("input")
+    # Models add what they cast to the residual, too.
+    wide = one_of(*(shared(item) if isinstance(item, Call) else item for item in _cast(x, "wide").options))
+    squared = one_of(aten.pow.Tensor_Scalar(wide, 2), aten.mul.Tensor(wide, wide))
+    scale = aten.rsqrt.default(aten.add.Tensor(aten.mean.dim(squared, attr("dims"), True), attr("eps")))
+    normed = _cast(commutative(aten.mul.Tensor(wide, scale)), "narrow")
+    return commutative(aten.mul.Tensor(var("weight"), normed))
+
+
+def _rms_norm(edit: Edit, match: Match) -> Value:
+    size = match["weight"].tensor_type.shape[0]
+    return edit.call("aten.rms_norm.default", match["input"], [size], match["weight"], match["eps"])
+
+
+def _no_rms_norm(match: Match) -> str | None:
+    """Return why what looks like an RMS norm is none; None if it is one."""
+    x, weight, result = (
+        item.tensor_type for item in (match["input"], match["weight"], match.root.outputs[0])
+    )
+    if not isinstance(match["eps"], float) or not x.dtype.is_floating_point:
+        return "eps is no float, or the input no tensor of floats"
+    if [axis % x.rank for axis in match["dims"] or ()] != [x.rank - 1]:
+        return f"the mean is over the axes {match['dims']}, not over the last one"
+    if weight.rank != 1 or weight.shape != x.shape[-1:]:
+        return f"the weight is {weight}, the input {x}"
+    if not weight.dtype == x.dtype == result.dtype:
+        return f"the input, the weight and the result differ in dtype: {x}, {weight}, {result}"
+    wide, narrow = match["wide"] or x.dtype, match["narrow"] or x.dtype
+    if narrow != x.dtype:
+        return f"it is rounded to {narrow}"
+    if torch.promote_types(wide, x.dtype) != wide:
+        return f"it is computed in {wide}, which is less than {x.dtype}"
+    return None
+
+
+class FuseAddNorm(PatternPass):
+    """Fuse ``norm(x + residual)`` into ``npu::add_layer_norm`` or ``npu::add_rms_norm``, which return the sum, too.
+
+    1. ``aten.layer_norm`` and ``aten.rms_norm`` over a sum of two tensors of one type, which may be read elsewhere.
+    2. An RMS norm that is written out, as the models of `transformers` do, becomes ``aten.rms_norm`` first, wherever
+       it is. In half precision that rounds once where these models round twice.
+    """
+
+    name = "fuse-add-norm"
+    numerics = within(1e-5)
+    rules = (Rule("rms-norm", _written_norm(), _rms_norm, _no_rms_norm),)
+
+    def run(self, graph: Graph) -> bool:
+        """Put the norms together, then the sums into them."""
+        edited = super().run(graph)
+        for node in graph.nodes_of(*_NORMS):
+            if not node.in_prologue:
+                edited |= self._fuse(graph, node)
+        return edited
+
+    def _fuse(self, graph: Graph, norm: OpNode) -> bool:
+        arguments = arguments_of(norm, defaults=True)
+        add = arguments["input"].producer
+        if add is None or add.op_type != "aten.add.Tensor" or add.in_prologue:
+            return False
+        total = add.outputs[0]
+        # Others may read the sum before the norm does.
+        is_at_sum = total.use_count > 1
+        reason = _no_sum(arguments_of(add, defaults=True), total) or (is_at_sum and _late(arguments)) or None
+        if reason is not None:
+            self.refuse(norm, reason, _RULE)
+            return False
+        with self.rewrite(graph, _RULE, *((norm, add) if is_at_sum else (add, norm))) as edit:
+            made = edit.calls(_NORMS[norm.op_type], *_fused_arguments(norm, add, arguments))
+            for old, new in ((norm.outputs[0], made[0]), (total, made[1])):
+                edit.replace(old, in_strides_of(edit, new, old))
+            for name in edit.made:
+                graph.set_provenance(graph.node(name), merged_provenance([add, norm]))
+        return True
+
+
+def _fused_arguments(norm: OpNode, add: OpNode, arguments: dict[str, Any]) -> list[Any]:
+    names = ["normalized_shape", "weight", *(["bias"] if "layer_norm" in norm.op_type else []), "eps"]
+    return [*add.inputs, *(arguments[name] for name in names)]
+
+
+def _no_sum(arguments: dict[str, Any], total: Value) -> str | None:
+    """Return why a sum cannot be a part of a norm; None if it can."""
+    parts = arguments["self"], arguments["other"]
+    if not all(isinstance(part, Value) for part in parts) or arguments["alpha"] != 1:
+        return "the sum is none of two tensors, or scales one"
+    for part in parts:
+        if not (isinstance(part.type, TensorType) and part.type.same_shape_and_dtype(total.type)):
+            return f"the sum broadcasts or promotes %{part.name}, {part.type}, to {total.type}"
+    return None
+
+
+def _late(arguments: dict[str, Any]) -> str | None:
+    """Return why the arguments of a norm may be unknown where its sum is; None if they are."""
+    for name in ("weight", "bias"):
+        value = arguments.get(name)
+        if isinstance(value, Value) and not (value.producer is None or value.producer.in_prologue):
+            return f"its {name} is computed at each call, maybe behind the sum"
+    return None

@@ -1,0 +1,97 @@
+"""Fuse a linear layer with the activation behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from npu_ir import TensorType, Value
+from npu_passes.core.numerics import within
+from npu_passes.ops.fused import LINEAR_ACTIVATION
+from npu_passes.patterns import PatternPass, Rule, aten, attr, commutative, maybe, op, var
+from npu_passes.patterns.terms import Term
+
+x, weight, bias = var("input"), var("weight"), maybe("bias")
+
+
+def _gelu_tanh(term: Term) -> Term:
+    return aten.gelu.default(term, approximate="tanh")
+
+
+def _hardtanh_from_0_to_6(term: Term) -> Term:
+    return aten.hardtanh.default(term, 0, 6)
+
+
+_CALLS: dict[str, Callable[[Term], Term]] = {
+    "gelu": aten.gelu.default,
+    "gelu_tanh": _gelu_tanh,
+    "hardsigmoid": aten.hardsigmoid.default,
+    "hardswish": aten.hardswish.default,
+    "hardtanh": _hardtanh_from_0_to_6,
+    "mish": aten.mish.default,
+    "relu": aten.relu.default,
+    "relu6": aten.relu6.default,
+    "sigmoid": aten.sigmoid.default,
+    "silu": aten.silu.default,
+    "tanh": aten.tanh.default,
+}
+# The call of an activation, what rules about it are called, and what `npu_passes.ops.fused` calls it.
+_ACTIVATIONS = tuple(
+    (label, "relu6" if label == "hardtanh" else label, call) for label, call in _CALLS.items()
+)
+
+
+def _is_vector(value: Value) -> bool:
+    return value.tensor_type.rank == 1
+
+
+def _about(name: str, wanted: float) -> Term:
+    """Return a wildcard for a number that models write with more digits or fewer."""
+    return attr(name, lambda item: isinstance(item, float) and math.isclose(item, wanted, rel_tol=1e-6))
+
+
+def _fusions() -> Iterator[Rule]:
+    linear = aten.linear.default(x, weight, bias)
+    # GPT-2 has weights of [in, out], and a view between them and the activation.
+    addmm = aten.addmm.default(var("bias", _is_vector), x, weight)
+    turned = aten.permute.default(weight, [1, 0])
+    for label, name, activation in _ACTIVATIONS:
+        fused = op(LINEAR_ACTIVATION)
+        yield Rule(f"linear-{label}", activation(linear), fused(x, weight, bias, name))
+        of_addmm = fused(x, turned, var("bias"), name)
+        yield Rule(f"addmm-{label}", activation(addmm), of_addmm)
+        for view in (aten.view.default, aten.reshape.default):
+            pattern = activation(view(addmm, attr("sizes")))
+            between = view.op_type.split(".")[1]
+            yield Rule(f"addmm-{between}-{label}", pattern, view(of_addmm, attr("sizes")))
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype.is_floating_point
+
+
+def _written_out() -> Iterator[Rule]:
+    x = var("input", _is_float)
+    yield Rule("silu", commutative(aten.mul.Tensor(x, aten.sigmoid.default(x))), aten.silu.default(x))
+    cube = aten.mul.Tensor(aten.pow.Tensor_Scalar(x, 3), _about("a", 0.044715))
+    inner = aten.mul.Tensor(commutative(aten.add.Tensor(x, cube)), _about("b", math.sqrt(2 / math.pi)))
+    half = aten.mul.Tensor(x, 0.5)
+    pattern = commutative(aten.mul.Tensor(half, aten.add.Tensor(aten.tanh.default(inner), 1)))
+    yield Rule("gelu-tanh", pattern, aten.gelu.default(x, approximate="tanh"))
+
+
+class FuseLinearActivation(PatternPass):
+    """Fuse ``activation(linear(x))`` into ``npu::linear_activation``.
+
+    1. ``aten.linear`` and an activation: relu, relu6, gelu (both forms), silu, sigmoid, tanh, mish, hardswish,
+       hardsigmoid. Nothing else reads what the linear layer returns.
+    2. ``aten.addmm`` with a bias vector and an activation, a view between them or none.
+    3. SiLU and the tanh form of GELU that are written out become ``aten.silu`` and ``aten.gelu`` first, wherever
+       they are.
+
+    The first two are the same ops as before; the third rounds less often.
+    """
+
+    name = "fuse-linear-activation"
+    numerics = within(1e-5)
+    rules = (*_fusions(), *_written_out())

@@ -1,0 +1,220 @@
+"""Fuse the gradients of a linear layer, and the gradient of the activation behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from npu_ir import Graph, OpNode, ScalarType, TensorType, Value
+from npu_passes.core.base import Pass
+from npu_passes.core.edit import Edit
+from npu_passes.library.fusion.axes import PERMUTING, permutation
+from npu_passes.ops.gradients import LINEAR_ACTIVATION_BACKWARD, LINEAR_BACKWARD
+from npu_passes.rewriting.arguments import arguments_of
+
+_MM, _SUM, _RESHAPE = "aten.mm.default", "aten.sum.dim_IntList", "aten.reshape.default"
+_RULE = "linear-backward"
+_NONE = ScalarType("none")
+
+
+def _is_relu(node: OpNode) -> bool:
+    return node.attrs.get("threshold") == 0
+
+
+def _is_any(_: OpNode) -> bool:
+    return True
+
+
+# By op: the name of the activation, and what has to hold of the node.
+_GRADIENTS: Mapping[str, tuple[str, Callable[[OpNode], bool]]] = {
+    "aten.threshold_backward.default": ("relu", _is_relu),
+    "aten.gelu_backward.default": ("gelu", _is_any),
+    "aten.sigmoid_backward.default": ("sigmoid", _is_any),
+    "aten.silu_backward.default": ("silu", _is_any),
+    "aten.tanh_backward.default": ("tanh", _is_any),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The nodes that compute the gradients of one linear layer.
+
+    Attributes:
+        grad: The gradient of what the layer returned, [rows, out].
+        input: [rows, in].
+        weight: [out, in]; None where the gradient of the input is not computed.
+        for_input: ``mm(grad, weight)``.
+        for_weight: ``mm(grad transposed, input)``.
+        for_bias: ``sum(grad, [0])``.
+    """
+
+    grad: Value
+    input: Value
+    weight: Value | None
+    for_input: OpNode | None
+    for_weight: OpNode
+    for_bias: OpNode | None
+
+    @property
+    def products(self) -> tuple[OpNode | None, OpNode, OpNode | None]:
+        return self.for_input, self.for_weight, self.for_bias
+
+    @property
+    def nodes(self) -> list[OpNode]:
+        return [node for node in self.products if node is not None]
+
+
+class FuseLinearBackward(Pass):
+    """Fuse the gradients of a linear layer into ``npu::linear_backward``, for backends that run them as one.
+
+    1. ``mm(grad, weight)``, ``mm(grad transposed, input)`` and ``sum(grad, [0])`` of one gradient of rows become one op;
+       at least two of them, the second included.
+    2. Where they alone read the gradient, and it is that of a relu, gelu, sigmoid, silu or tanh, the op is
+       ``npu::linear_activation_backward``.
+
+    The same ops compute the same. On the CPU nothing is gained: these products are what BLAS computes best already.
+    """
+
+    name = "fuse-linear-backward"
+    is_idempotent = True
+    after = ("canonicalize", "elim-identity", "cse", "dead-code")
+
+    def run(self, graph: Graph) -> bool:
+        """Fuse them in one forward sweep."""
+        before = graph.edits
+        places = {node: index for index, node in enumerate(graph.nodes)}
+        for node in graph.body:
+            group = None if node.is_erased else _group(node)
+            if group is not None:
+                self._fuse(graph, group, places)
+        return graph.edits != before
+
+    def _fuse(self, graph: Graph, group: _Group, places: dict[OpNode, int]) -> None:
+        first = min(group.nodes, key=places.__getitem__)
+        for value in (group.input, group.weight):
+            if value is not None and value.producer is not None and places[value.producer] > places[first]:
+                self.refuse(group.for_weight, f"%{value.name} is computed behind {first.name!r}", _RULE)
+                return
+        activation = _activation(group)
+        inner = [] if activation is None else [group.grad.producer]
+        views = [*_transposed(group.grad), *(_vectors(group.for_bias) if group.for_bias else ())]
+        others = sorted((node for node in group.nodes if node is not first), key=places.__getitem__)
+        nodes = [node for node in (*inner, *views, *others, first) if node is not None]
+        with self.rewrite(graph, _RULE, *nodes) as edit:
+            made = _called(edit, group, activation)
+            _replace(edit, group, made)
+        producer = next(value.producer for value in made if value.producer is not None)
+        places[producer] = places[first]
+
+
+def _group(node: OpNode) -> _Group | None:
+    """Return what is computed of a gradient beside that of the weight, which ``node`` is; None if it is not, or alone."""
+    if node.op_type != _MM:
+        return None
+    grad, input = _untransposed(node.inputs[0]), node.inputs[1]
+    if grad is None:
+        return None
+    users = [user for user, _ in grad.uses if user is not None and user.graph is node.graph]
+    shape = (grad.tensor_type.shape[1], input.tensor_type.shape[1])
+    products = [
+        user
+        for user in users
+        if user.op_type == _MM and user.inputs[0] is grad and user.inputs[1].tensor_type.shape == shape
+    ]
+    sums = [user for user in users if _sums_rows(user)]
+    if not products and not sums:
+        return None
+    product = next((item for item in products if _meets(item.inputs[1], input)), None) or next(
+        iter(products), None
+    )
+    return _Group(
+        grad, input, product.inputs[1] if product else None, product, node, sums[0] if sums else None
+    )
+
+
+def _untransposed(value: Value) -> Value | None:
+    """Return the matrix that ``value`` is the transpose of."""
+    node = value.producer
+    if node is None or node.op_type not in PERMUTING or node.in_prologue or permutation(node) != (1, 0):
+        return None
+    return node.inputs[0]
+
+
+def _transposed(grad: Value) -> Iterator[OpNode]:
+    for node, _ in grad.uses:
+        if node is not None and node.op_type in PERMUTING and permutation(node) == (1, 0):
+            yield node
+
+
+def _meets(weight: Value, input: Value) -> bool:
+    """Whether the forward pass multiplies ``input`` by the transpose of ``weight``."""
+    readers = {node for node, _ in input.uses}
+    return any(
+        not readers.isdisjoint(user for user, _ in node.outputs[0].uses) for node in _transposed(weight)
+    )
+
+
+def _sums_rows(node: OpNode) -> bool:
+    given = arguments_of(node) if node.op_type == _SUM else {}
+    return given.get("dim") == [0] and given.get("dtype") is None
+
+
+def _vectors(node: OpNode) -> list[OpNode]:
+    """Return the nodes that make a vector of a sum that is a row."""
+    size = node.outputs[0].tensor_type.shape[-1:]
+    users = [user for user, _ in node.outputs[0].uses if user is not None]
+    return [user for user in users if user.op_type == _RESHAPE and user.outputs[0].tensor_type.shape == size]
+
+
+def _activation(group: _Group) -> str | None:
+    """Return the activation whose gradient is read by the group alone."""
+    node = group.grad.producer
+    if node is None or node.op_type not in _GRADIENTS or node.in_prologue:
+        return None
+    name, holds = _GRADIENTS[node.op_type]
+    if not holds(node) or not all(_same(value, group.grad) for value in node.inputs):
+        return None
+    readers = {*group.nodes, *_transposed(group.grad)}
+    if any(user not in readers for user, _ in group.grad.uses):
+        return None
+    if any(
+        user is not group.for_weight for view in _transposed(group.grad) for user, _ in view.outputs[0].uses
+    ):
+        return None
+    return "gelu_tanh" if node.attrs.get("approximate") == "tanh" else name
+
+
+def _same(value: Value, other: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.same_shape_and_dtype(other.type)
+
+
+def _called(edit: Edit, group: _Group, activation: str | None) -> tuple[Value, ...]:
+    mask = [node is not None for node in group.products]
+    types = [_NONE if node is None else node.outputs[0].type for node in group.products]
+    if group.for_bias is not None:
+        row = group.for_bias.outputs[0].tensor_type
+        types[2] = TensorType(row.shape[-1:], row.dtype)
+    if activation is None:
+        return edit.calls(LINEAR_BACKWARD, group.grad, group.input, group.weight, mask, types=types)
+    assert group.grad.producer is not None
+    grad, saved = group.grad.producer.inputs
+    return edit.calls(
+        LINEAR_ACTIVATION_BACKWARD, grad, saved, group.input, group.weight, mask, activation, types=types
+    )
+
+
+def _replace(edit: Edit, group: _Group, made: tuple[Value, ...]) -> None:
+    for node, value in zip(group.products[:2], made[:2], strict=True):
+        if node is not None:
+            edit.replace(node.outputs[0], value)
+    if group.for_bias is None:
+        return
+    for vector in _vectors(group.for_bias):
+        edit.replace(vector.outputs[0], made[2])
+        edit.erase(vector)
+    row = group.for_bias.outputs[0]
+    if row.use_count:
+        shaped = (
+            made[2] if row.tensor_type.rank == 1 else edit.call(_RESHAPE, made[2], [1, -1], type=row.type)
+        )
+        edit.replace(row, shaped)

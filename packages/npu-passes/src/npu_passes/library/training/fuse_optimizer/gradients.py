@@ -1,0 +1,41 @@
+"""What optimizers do to a gradient before they use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_ir import Value
+from npu_passes.library.training.fuse_optimizer.chain import Trail, number, tensor
+from npu_passes.library.training.fuse_optimizer.matcher import Number, is_number, is_same
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """A gradient as the backward pass left it, and what is done to it: ``-value + weight_decay * parameter``.
+
+    Attributes:
+        weight_decay: 0.0 where there is none.
+        maximize: Whether it is negated.
+    """
+
+    value: Value
+    weight_decay: Number
+    maximize: bool
+
+
+def gradient(trail: Trail, value: Value, parameter: Value, *, decays: bool) -> Gradient:
+    """Return the gradient behind ``value``; with ``decays``, a share of the parameter may have been added."""
+    weight_decay: Number = 0.0
+    added = trail.look(value, "add") if decays else None
+    if (
+        added is not None
+        and len(added.operands) == 3
+        and is_same(added.operands[1], parameter)
+        and is_number(added.operands[2])
+    ):
+        value, weight_decay = tensor(added.operands[0]), number(added.operands[2])
+        trail.keep(added)
+    negated = trail.look(value, "neg")
+    if negated is None:
+        return Gradient(tensor(value), weight_decay, maximize=False)
+    return Gradient(tensor(trail.keep(negated)[0]), weight_decay, maximize=True)

@@ -1,0 +1,103 @@
+"""The steps of several tensors that become one op, and why they cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from npu_ir import OpNode, TensorType, Value
+from npu_passes.library.training.fuse_optimizer.chain import Chain
+from npu_passes.library.training.fuse_optimizer.matcher import number_nodes
+
+
+class Group:
+    """Chains of the same kind.
+
+    Args:
+        chains: At least one, in order.
+        places: Of the nodes in the graph.
+
+    Attributes:
+        chains: As given.
+        root: Computes the first new parameter.
+        nodes: All that compute the step, in the order of the graph, and what computes numbers for them.
+    """
+
+    def __init__(self, chains: Sequence[Chain], places: Mapping[OpNode, int]) -> None:
+        self.chains = chains
+        self._places = places
+        self._own = {node: None for chain in chains for node in chain.nodes}
+        self.root = chains[0].root
+        numbers = number_nodes([value for node in self._own for value in node.inputs])
+        self.nodes = sorted({**self._own, **dict.fromkeys(numbers)}, key=places.__getitem__)
+
+    @property
+    def op_type(self) -> str:
+        return self.chains[0].op_type
+
+    @property
+    def rule(self) -> str:
+        """What the rewrite is called: ``adam_step``."""
+        return self.op_type.split(".")[1].removesuffix("_step")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the op that computes all the steps."""
+        first = self.chains[0]
+        lists = {
+            name: [value for chain in self.chains if (value := chain.tensors[name]) is not None]
+            for name in first.tensors
+        }
+        return {**lists, **first.numbers, **first.flags}
+
+    @property
+    def results(self) -> list[Value]:
+        """What that op makes, in the order of its results."""
+        return [chain.results[name] for name in self.chains[0].results for chain in self.chains]
+
+    @property
+    def problem(self) -> str | None:
+        """Why one op cannot compute these steps; None if it can."""
+        if any(chain.key != self.chains[0].key for chain in self.chains):
+            return "its tensors are moved by different numbers"
+        parameters = {chain.tensors["params"] for chain in self.chains}
+        if len(parameters) < len(self.chains):
+            return "it moves a parameter twice"
+        mixed = next(filter(None, map(_type_problem, self.chains)), None)
+        return self._use_problem() if mixed is None else mixed
+
+    def _use_problem(self) -> str | None:
+        """Return what else reads what lies between, or reads a result too early; None if nothing does."""
+        results = set(self.results)
+        last = self._places[self.nodes[-1]]
+        for node in self._own:
+            for value in node.outputs:
+                for user, _ in value.uses:
+                    if user in self._own:
+                        continue
+                    if value not in results:
+                        return f"%{value.name} is read by {_name_of(user)}, too"
+                    if user is not None and self._places[user] < last:
+                        return f"%{value.name} is read by {_name_of(user)} before the whole step is done"
+        return None
+
+
+def _name_of(user: OpNode | None) -> str:
+    return "the results" if user is None else repr(user.name)
+
+
+def _type_problem(chain: Chain) -> str | None:
+    """Return which tensors of a chain do not fit together."""
+    parameter = chain.tensors["params"]
+    assert parameter is not None
+    type = parameter.type
+    if not isinstance(type, TensorType) or not type.dtype.is_floating_point:
+        return f"%{parameter.name} is {type}"
+    for name, value in chain.tensors.items():
+        if value is not None and name != "steps" and not type.same_shape_and_dtype(value.type):
+            return f"%{value.name} is {value.type}, and %{parameter.name} is {type}"
+    for name, value in chain.results.items():
+        old = chain.tensors[name]
+        if old is None or value.type != old.type:
+            return f"%{value.name} is {value.type}, and was {None if old is None else old.type}"
+    return None

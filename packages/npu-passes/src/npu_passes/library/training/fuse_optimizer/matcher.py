@@ -1,0 +1,146 @@
+"""Reading what one value of a list is computed by: an op on lists, or one op per tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from npu_ir import OpNode, ScalarType, Value
+from npu_ir.ops.schema import find_op, schema_of
+from npu_passes.rewriting.arguments import arguments_of
+
+# A hyperparameter: a number of the graph, or plain data.
+Number: TypeAlias = "Value | float"
+
+_UNCHANGED = frozenset({"aten.detach.default", "aten.alias.default"})
+_LISTS = "_foreach_"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What computes one tensor.
+
+    Attributes:
+        operands: The arguments in the order of the schema, of lists the element that belongs to the tensor.
+        nodes: The node, and those behind it that return its output unchanged.
+    """
+
+    operands: tuple[Any, ...]
+    nodes: tuple[OpNode, ...]
+
+
+class Reader:
+    """Reads the nodes of one graph; looks at each node's arguments once."""
+
+    def __init__(self) -> None:
+        self._arguments: dict[OpNode, tuple[Any, ...]] = {}
+
+    def call(self, value: Value, *names: str) -> Call | None:
+        """Return what computes ``value``, if it is an op called so, with or without lists."""
+        origin, passed = behind(value)
+        node = origin.producer
+        if node is None or packet_of(node).removeprefix(_LISTS) not in names or node.in_prologue:
+            return None
+        if not is_on_lists(node):
+            return Call(self._arguments_of(node), (node, *passed)) if len(node.outputs) == 1 else None
+        operands = tuple(
+            item[origin.index] if isinstance(item, list) else item for item in self._arguments_of(node)
+        )
+        return Call(operands, (node, *passed))
+
+    def _arguments_of(self, node: OpNode) -> tuple[Any, ...]:
+        if node not in self._arguments:
+            self._arguments[node] = _positional(node)
+        return self._arguments[node]
+
+
+def _positional(node: OpNode) -> tuple[Any, ...]:
+    """Return all arguments of a node in the order of the schema; defaults where none are given."""
+    op = find_op(node.op_type)
+    assert op is not None, "the op of a node that is read is known"
+    found = arguments_of(node, defaults=True)
+    return tuple(found.get(arg.name) for arg in schema_of(op).args)
+
+
+def packet_of(node: OpNode) -> str:
+    """Return the name of an ATen op without its overload; nothing for other ops."""
+    namespace, _, rest = node.op_type.partition(".")
+    return rest.partition(".")[0] if namespace == "aten" else ""
+
+
+def is_on_lists(node: OpNode) -> bool:
+    return packet_of(node).startswith(_LISTS)
+
+
+def behind(value: Value) -> tuple[Value, tuple[OpNode, ...]]:
+    """Return the value that ``value`` is, and the nodes between them, which change nothing."""
+    passed: list[OpNode] = []
+    while value.producer is not None and value.producer.op_type in _UNCHANGED:
+        passed.append(value.producer)
+        value = value.producer.inputs[0]
+    return value, tuple(passed)
+
+
+def is_same(left: object, right: object) -> bool:
+    """Return whether two operands are the same tensor, the same number of the graph, or equal plain numbers."""
+    if isinstance(left, Value) and isinstance(right, Value):
+        return behind(left)[0] is behind(right)[0]
+    return is_plain(left) and is_plain(right) and left == right
+
+
+def is_plain(item: object) -> bool:
+    return type(item) in (int, float)
+
+
+def is_number(item: object) -> bool:
+    """Return whether an operand is a number, of the graph or plain."""
+    return is_plain(item) or (isinstance(item, Value) and isinstance(item.type, ScalarType))
+
+
+def one_minus(item: object) -> Number | None:
+    """Return what a number is 1 less of: the number it was computed from, or ``1 - x`` of plain data."""
+    if isinstance(item, (int, float)):
+        return 1 - item if is_plain(item) else None
+    first, second = _computed(item, "operator.sub") or (None, None)
+    rest: Number | None = second if is_plain(first) and first == 1 else None
+    return rest
+
+
+def minus(item: object) -> Number | None:
+    """Return what a number is the negative of."""
+    if isinstance(item, (int, float)):
+        return -item if is_plain(item) else None
+    found = _computed(item, "operator.neg")
+    negative: Number | None = None if found is None else found[0]
+    return negative
+
+
+def factor_beside(item: object, factor: Number) -> Number | None:
+    """Return what a number is ``factor`` times of."""
+    if isinstance(item, (int, float)):
+        is_known = is_plain(item) and isinstance(factor, (int, float)) and factor != 0
+        return item / factor if is_known else None  # type: ignore[operator]
+    first, second = _computed(item, "operator.mul") or (None, None)
+    other: Number | None = second if is_same(first, factor) else first if is_same(second, factor) else None
+    return other
+
+
+def number_nodes(items: Sequence[object]) -> list[OpNode]:
+    """Return the nodes that compute these numbers, and the numbers that those read."""
+    found: dict[OpNode, None] = {}
+    pending = [item.producer for item in items if isinstance(item, Value)]
+    while pending:
+        node = pending.pop()
+        if node is None or node in found or not node.op_type.startswith("operator."):
+            continue
+        found[node] = None
+        pending += [value.producer for value in node.inputs]
+    return list(found)
+
+
+def _computed(item: object, op_type: str) -> tuple[Any, ...] | None:
+    node = item.producer if isinstance(item, Value) else None
+    if node is None or node.op_type != op_type:
+        return None
+    return _positional(node)

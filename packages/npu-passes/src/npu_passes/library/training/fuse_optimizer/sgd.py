@@ -1,0 +1,134 @@
+"""Recognising what SGD leaves of one parameter.
+
+As ``torch.optim.SGD`` computes it with ``foreach=True`` (PyTorch 2.13), each list op for one tensor:
+
+```text
+g' = g, or -g (maximize); plus weight_decay * p
+b' = b * momentum + (1 - dampening) * g'
+s  = g' without momentum, b' with it, g' + momentum * b' (nesterov)
+p' = p + (-lr) * s
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_ir import OpNode, Value
+from npu_passes.library.training.fuse_optimizer.chain import (
+    Chain,
+    MismatchError,
+    Trail,
+    complement,
+    number,
+    require,
+    tensor,
+)
+from npu_passes.library.training.fuse_optimizer.gradients import gradient
+from npu_passes.library.training.fuse_optimizer.matcher import Call, Number, Reader, is_number, is_same, minus
+from npu_passes.ops.training import SGD_STEP
+
+
+def sgd_chain(reader: Reader, root: OpNode, new: Value) -> Chain | None:
+    """Return the chain that ends in ``new``, an output of ``root``, if it is a step of SGD."""
+    try:
+        return _chain(Trail(reader), root, new)
+    except MismatchError:
+        return None
+
+
+def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
+    old, moved, scale = _sum(trail, new)
+    lr = minus(scale)
+    require(lr is not None and (isinstance(lr, Value) or lr >= 0) and is_number(lr))
+    assert lr is not None
+    parameter = tensor(old)
+    momentum = _momentum(trail, moved)
+    seen = moved if momentum is None else momentum.gradient
+    found = gradient(trail, seen, parameter, decays=True)
+    return Chain(
+        SGD_STEP,
+        tensors={
+            "params": parameter,
+            "grads": found.value,
+            "momentum_buffers": None if momentum is None else momentum.old,
+        },
+        results={"params": new} if momentum is None else {"params": new, "momentum_buffers": momentum.new},
+        numbers={
+            "lr": lr,
+            "momentum": 0.0 if momentum is None else momentum.factor,
+            "dampening": 0.0 if momentum is None else momentum.dampening,
+            "weight_decay": found.weight_decay,
+        },
+        flags={"nesterov": momentum is not None and momentum.nesterov, "maximize": found.maximize},
+        root=root,
+        nodes=trail.nodes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Momentum:
+    """A momentum buffer before and after a step, and what is in it."""
+
+    old: Value
+    new: Value
+    gradient: Value
+    factor: Number
+    dampening: Number
+    nesterov: bool
+
+
+def _momentum(trail: Trail, moved: Value) -> _Momentum | None:
+    """Return the momentum that a parameter is moved by; None if it is moved by the gradient."""
+    plain = _buffer(trail, moved)
+    if plain is not None:
+        return plain
+    ahead = trail.look(moved, "add")
+    if ahead is None or not _is_scaled_sum(ahead):
+        return None
+    seen, buffer, factor = ahead.operands
+    found = _buffer(trail, tensor(buffer), seen, factor)
+    if found is not None:
+        trail.keep(ahead)
+    return found
+
+
+def _buffer(trail: Trail, value: Value, seen: object = None, factor: object = None) -> _Momentum | None:
+    """Return the momentum that ``value`` is; with nesterov, of this gradient and factor."""
+    whole = trail.look(value, "add")
+    if whole is None or not _is_scaled_sum(whole):
+        return None
+    scaled, gradient, share = whole.operands
+    call = trail.look(scaled, "mul")
+    if call is None or not is_number(call.operands[1]):
+        return None
+    nesterov = seen is not None
+    if nesterov and not (is_same(gradient, seen) and is_same(call.operands[1], factor)):
+        return None
+    try:
+        dampening = complement(share)
+    except MismatchError:
+        return None
+    trail.keep(whole)
+    old, used = trail.keep(call)
+    return _Momentum(tensor(old), tensor(value), tensor(gradient), number(used), dampening, nesterov)
+
+
+def _sum(trail: Trail, value: Value) -> tuple[object, Value, object]:
+    """Return what ``value`` is a sum of, and what the second term is scaled by."""
+    call = trail.look(value, "add")
+    if call is None or not _is_scaled_sum(call):
+        raise MismatchError
+    first, second, scale = trail.keep(call)
+    return first, tensor(second), scale
+
+
+def _is_scaled_sum(call: Call) -> bool:
+    """Whether an ``add`` is one of two tensors, with a factor for the second."""
+    first, second = call.operands[:2]
+    return (
+        len(call.operands) == 3
+        and isinstance(first, Value)
+        and isinstance(second, Value)
+        and not (is_number(first) or is_number(second))
+    )

@@ -1,0 +1,122 @@
+"""Let the numbers of a graph be 0-d tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from npu_ir import Graph, OpNode, Value
+from npu_ir.core.types import is_dtype_name, parse_dtype
+from npu_ir.ops.arguments import place_of_operand
+from npu_passes.core.base import Pass
+from npu_passes.core.edit import Edit
+from npu_passes.core.numerics import within
+from npu_passes.errors import PassError
+from npu_passes.library.training.scalars_to_tensors.arithmetic import ITEMS, boundary, computed, read_number
+from npu_passes.library.training.scalars_to_tensors.inputs import tensor_inputs
+from npu_passes.library.training.scalars_to_tensors.selection import Choice
+from npu_passes.rewriting.arguments import arguments_of
+
+__all__ = ["ScalarsToTensors", "tensor_inputs"]
+
+_RULE = "tensor"
+
+
+class ScalarsToTensors(Pass):
+    """Make numbers 0-d tensors, so that one recording of the graph serves all of them.
+
+    1. Floats that the graph is called with, such as learning rates, become tensors first of all, by
+       ``aten.scalar_tensor``: the only nodes that read them. `tensor_inputs` makes them inputs that are
+       tensors.
+    2. What ``item()`` takes out of a tensor stays one.
+    3. Arithmetic on such numbers is arithmetic on tensors. Where Python fails, as in a division by zero, these give
+       infinities and NaN.
+    4. An op that reads them becomes the overload that takes tensors in their place. Where there is none, factors such as
+       ``alpha`` of a sum and ``value`` of ``addcmul`` are multiplied to their term before.
+
+    Tensors are brought to the dtype that the op computes in, so the types of results stay; ``float16`` and ``bfloat16``
+    are computed with in ``float32``, as the kernels for numbers do. A number that something needs as a number stays, with
+    all that it is computed from and that is computed from it; the pass says what needs it.
+
+    Attributes:
+        dtype: Of the tensors that stand for floats.
+    """
+
+    name = "scalars-to-tensors"
+    numerics = within(1e-5)
+    is_idempotent = True
+
+    dtype: str = "float64"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_dtype_name(self.dtype) or not parse_dtype(self.dtype).is_floating_point:
+            raise PassError(
+                f"the option 'dtype' of {self.name} is a floating-point type, not {self.dtype!r}",
+                fix="write float64, or float32 for devices without it",
+            )
+
+    def run(self, graph: Graph) -> bool:
+        before = graph.edits
+        dtype = parse_dtype(self.dtype)
+        choice = Choice(graph, dtype)
+        for node, value, reason in choice.stays:
+            place = node or value.producer or next(iter(value.users), None)
+            if place is not None:
+                self.refuse(place, f"%{value.name} stays a number: {reason}", _RULE)
+        if not choice.forms:
+            return graph.edits != before
+        numbers = _Numbers(graph, choice, dtype)
+        for node, form in sorted(choice.forms.items(), key=lambda item: numbers.places[item[0]]):
+            with self.rewrite(graph, _RULE, *numbers.computing(node), node) as edit:
+                made = form.results(edit, numbers.given(edit, node, form.tensors))
+                for old, new in zip(node.outputs, made, strict=True):
+                    edit.replace(old, new)
+        return graph.edits != before
+
+
+class _Numbers:
+    """The tensors that stand for numbers, made where they are first needed."""
+
+    def __init__(self, graph: Graph, choice: Choice, dtype: torch.dtype) -> None:
+        self.places: Mapping[OpNode, int] = {node: index for index, node in enumerate(graph.nodes)}
+        self._graph = graph
+        self._chosen = choice.numbers
+        self._dtype = dtype
+        self._tensors: dict[Value, Value] = {}
+
+    def computing(self, node: OpNode) -> list[OpNode]:
+        """Return the nodes that compute the numbers that ``node`` reads, in order."""
+        found: set[OpNode] = set()
+        pending = [value for value in node.inputs if value in self._chosen]
+        while pending:
+            producer = pending.pop().producer
+            if producer is not None and producer not in found and not producer.is_erased:
+                found.add(producer)
+                pending += [value for value in producer.inputs if value in self._chosen]
+        return sorted(found, key=self.places.__getitem__)
+
+    def given(self, edit: Edit, node: OpNode, names: frozenset[str]) -> dict[str, Value]:
+        """Return the tensors for the arguments of a node that are called so."""
+        operands = zip(node.operands or (), node.inputs, strict=False)
+        return {
+            name: self._tensor(edit, value) for name, value in operands if place_of_operand(name)[0] in names
+        }
+
+    def _tensor(self, edit: Edit, value: Value) -> Value:
+        if value not in self._tensors:
+            self._tensors[value] = self._made(edit, value)
+        return self._tensors[value]
+
+    def _made(self, edit: Edit, value: Value) -> Value:
+        node = value.producer
+        if node is None:
+            return boundary(edit, value, self._dtype)
+        if node.op_type in ITEMS:
+            return read_number(edit, node, self._dtype)
+        operands = [
+            self._tensor(edit, item) if isinstance(item, Value) else item
+            for item in arguments_of(node).values()
+        ]
+        return computed(edit, node, operands, self._dtype)

@@ -1,0 +1,99 @@
+"""Arithmetic on numbers as arithmetic on 0-d tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import OpNode, ScalarType, TensorType, Value
+from npu_passes.library.training.scalars_to_tensors.trial_calls import Caller, cast
+
+# A number that the graph is called with becomes a tensor by this op.
+BOUNDARY = "aten.scalar_tensor.default"
+ITEMS = ("aten._local_scalar_dense.default", "aten.item.default")
+
+# Of two tensors, of a tensor and a plain number, and of a plain number and a tensor.
+_BINARY: Mapping[str, tuple[str, str | None, str | None]] = {
+    "operator.add": ("add.Tensor", "add.Scalar", None),
+    "operator.sub": ("sub.Tensor", "sub.Scalar", None),
+    "operator.mul": ("mul.Tensor", "mul.Scalar", None),
+    "operator.truediv": ("div.Tensor", "div.Scalar", None),
+    "operator.pow": ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"),
+    "math.pow": ("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar"),
+    **{
+        f"operator.{name}": (f"{name}.Tensor", f"{name}.Scalar", None)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    },
+    "torch.sym_max": ("maximum.default", None, None),
+    "torch.sym_min": ("minimum.default", None, None),
+}
+_ROOTS = ("sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "log2")
+_UNARY: Mapping[str, str] = {
+    "operator.neg": "neg.default",
+    **dict.fromkeys(("operator.abs", "builtins.abs", "math.fabs"), "abs.default"),
+    **{f"{place}{name}": f"{name}.default" for place in ("math.", "torch._sym_") for name in _ROOTS},
+    "torch.sym_sqrt": "sqrt.default",
+    "math.exp": "exp.default",
+}
+# They return the number itself, or its value as a float.
+_SAME = ("operator.pos", "builtins.float", "torch.sym_float")
+
+
+def is_arithmetic(node: OpNode) -> bool:
+    """Return whether a node computes a number from numbers, in a way that 0-d tensors can."""
+    return node.op_type in _BINARY or node.op_type in _UNARY or node.op_type in _SAME
+
+
+def type_of_number(type: object, dtype: torch.dtype) -> TensorType:
+    """Return the type of the tensor that stands for a number; ``dtype`` is that of floats."""
+    kind = type.kind if isinstance(type, ScalarType) else "float"
+    return TensorType((), {"int": torch.int64, "bool": torch.bool}.get(kind, dtype))
+
+
+def computed(caller: Caller, node: OpNode, operands: Sequence[Any], dtype: torch.dtype) -> Value:
+    """Return the tensor of what a node computes.
+
+    Args:
+        caller: Makes the calls.
+        node: Of which `is_arithmetic` holds.
+        operands: Its arguments, with tensors in place of the numbers that are not plain data; at least one.
+        dtype: Of floats.
+    """
+    wanted = type_of_number(node.outputs[0].type, dtype).dtype
+    if wanted == dtype:
+        operands = [cast(caller, item, dtype) if isinstance(item, Value) else item for item in operands]
+    first = operands[0]
+    if node.op_type in _SAME:
+        return first  # type: ignore[no-any-return]
+    if node.op_type in _UNARY:
+        return caller.calls(f"aten.{_UNARY[node.op_type]}", first)[0]
+    both, right, left = _BINARY[node.op_type]
+    second = operands[1]
+    if right is not None and not isinstance(second, Value):
+        return caller.calls(f"aten.{right}", first, second)[0]
+    if left is not None and not isinstance(first, Value):
+        return caller.calls(f"aten.{left}", first, second)[0]
+    if node.op_type == "operator.sub" and not isinstance(first, Value):
+        return caller.calls("aten.rsub.Scalar", second, first)[0]
+    return caller.calls(f"aten.{both}", *(_tensor(caller, item, wanted) for item in operands))[0]
+
+
+def _tensor(caller: Caller, item: Any, dtype: torch.dtype) -> Value:
+    return item if isinstance(item, Value) else boundary(caller, item, dtype)
+
+
+def boundary(caller: Caller, number: Any, dtype: torch.dtype) -> Value:
+    """Return the tensor of a number of the graph, or of a plain one; it is made where the graph runs."""
+    return caller.calls(
+        BOUNDARY, number, types=[TensorType((), dtype)], dtype=dtype, device=torch.device("meta")
+    )[0]
+
+
+def read_number(caller: Caller, node: OpNode, dtype: torch.dtype) -> Value:
+    """Return the 0-d tensor of a number that ``node`` takes out of a tensor."""
+    source = node.inputs[0]
+    if source.tensor_type.rank:
+        source = caller.calls("aten.reshape.default", source, [])[0]
+    return cast(caller, source, type_of_number(node.outputs[0].type, dtype).dtype)

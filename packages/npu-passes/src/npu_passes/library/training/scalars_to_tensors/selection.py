@@ -1,0 +1,150 @@
+"""Which numbers of a graph can become tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from npu_ir import Graph, NpuError, OpNode, ScalarType, Value
+from npu_ir.ops.arguments import place_of_operand
+from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
+from npu_ir.ops.schema import find_op
+from npu_passes.library.training.scalars_to_tensors.arithmetic import (
+    BOUNDARY,
+    ITEMS,
+    is_arithmetic,
+    type_of_number,
+)
+from npu_passes.library.training.scalars_to_tensors.tensor_forms import Form
+from npu_passes.library.training.scalars_to_tensors.trial_calls import Trial, some_value
+
+
+class Choice:
+    """The numbers that can become tensors, and the new forms of the nodes that read them.
+
+    A number can if all that reads it can take a tensor, or computes a number that can. What is computed from a number
+    that stays, stays.
+
+    Args:
+        graph: The graph.
+        dtype: Of the tensors that stand for floats.
+
+    Attributes:
+        numbers: Those that can.
+        forms: By node, in order.
+        stays: For numbers that cannot: the first node that needs a number, and why.
+    """
+
+    def __init__(self, graph: Graph, dtype: torch.dtype) -> None:
+        self._trial = Trial(graph.symbols)
+        self._dtype = dtype
+        self.numbers: dict[Value, None] = dict.fromkeys(_candidates(graph))
+        self.forms: dict[OpNode, Form] = {}
+        self.stays: list[tuple[OpNode | None, Value, str]] = []
+        pending = list(self.numbers)
+        while pending:
+            value = pending.pop()
+            if value in self.numbers:
+                problem = self._problem(value)
+                if problem is not None:
+                    self.stays.append((problem[0], value, problem[1]))
+                    self._keep(value, pending)
+        self.forms = {node: form for node, form in self.forms.items() if form.tensors}
+
+    def _problem(self, value: Value) -> tuple[OpNode | None, str] | None:
+        """Return what needs a number, and why; None if nothing does."""
+        for user, _ in value.uses:
+            if user is None:
+                return None, "the graph returns it"
+            if is_arithmetic(user):
+                if user.outputs[0] not in self.numbers:
+                    return user, f"{user.op_type} computes a number that stays"
+                continue
+            reason = self._refusal(user, value)
+            if reason is not None:
+                return user, reason
+        return None
+
+    def _refusal(self, node: OpNode, value: Value) -> str | None:
+        """Return why ``node`` cannot take a tensor for ``value``."""
+        if node.regions or node.op_type in SCALAR_FUNCTIONS or find_op(node.op_type) is None:
+            return f"{node.op_type} takes numbers"
+        places = [
+            place_of_operand(name)
+            for name, item in zip(node.operands or (), node.inputs, strict=False)
+            if item is value
+        ]
+        if not places or any(path for _, path in places):
+            return f"{node.op_type} takes it in a list of numbers"
+        if node not in self.forms:
+            self.forms[node] = Form(node, self._arguments(node))
+            problem = self._problem_of(node, self.forms[node]) if self.forms[node].tensors else None
+            if problem is not None:
+                del self.forms[node]
+                return problem
+        if all(name in self.forms[node].tensors for name, _ in places):
+            return None
+        return f"{node.op_type} has no form that takes a tensor for {places[0][0]!r}"
+
+    def _arguments(self, node: OpNode) -> frozenset[str]:
+        """Return the arguments of a node that are numbers which can become tensors."""
+        found = [
+            place_of_operand(name)
+            for name, item in zip(node.operands or (), node.inputs, strict=False)
+            if item in self.numbers
+        ]
+        return frozenset(name for name, path in found if not path)
+
+    def _problem_of(self, node: OpNode, form: Form) -> str | None:
+        """Return why a form does not compute what the node does, as far as types tell."""
+        tensors = {
+            name: some_value(type_of_number(item.type, self._dtype))
+            for name, item in zip(node.operands or (), node.inputs, strict=False)
+            if name in form.tensors
+        }
+        try:
+            made = form.results(self._trial, tensors)
+        except NpuError as error:
+            return f"{node.op_type} does not take tensors: {error.message}"
+        for new, old in zip(made, node.outputs, strict=True):
+            if new.type != old.type:
+                return f"{node.op_type} would return {new.type} for {old.type}"
+        return None
+
+    def _keep(self, value: Value, pending: list[Value]) -> None:
+        """Take out a number and what is computed from it; look again at what that concerns."""
+        leaving = [value]
+        while leaving:
+            item = leaving.pop()
+            if item not in self.numbers:
+                continue
+            del self.numbers[item]
+            node = item.producer
+            if node is not None and is_arithmetic(node):
+                pending += [part for part in node.inputs if part in self.numbers]
+            for user in item.users:
+                self.forms.pop(user, None)
+                made = [part for part in user.outputs if part in self.numbers]
+                self.stays += [(user, part, f"%{item.name} does, which it is computed from") for part in made]
+                leaving += made
+                pending += [part for part in user.inputs if part in self.numbers]
+
+
+def _candidates(graph: Graph) -> Iterator[Value]:
+    """Yield the floats that the graph is called with, what is read from tensors, and what is computed of those."""
+    found: set[Value] = set()
+    for value in graph.inputs if graph.owner is None else ():
+        if isinstance(value.type, ScalarType) and value.type.kind == "float" and not is_only_boundary(value):
+            found.add(value)
+            yield value
+    for node in graph.body:
+        is_known = is_arithmetic(node) and all(value in found for value in node.inputs)
+        if (node.op_type in ITEMS or is_known) and isinstance(node.outputs[0].type, ScalarType):
+            found.add(node.outputs[0])
+            yield node.outputs[0]
+
+
+def is_only_boundary(value: Value) -> bool:
+    """Return whether nothing reads a number but nodes that make it a tensor."""
+    return all(user is not None and user.op_type == BOUNDARY for user, _ in value.uses)

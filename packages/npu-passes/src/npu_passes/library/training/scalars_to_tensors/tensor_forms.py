@@ -1,0 +1,161 @@
+"""What takes the place of an op that reads numbers, where these are 0-d tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import OpNode, TensorType, Value
+from npu_ir.ops.schema import ArgKind, OpSchema, find_op, schema_of
+from npu_passes.library.training.scalars_to_tensors.overloads import overload_for
+from npu_passes.library.training.scalars_to_tensors.trial_calls import Caller, cast
+from npu_passes.rewriting.arguments import arguments_of
+
+_LISTS = "_foreach_"
+# A factor of one term of a sum: by the op without overload, and the argument, the term that it scales.
+_FACTORS: Mapping[str, Mapping[str, str]] = {
+    "add": {"alpha": "other"},
+    "sub": {"alpha": "other"},
+    "rsub": {"alpha": "self"},
+    "addcmul": {"value": "tensor1"},
+    "addcdiv": {"value": "tensor1"},
+    "addmm": {"alpha": "mat1", "beta": "self"},
+    "baddbmm": {"alpha": "batch1", "beta": "self"},
+}
+# They make a tensor that is full of a number.
+_FILLS = {"full": "fill_value", "full_like": "fill_value", "new_full": "fill_value", "scalar_tensor": "s"}
+_COARSE = (torch.float16, torch.bfloat16)
+
+
+class Form:
+    """What computes the same as a node, from tensors.
+
+    Args:
+        node: Of an op that is known; it reads numbers.
+        numbers: The arguments of its that are numbers which may become tensors.
+
+    Attributes:
+        tensors: Those that do; the others stay numbers.
+    """
+
+    def __init__(self, node: OpNode, numbers: frozenset[str]) -> None:
+        self._node = node
+        self._schema = _schema(node.op_type)
+        self._is_aten = node.op_type.startswith("aten.")
+        packet = node.op_type.split(".")[1] if self._is_aten else ""
+        table = _FACTORS.get(packet.removeprefix(_LISTS), {})
+        self._factors = {name: term for name, term in table.items() if name in numbers}
+        self._fill = _FILLS[packet] if _FILLS.get(packet) in numbers else None
+        kinds = self._schema.by_name
+        here = {name for name in numbers if kinds[name].kind is not ArgKind.PLAIN}
+        rest = numbers - here - self._factors.keys() - {self._fill}
+        args = arguments_of(node)
+        plain = {arg.name for arg in self._schema.args if _is_plain_number(args.get(arg.name))}
+        self._overload = overload_for(node.op_type, rest, plain) if rest else None
+        moved = frozenset() if self._overload is None else self._overload.tensors & rest
+        filled = frozenset() if self._fill is None else frozenset({self._fill})
+        self.tensors = frozenset({*self._factors, *here, *moved, *filled})
+
+    def results(self, caller: Caller, given: Mapping[str, Value]) -> Sequence[Value]:
+        """Return what the node returns.
+
+        Args:
+            caller: Makes the calls.
+            given: The tensors, by argument.
+
+        Raises:
+            GraphError: The ops do not take this.
+        """
+        dtype = self._dtype
+        is_coarse = dtype in _COARSE
+        wide = torch.float32 if is_coarse else dtype
+        tensors = {name: cast(caller, value, wide) for name, value in given.items()}
+        if self._fill is not None:
+            return [_filled(caller, given[self._fill], self._node.outputs[0].tensor_type)]
+        args = arguments_of(self._node)
+        if is_coarse and self._is_aten:
+            # A kernel computes with the number in float32, and rounds once; a tensor it would round first.
+            args = {name: _each(item, lambda part: _widened(caller, part)) for name, item in args.items()}
+        for name, term in self._factors.items():
+            args[term] = self._scaled(caller, args[term], tensors[name])
+            del args[name]
+        op_type = self._with_tensors(args, tensors)
+        types = None if self._is_aten else [value.type for value in self._node.outputs]
+        results = _call(caller, op_type, args, types)
+        if not is_coarse or not self._is_aten:
+            return results
+        return [
+            cast(caller, made, old.tensor_type.dtype)
+            for made, old in zip(results, self._node.outputs, strict=True)
+        ]
+
+    def _with_tensors(self, args: dict[str, Any], tensors: Mapping[str, Value]) -> str:
+        """Put tensors in the place of numbers in ``args``; return the op that takes them."""
+        for name in self.tensors - self._factors.keys():
+            is_list = self._overload is not None and name in self._overload.lists
+            args[name] = [tensors[name]] * len(self._node.outputs) if is_list else tensors[name]
+        if self._overload is None:
+            return self._node.op_type
+        named = {self._overload.names[name]: item for name, item in args.items()}
+        args.clear()
+        args.update(named)
+        return self._overload.op_type
+
+    def _scaled(self, caller: Caller, term: Any, factor: Value) -> Any:
+        is_list = isinstance(term, list)
+        op_type = "aten._foreach_mul.Tensor" if is_list else "aten.mul.Tensor"
+        made = caller.calls(op_type, term, factor)
+        return list(made) if is_list else made[0]
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The dtype that the op computes in, as far as numbers are concerned."""
+        types = [value.type for value in (*self._node.inputs, *self._node.outputs)]
+        dtypes = [type.dtype.to_real() for type in types if isinstance(type, TensorType)]
+        floating = next((dtype for dtype in dtypes if dtype.is_floating_point), torch.float64)
+        if self._is_aten:
+            return floating
+        return floating if floating == torch.float64 else torch.float32
+
+
+def _schema(op_type: str) -> OpSchema:
+    op = find_op(op_type)
+    assert op is not None, "a node that is given a form is of an op that is known"
+    return schema_of(op)
+
+
+def _is_plain_number(item: object) -> bool:
+    return item is None or type(item) in (int, float)
+
+
+def _call(caller: Caller, op_type: str, args: Mapping[str, Any], types: Any) -> Sequence[Value]:
+    """Call an op with arguments by name, as far as possible by position: one of them may be called ``self``."""
+    positional: list[Any] = []
+    for arg in _schema(op_type).args:
+        if arg.kwarg_only or arg.name not in args:
+            break
+        positional.append(args[arg.name])
+    names = [arg.name for arg in _schema(op_type).args[len(positional) :]]
+    keyword = {name: args[name] for name in names if name in args}
+    return caller.calls(op_type, *positional, types=types, **keyword)
+
+
+def _filled(caller: Caller, value: Value, type: TensorType) -> Value:
+    """Return a tensor of ``type`` in memory of its own, full of ``value``."""
+    one = cast(caller, value, type.dtype)
+    if type.shape:
+        one = caller.calls("aten.expand.default", one, list(type.shape))[0]
+    if one is not value and not type.shape:
+        return one
+    return caller.calls("aten.clone.default", one, memory_format=torch.contiguous_format)[0]
+
+
+def _each(item: Any, change: Callable[[Any], Any]) -> Any:
+    return [change(part) for part in item] if isinstance(item, list) else change(item)
+
+
+def _widened(caller: Caller, item: Any) -> Any:
+    is_coarse = isinstance(item, Value) and isinstance(item.type, TensorType) and item.type.dtype in _COARSE
+    return cast(caller, item, torch.float32) if is_coarse else item

@@ -1,0 +1,136 @@
+"""Finding the pass, and the one rewrite, that changed what a graph computes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from npu_ir import Graph, NpuError
+from npu_passes.core.base import Pass
+from npu_passes.core.journal import Rewrite
+from npu_passes.core.numerics import Numerics
+from npu_passes.errors import PassError
+from npu_passes.manager.checked_mode import Checked, Trial, first_difference
+from npu_passes.manager.manager import MAX_ROUNDS, PassManager, state_after
+from npu_passes.manager.reproduction import write_reproduction
+from npu_passes.manager.rounds import Rounds, require_graph
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """The rewrite after which results differ.
+
+    Attributes:
+        pass_text: The pass that made it, with its options.
+        rewrite: Which one.
+        number: It is so many-th rewrite of the whole run, from 1 on.
+        difference: What differs, and by how much.
+        before: The graph in front of it.
+        after: The graph behind it.
+    """
+
+    pass_text: str
+    rewrite: Rewrite
+    number: int
+    difference: str
+    before: Graph
+    after: Graph
+
+    def __str__(self) -> str:
+        nodes = f" of {', '.join(self.rewrite.paths)}" if self.rewrite.nodes else ""
+        return f"{self.pass_text}: rewrite {self.number}, {self.rewrite.rule!r}{nodes}: {self.difference}"
+
+
+def bisect(
+    graph: Graph,
+    passes: Pass | type[Pass] | str | Iterable[Pass | type[Pass] | str],
+    *,
+    rtol: float | None = None,
+    data: Checked | None = None,
+    repro_dir: str | os.PathLike[str] | None = None,
+    max_rounds: int = MAX_ROUNDS,
+) -> Culprit | None:
+    """Return the rewrite that changes what ``graph`` computes; None if none does.
+
+    First the pass is found: the first run of a pass with other results than before it. Then, by halving,
+    a rewrite of that run: in front of it results are right, behind it they are not. It is the first such
+    rewrite, unless a later one makes good what an earlier one broke.
+
+    Args:
+        graph: The graph; it stays as it is.
+        passes: As for `PassManager`.
+        rtol: What may differ, in relation to the largest magnitude of each result, from the results of
+            ``graph``. By default each pass is held to its own numerics.
+        data: What to run the graph on; random weights and inputs by default.
+        repro_dir: Write the two graphs, the data and a script that compares them into this folder.
+        max_rounds: As for `PassManager`.
+
+    Raises:
+        GraphError: ``graph`` breaks a rule of the IR.
+        PassError: The graph cannot be run before any pass, or a pass fails or is not deterministic.
+    """
+    require_graph(graph)
+    graph.check()
+    manager = PassManager(passes, max_rounds=max_rounds)
+    search = _Search(graph, manager, Trial(graph, data or Checked()), rtol)
+    culprit = search.run()
+    if culprit is not None and repro_dir is not None:
+        write_reproduction(repro_dir, culprit, search.trial)
+    return culprit
+
+
+class _Search:
+    """One search."""
+
+    def __init__(self, graph: Graph, manager: PassManager, trial: Trial, rtol: float | None) -> None:
+        self._graph = graph
+        self._manager = manager
+        self._rtol = rtol
+        self.trial = trial
+
+    def run(self) -> Culprit | None:
+        rounds = Rounds(self._graph.clone(), self._manager.passes, self._manager.max_rounds)
+        good, expected = 0, self.trial.first
+        for step in rounds.steps():
+            numerics = step.item.numerics if self._rtol is None else Numerics(self._rtol)
+            if not step.edited:
+                continue
+            if self._difference(rounds.graph, expected, numerics) is not None:
+                return self._within(step.item, good, len(rounds.journal.rewrites), expected, numerics)
+            good = len(rounds.journal.rewrites)
+            expected = self.trial.results(rounds.graph) if self._rtol is None else expected
+        return None
+
+    def _within(self, item: Pass, good: int, bad: int, expected: object, numerics: Numerics) -> Culprit:
+        """Halve the rewrites of one run of a pass: after ``good`` of all rewrites all is well, after ``bad`` not.
+
+        Where the pass edits between its rewrites, it stops behind these edits, which are an entry of their own.
+        """
+        while bad - good > 1:
+            state = self._state((good + bad) // 2)
+            count = len(state.journal.rewrites)
+            if self._difference(state.graph, expected, numerics) is None:
+                good = count
+            elif count < bad:
+                bad = count
+            else:
+                break
+        before, after = self._state(good), self._state(bad)
+        difference = self._difference(after.graph, expected, numerics)
+        if difference is None or len(after.journal.rewrites) < bad:
+            raise PassError(
+                f"{item} cannot be bisected: it makes other rewrites each time it runs",
+                where=f"graph {self._graph.name!r}, rewrite {bad}",
+                fix="make it deterministic: no sets in order, no random choice, no id()",
+            )
+        return Culprit(str(item), after.journal.rewrites[bad - 1], bad, difference, before.graph, after.graph)
+
+    def _state(self, rewrites: int) -> Rounds:
+        return state_after(self._graph, self._manager.passes, rewrites, self._manager.max_rounds)
+
+    def _difference(self, graph: Graph, expected: object, numerics: Numerics) -> str | None:
+        try:
+            return first_difference(self.trial.results(graph), expected, numerics)  # type: ignore[arg-type]
+        except NpuError as error:
+            return f"the graph cannot be run any more: {error.message}"

@@ -1,0 +1,197 @@
+"""Checked mode: a graph is run before and after a pass on the same data, and the results are compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+
+from npu_ir import Graph, Interpreter, NpuError, load_weights
+from npu_ir.core.literals import same_literal
+from npu_ir.core.tensor_bytes import same_data
+from npu_ir.interpreter.random_data import random_call, random_weights
+from npu_ir.interpreter.run_nodes import Observer
+from npu_passes.core.numerics import Numerics
+from npu_passes.errors import PassError
+
+# By path, for each call: what the graph returns, and the new content of what it updates.
+Results: TypeAlias = "list[dict[str, Any]]"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a graph is run on in checked mode.
+
+    Attributes:
+        weights: By ``state_dict`` key, or the path of a file of them; random ones if not given.
+        calls: Pairs of positional and keyword arguments; one call on random data if not given.
+        sizes: Values of symbols, for random data.
+        seed: Of the random data, and of ops that draw random numbers.
+
+    Raises:
+        PassError: The weights or calls are no such thing.
+    """
+
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None
+    calls: Sequence[tuple[Sequence[Any], Mapping[str, Any]]] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, (Mapping, str, os.PathLike, type(None))):
+            raise PassError(
+                f"weights are a mapping or the path of a file, not {_short(self.weights)}",
+                fix="Checked(weights=model.state_dict())",
+            )
+        is_listed = isinstance(self.calls, Iterable) and not isinstance(self.calls, torch.Tensor)
+        calls = tuple(self.calls) if is_listed else (self.calls,)
+        for call in calls:
+            if not _is_call(call):
+                raise PassError(
+                    f"a call is a pair of positional and keyword arguments, not {_short(call)}",
+                    fix="Checked(calls=[((x, y), {})])",
+                )
+        object.__setattr__(self, "calls", calls)
+
+
+def _is_call(item: object) -> bool:
+    return (
+        isinstance(item, (tuple, list))
+        and len(item) == 2
+        and isinstance(item[0], (tuple, list))
+        and isinstance(item[1], Mapping)
+    )
+
+
+class Trial:
+    """Runs the states of one graph on the same weights and inputs.
+
+    Args:
+        graph: The graph in its first state.
+        data: What to run it on.
+        observe: Called after each node.
+
+    Raises:
+        PassError: The graph cannot be run on it.
+    """
+
+    def __init__(self, graph: Graph, data: Checked, observe: Observer | None = None) -> None:
+        self.seed = data.seed
+        try:
+            self.weights = _weights(graph, data)
+            self.calls = list(data.calls) or [random_call(graph, seed=data.seed, sizes=data.sizes)]
+            self.first = self.results(graph, observe)
+        except NpuError as error:
+            raise PassError(
+                f"the graph cannot be checked, for it fails before any pass: {error.message}",
+                where=error.where,
+                fix="give weights and inputs that it can be run on: Checked(weights=..., calls=[(args, kwargs)]), or"
+                " --weights and --input of npu opt",
+            ) from error
+
+    def results(self, graph: Graph, observe: Observer | None = None) -> Results:
+        """Return what ``graph`` returns and updates.
+
+        Args:
+            graph: The graph.
+            observe: Called after each node, with the node and its outputs; not inside of regions.
+
+        Raises:
+            NpuError: It cannot be run.
+        """
+        interpreter = Interpreter(graph, self.weights, observe=observe)
+        paths = list(graph.results[0].leaf_paths("result"))
+        found = []
+        for args, kwargs in self.calls:
+            torch.manual_seed(self.seed)
+            leaves, mutations = interpreter.run_flat(args, kwargs, observe=observe)
+            updates = {f"the update of {name}": value for name, value in mutations.items()}
+            found.append({**dict(zip(paths, leaves, strict=True)), **updates})
+        return found
+
+
+def _weights(graph: Graph, data: Checked) -> Mapping[str, torch.Tensor]:
+    if data.weights is None:
+        return random_weights(graph, data.seed)
+    return data.weights if isinstance(data.weights, Mapping) else load_weights(data.weights, graph)
+
+
+def first_difference(actual: Results, expected: Results, numerics: Numerics) -> str | None:
+    """Return where results differ by more than ``numerics`` allows, and by how much; None where they do not."""
+    return next(differences(actual, expected, numerics), None)
+
+
+def differences(actual: Results, expected: Results, numerics: Numerics) -> Iterator[str]:
+    """Yield where results differ by more than ``numerics`` allows, and by how much."""
+    for now, before in zip(actual, expected, strict=True):
+        if now.keys() != before.keys():
+            yield f"the results are {', '.join(now)}, and were {', '.join(before)}"
+            continue
+        for name, value in now.items():
+            problem = difference(value, before[name], numerics)
+            if problem is not None:
+                yield f"{name} {problem}"
+
+
+def difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
+    """Return how a value differs by more than ``numerics`` allows; None where it does not."""
+    if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
+        same = type(actual) is type(expected) and same_literal(actual, expected)
+        return None if same else f"is {_short(actual)}, and was {_short(expected)}"
+    if (actual.dtype, actual.shape, actual.layout) != (expected.dtype, expected.shape, expected.layout):
+        return f"is {_short(actual)}, and was {_short(expected)}"
+    if actual.layout is not torch.strided:
+        actual, expected = actual.to_dense(), expected.to_dense()
+    if expected.is_quantized:
+        actual, expected = actual.dequantize(), expected.dequantize()
+    if same_data(actual, expected) or actual.numel() == 0:
+        return None
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return f"differs in {int((actual != expected).sum())} of {actual.numel()} elements"
+    error, allowed = relative_error(actual, expected), numerics.allowed(expected.dtype)
+    if error <= allowed:
+        return None
+    magnitude = largest(expected)
+    return f"differs by {error:.3g} of its largest magnitude, {magnitude:.3g}; {allowed:.3g} is allowed"
+
+
+def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference between two tensors, in relation to the largest finite magnitude expected.
+
+    NaN equals NaN and 0.0 equals -0.0; infinities must be the same. Where all that is expected is 0, the
+    difference itself.
+    """
+    error = absolute_error(actual, expected)
+    return error / (largest(expected) or 1.0) if error else 0.0
+
+
+def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference between two tensors; infinite where others are NaN or infinite."""
+    got, want = _wide(actual), _wide(expected)
+    same = (got == want) | (got.isnan() & want.isnan())
+    if bool(same.all()):
+        return 0.0
+    if not bool((same | (got.isfinite() & want.isfinite())).all()):
+        return float("inf")
+    return float(torch.where(same, 0.0, (got - want).abs()).max())
+
+
+def largest(tensor: torch.Tensor) -> float:
+    """Return the largest finite magnitude in a tensor that is not empty."""
+    wide = _wide(tensor)
+    return float(torch.where(wide.isfinite(), wide.abs(), 0.0).max())
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of a tensor in float64, real and imaginary parts apart."""
+    plain = tensor.detach().resolve_conj()
+    return torch.view_as_real(plain.to(torch.complex128)) if plain.is_complex() else plain.to(torch.float64)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {list(value.shape)} and {str(value.dtype).removeprefix('torch.')}"
+    return repr(value)[:80]

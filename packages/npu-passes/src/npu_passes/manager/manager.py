@@ -1,0 +1,223 @@
+"""The pass manager: runs passes in order up to a fixpoint, verifies, measures, and names the one at fault."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from npu_ir import Graph, GraphError, NpuError
+from npu_ir.core.paused_gc import no_collection
+from npu_passes.core.base import Pass
+from npu_passes.core.journal import Journal, Rewrite, RewriteLimitReachedError
+from npu_passes.core.options import options_of
+from npu_passes.core.pass_text import format_passes, parse_passes
+from npu_passes.core.pipeline import ordered
+from npu_passes.core.registry import passes_of
+from npu_passes.errors import PassError
+from npu_passes.manager.checked_mode import Checked, Results, Trial, first_difference
+from npu_passes.manager.dumps import Dumps
+from npu_passes.manager.flops import FlopCounter
+from npu_passes.manager.result import PassResult, PassStatistics
+from npu_passes.manager.rounds import Rounds, require_graph
+from npu_passes.manager.signature_check import interface_change
+from npu_passes.manager.statistics import graph_statistics
+
+MAX_ROUNDS = 10
+
+
+def optimize(graph: Graph, pipeline: str = "default") -> Graph:
+    """Return ``graph`` with the passes of a named pipeline run over it; ``graph`` itself stays as it is.
+
+    Raises:
+        PassError: There is no such pipeline, or a pass fails or breaks the graph.
+    """
+    return PassManager.of_pipeline(pipeline).run(graph).graph
+
+
+class PassManager:
+    """Runs passes over graphs.
+
+    Args:
+        passes: Passes, classes of passes (with their default options), or text that names some:
+            ``"canonicalize,constant-folding{max_bytes=1024}"``; or one of these. They run in this order, as far as
+            their ``before`` and ``after`` allow.
+        max_rounds: The passes are repeated until nothing changes, but not more often than this.
+        checked: Run the graph after each pass that changed it, and compare with before.
+        dump_dir: Write the graph as text, in front of all passes and behind each that changed it.
+
+    Raises:
+        PassError: A pass is unknown, or there is no order.
+    """
+
+    def __init__(
+        self,
+        passes: Pass | type[Pass] | str | Iterable[Pass | type[Pass] | str],
+        *,
+        max_rounds: int = MAX_ROUNDS,
+        checked: Checked | None = None,
+        dump_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if type(max_rounds) is not int or max_rounds < 1:
+            raise PassError(f"passes run in at least one round, not in {max_rounds}")
+        if checked is not None and not isinstance(checked, Checked):
+            raise PassError(f"checked is the data to check on, not {checked!r}", fix="checked=Checked()")
+        if isinstance(passes, (str, Pass, type)):
+            passes = [passes]
+        self.passes = tuple(ordered([item for given in passes for item in _instances(given)]))
+        self.max_rounds = max_rounds
+        self.checked = checked
+        self.dump_dir = None if dump_dir is None else Path(dump_dir)
+
+    @classmethod
+    def of_pipeline(cls, pipeline: str, *, checked: Checked | None = None) -> PassManager:
+        """Return a manager of the passes of a named pipeline.
+
+        Raises:
+            PassError: There is no such pipeline.
+        """
+        return cls(passes_of(pipeline), checked=checked)
+
+    def run(self, graph: Graph) -> PassResult:
+        """Return the graph that the passes make of ``graph``, which stays as it is.
+
+        Raises:
+            GraphError: ``graph`` breaks a rule of the IR before any pass.
+            PassError: A pass fails, breaks a rule, changes what callers pass or get, changes what the graph
+                computes (in checked mode), or says wrongly whether it edited the graph. Names the pass, and the
+                rewrite where it can be told.
+        """
+        require_graph(graph)
+        # Of the many small objects of a large graph none is garbage: looking for it would take a third of the time.
+        with no_collection():
+            return self._run(graph)
+
+    def _run(self, graph: Graph) -> PassResult:
+        graph.check_edits()  # what was extracted, loaded or parsed has been checked as a whole
+        rounds = Rounds(graph.clone(), self.passes, self.max_rounds)
+        count = FlopCounter()
+        before = last = graph_statistics(graph, count)
+        trial = None if self.checked is None else Trial(graph, self.checked)
+        results = None if trial is None else trial.first
+        dumps = None if self.dump_dir is None else Dumps(self.dump_dir, graph)
+        runs: list[PassStatistics] = []
+        for step in rounds.steps():
+            now = last
+            if step.edited:
+                self._verify(graph, rounds, step.item)
+            # Also where nothing was edited: a pass may have gone behind the graph's back.
+            results = _checked_results(rounds, trial, step.item, results)
+            if step.edited:
+                now = graph_statistics(rounds.graph, count)
+                if dumps is not None:
+                    dumps.write(step.item.name, rounds.graph)
+            runs.append(PassStatistics(str(step.item), step.round, step.rewrites, step.seconds, last, now))
+            last = now
+        self._verify_whole(graph, rounds)
+        return PassResult(
+            rounds.graph, before, last, tuple(runs), rounds.round, rounds.converged, rounds.journal
+        )
+
+    def _verify(self, original: Graph, rounds: Rounds, item: Pass) -> None:
+        """Raise if edits of a pass break a rule of the IR, with the rewrite that broke it, or callers see a change."""
+        try:
+            rounds.graph.check_edits()
+        except GraphError as error:
+            raise self._blame(original, rounds, str(item), error) from error
+        change = interface_change(original, rounds.graph)
+        if change is not None:
+            raise PassError(
+                f"{item} changed what callers see of the graph: {change}",
+                where=f"graph {original.name!r}",
+                fix="a pass rewrites what is inside: arguments, results, updates and the names of weights stay",
+            )
+
+    def _verify_whole(self, original: Graph, rounds: Rounds) -> None:
+        """Raise if the graph breaks a rule of the IR that edits through its methods cannot break."""
+        try:
+            rounds.graph.check()
+        except GraphError as error:
+            raise self._blame(original, rounds, "a pass", error) from error
+
+    def _blame(self, original: Graph, rounds: Rounds, who: str, error: GraphError) -> PassError:
+        """Return the error that names the rewrite that broke the graph, if it can be told."""
+        rewrite = self._first_breaking(original, len(rounds.journal.rewrites))
+        where = []
+        if rewrite is not None:
+            who = rewrite.pass_name if who == "a pass" else who
+            where = [f"rewrite {rewrite.rule!r} of {', '.join(rewrite.paths)}"] if rewrite.nodes else []
+        return PassError(
+            f"{who} broke the graph: {error.message}",
+            where="; ".join([*where, *([error.where] if error.where else [])]),
+            fix="this is an error of the pass; the graph that was given is unchanged",
+        )
+
+    def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
+        """Return the first rewrite after which the graph breaks a rule; None if it cannot be found again."""
+        low, high = 0, count
+        try:
+            while low < high:
+                middle = (low + high) // 2
+                state = state_after(original, self.passes, middle, self.max_rounds)
+                low, high = (low, middle) if _is_broken(state.graph) else (middle + 1, high)
+            state = state_after(original, self.passes, low, self.max_rounds)
+        except PassError:
+            return None  # a pass does something else when it runs again: the error that is known counts
+        return state.journal.rewrites[-1] if state.journal.rewrites and _is_broken(state.graph) else None
+
+    def __repr__(self) -> str:
+        return f"<PassManager: {format_passes(self.passes)}>"
+
+
+def state_after(
+    original: Graph, passes: tuple[Pass, ...], rewrites: int, max_rounds: int = MAX_ROUNDS
+) -> Rounds:
+    """Return how far passes have come after so many rewrites; ``original`` stays as it is."""
+    rounds = Rounds(original.clone(), passes, max_rounds, Journal(limit=rewrites))
+    try:
+        for _ in rounds.steps():
+            pass
+    except RewriteLimitReachedError:
+        pass
+    return rounds
+
+
+def _instances(given: Pass | type[Pass] | str) -> list[Pass]:
+    if isinstance(given, str):
+        return parse_passes(given)
+    if isinstance(given, Pass):
+        return [given]
+    if isinstance(given, type) and issubclass(given, Pass):
+        options_of(given)  # says what is wrong with an option that has no default
+        return [given()]
+    raise PassError(
+        f"{given!r} is no pass", fix="give passes, classes derived from Pass, or text that names passes"
+    )
+
+
+def _checked_results(
+    rounds: Rounds, trial: Trial | None, item: Pass, expected: Results | None
+) -> Results | None:
+    """Return the results of the graph as it is now, compared with those in front of the last pass."""
+    if trial is None or expected is None:
+        return None
+    try:
+        results = trial.results(rounds.graph)
+        problem = first_difference(results, expected, item.numerics)
+    except NpuError as error:
+        results, problem = expected, f"it cannot be run any more: {error.message}"
+    if problem is not None:
+        raise PassError(
+            f"{item} changed what graph {rounds.graph.name!r} computes: {problem}",
+            where=f"round {rounds.round}; its numerics are {item.numerics}",
+            fix="npu_passes.bisect(graph, passes), or npu opt --bisect, finds the rewrite",
+        )
+    return results
+
+
+def _is_broken(graph: Graph) -> bool:
+    try:
+        graph.check()
+    except GraphError:
+        return True
+    return False

@@ -1,0 +1,100 @@
+"""A folder that shows what one rewrite did: two graphs, the data, and a script that compares them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from npu_ir import Graph, GraphError, NpuError, Value, save_ir
+from npu_ir.core.structure import flatten_like
+from npu_ir.graph.binding import unwrapped
+from npu_passes.errors import PassError
+from npu_passes.manager.checked_mode import Trial
+
+if TYPE_CHECKING:
+    from npu_passes.manager.bisect import Culprit
+
+_SCRIPT = '''\
+"""Runs the graph before and after one rewrite on the same data. The rewrite:
+
+{culprit}
+"""
+
+from pathlib import Path
+
+import torch
+from npu_ir import Value, load_ir{load}
+from npu_passes import EXACT, Checked
+from npu_passes.checking import Trial, differences
+
+# Import here what registers ops of your own.
+
+folder = Path(__file__).parent
+weights = torch.load(folder / "weights.pt", weights_only=True)
+inputs = torch.load(folder / "inputs.pt", weights_only=True)
+before, after = load_ir(folder / "before.json"), {after}
+
+# Arguments are passed flat: no class that the model takes has to be there.
+leaves = before.call[1]
+calls = [([named[leaf.name] if isinstance(leaf, Value) else leaf for leaf in leaves], {{}}) for named in inputs]
+before.set_call(leaves)
+after.set_call(after.call[1])
+
+trial = Trial(before, Checked(weights=weights, calls=calls, seed={seed}))
+print("\\n".join(differences(trial.results(after), trial.first, EXACT)) or "no difference")
+'''
+
+
+def write_reproduction(folder: str | os.PathLike[str], culprit: Culprit, trial: Trial) -> None:
+    """Write the graphs, the weights, the inputs, and ``repro.py``, which compares results, into a folder.
+
+    The graphs are ``before.json`` and ``after.json``; one that breaks a rule of the IR is the text ``after.ir``.
+
+    Raises:
+        PassError: They cannot be written.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_ir(culprit.before, folder / "before.json")
+        is_valid = _save_if_valid(culprit.after, folder)
+        torch.save(unwrapped(trial.weights), folder / "weights.pt")
+        torch.save([_inputs(culprit.before, *call) for call in trial.calls], folder / "inputs.pt")
+        (folder / "repro.py").write_text(_script(culprit, trial, is_valid), encoding="utf-8")
+    except (OSError, NpuError) as error:
+        problem = error.message if isinstance(error, NpuError) else error.strerror or error
+        raise PassError(
+            f"the reproduction cannot be written: {problem}; it is of {culprit}",
+            where=str(folder),
+            fix="check that the folder may be written to" if isinstance(error, OSError) else error.fix,
+        ) from error
+
+
+def _save_if_valid(graph: Graph, folder: Path) -> bool:
+    """Write the graph behind the rewrite; return whether it is a file that can be loaded."""
+    try:
+        graph.check()
+    except GraphError:
+        (folder / "after.ir").write_text(f"{graph}\n", encoding="utf-8")
+        return False
+    save_ir(graph, folder / "after.json")
+    return True
+
+
+def _inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors and numbers of one call by the names of the inputs."""
+    structure, leaves = graph.call
+    given = flatten_like((tuple(args), dict(kwargs)), structure, "call")
+    return {leaf.name: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
+
+
+def _script(culprit: Culprit, trial: Trial, is_valid: bool) -> str:
+    text = str(culprit).replace("\\", "\\\\").replace('"""', "'''")
+    after = (
+        'load_ir(folder / "after.json")' if is_valid else 'parse_ir((folder / "after.ir").read_text("utf-8"))'
+    )
+    return _SCRIPT.format(culprit=text, seed=trial.seed, after=after, load="" if is_valid else ", parse_ir")

@@ -1,0 +1,189 @@
+"""Running passes over a graph in rounds, up to a fixpoint, with what is found on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from npu_ir import Graph, NpuError
+from npu_passes import _torch
+from npu_passes.core.base import Pass
+from npu_passes.core.journal import Journal, writing_to
+from npu_passes.errors import PassError
+
+
+@dataclass(slots=True)
+class Step:
+    """One pass, run once over a graph and its regions.
+
+    Attributes:
+        item: The pass.
+        round: In which round, from 1 on.
+        edited: Whether it changed the graph.
+        seconds: How long it took.
+        rewrites: How many entries the journal has of it.
+    """
+
+    item: Pass
+    round: int
+    edited: bool
+    seconds: float
+    rewrites: int
+
+
+@dataclass(slots=True)
+class Rounds:
+    """The rounds of some passes over a graph, which they edit.
+
+    Attributes:
+        graph: The graph.
+        passes: The passes, in order.
+        max_rounds: After so many rounds it ends, fixpoint or not.
+        journal: What the passes say of themselves.
+        round: The last round.
+        converged: Whether nothing changes any more.
+    """
+
+    graph: Graph
+    passes: Sequence[Pass]
+    max_rounds: int
+    journal: Journal = field(default_factory=Journal)
+    round: int = 0
+    converged: bool = False
+
+    def steps(self) -> Iterator[Step]:
+        """Run the passes; yield after each.
+
+        A pass is left out where nothing has been edited since it ran. Its own edits count, unless it is
+        idempotent.
+
+        Raises:
+            PassError: A pass fails, or does not say truly whether it edited the graph.
+            RewriteLimitReachedError: The journal allows no more rewrites.
+        """
+        seen: dict[int, tuple[int, ...]] = {}
+        self.graph.track_origins()
+        while not self.converged and self.round < self.max_rounds:
+            self.round += 1
+            for index, item in enumerate(self.passes):
+                before = edits_of(self.graph)
+                if seen.get(index) == before:
+                    continue
+                yield self._step(item)
+                seen[index] = edits_of(self.graph) if item.is_idempotent else before
+            self.converged = all(edits == edits_of(self.graph) for edits in seen.values())
+
+    def _step(self, item: Pass) -> Step:
+        first = len(self.journal.rewrites)
+        before, start = edits_of(self.graph), time.perf_counter()
+        versions = _versions(self.graph)
+        self.journal.begin_pass(self.graph.graphs(), item.name)
+        with writing_to(self.journal):
+            said = run_once(item, self.graph)
+        seconds = time.perf_counter() - start
+        if self.journal.failure is not None:
+            raise self.journal.failure  # the pass went on over half a rewrite
+        self._require_same_data(item, versions)
+        edited = edits_of(self.graph) != before
+        if said != edited:
+            raise PassError(
+                f"{item} returned {said}, but it {'edited the graph' if edited else 'changed nothing'}",
+                fix="run(graph) returns True exactly when it edited the graph"
+                + ("" if edited else "; to replace a value that nothing reads is no edit"),
+            )
+        for part in self.graph.graphs():
+            part.settle_origins()
+            self.journal.note_edits(part, item.name)
+        return Step(item, self.round, edited, seconds, len(self.journal.rewrites) - first)
+
+    def _require_same_data(self, item: Pass, versions: dict[torch.Tensor, int]) -> None:
+        """Raise if a pass wrote into a constant: copies of a graph share their data."""
+        for data, version in versions.items():
+            if _torch.version_of(data) != version:
+                raise PassError(
+                    f"{item} wrote into the data of a constant, which the graph that was given shares",
+                    where=f"graph {self.graph.name!r}",
+                    fix="add a constant with the new content: graph.add_constant(...)",
+                )
+
+
+def require_graph(graph: object) -> None:
+    """Raise unless passes can run over ``graph``.
+
+    Raises:
+        PassError: It is no graph.
+    """
+    if not isinstance(graph, Graph):
+        raise PassError(
+            f"passes run over a graph, not over a {type(graph).__name__}",
+            fix="npu_ir.extract_ir(model, args) makes one of a model",
+        )
+
+
+def run_once(item: Pass, graph: Graph) -> bool:
+    """Run a pass over a graph and its regions; return whether it says that it edited one.
+
+    Raises:
+        PassError: It fails, or the graph is not as it requires or ensures.
+    """
+    said = False
+    for part in list(graph.graphs()):
+        if part is not graph and (part.owner is None or part.owner.is_erased):
+            continue  # the node that owned the region is gone
+        with _blaming(item, part):
+            _require(item, item.requires(part), part, "requires")
+            answer = item.run(part)
+            if not isinstance(answer, bool):
+                raise PassError(
+                    f"{item} returned {answer!r}",
+                    fix="run(graph) returns True exactly when it edited the graph",
+                )
+            _require(item, item.ensures(part), part, "ensures")
+        said |= answer
+    return said
+
+
+@contextlib.contextmanager
+def _blaming(item: Pass, graph: Graph) -> Iterator[None]:
+    """Name the pass in whatever is raised inside."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, PassError) and item.name in error.message:
+            raise
+        message = error.message if isinstance(error, NpuError) else f"{type(error).__name__}: {error}"
+        raise PassError(
+            f"{item} failed: {message}",
+            where=(error.where if isinstance(error, NpuError) else None) or f"graph {graph.name!r}",
+            fix=error.fix if isinstance(error, NpuError) else None,
+        ) from error
+
+
+def _require(item: Pass, problem: object, graph: Graph, verb: str) -> None:
+    if problem is not None and not isinstance(problem, str):
+        raise PassError(
+            f"{item}.{verb}(graph) returned {problem!r}",
+            fix="it returns what the graph lacks, in words, or None",
+        )
+    if problem is not None:
+        raise PassError(
+            f"{item} {verb} what does not hold: {problem}",
+            where=f"graph {graph.name!r}",
+            fix="run another pass before it" if verb == "requires" else "this is an error of the pass",
+        )
+
+
+def _versions(graph: Graph) -> dict[torch.Tensor, int]:
+    """Return how often the data of each constant was written to."""
+    arguments = [value.argument for part in graph.graphs() for value in part.arguments]
+    data = [argument.data for argument in arguments if argument is not None and argument.data is not None]
+    return {tensor: _torch.version_of(tensor) for tensor in data}
+
+
+def edits_of(graph: Graph) -> tuple[int, ...]:
+    """Return what differs after every edit: a sum would not, where an erased node takes its regions with it."""
+    return tuple(part.edits for part in graph.graphs())

@@ -1,0 +1,82 @@
+"""What callers see of a graph, and no pass may change: how it is called, what it returns, updates and is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from npu_ir import Graph, TensorType, Value
+from npu_ir.core.literals import format_literal
+from npu_ir.core.node import outside_names
+from npu_ir.core.structure import Structure
+
+
+def interface_change(before: Graph, after: Graph) -> str | None:
+    """Return what callers of ``before`` would see if they had ``after`` instead; None if nothing.
+
+    The strides of results may differ, a number may become plain data, and weights may be needed no more.
+    """
+    return next(_changes(before, after), None)
+
+
+def _changes(before: Graph, after: Graph) -> Iterator[str]:
+    yield from _tree_changes("takes", *_arguments(after), *_arguments(before))
+    yield from _tree_changes("returns", *_results(after), *_results(before))
+    updates = [sorted(_targets(graph)) for graph in (after, before)]
+    if updates[0] != updates[1]:
+        now, was = (", ".join(names) or "nothing" for names in updates)
+        yield f"it updates {now}; that was {was}"
+    for name in sorted(_weights(after) - _weights(before)):
+        yield f"it needs a weight {name!r}, which no checkpoint has"
+
+
+def _tree_changes(
+    verb: str, now: Structure, paths: list[str], leaves: Sequence[Any], was: Structure, *before: Any
+) -> Iterator[str]:
+    paths_before, leaves_before = before
+    if paths != paths_before:
+        yield f"it {verb} {', '.join(paths) or 'nothing'}; that was {', '.join(paths_before) or 'nothing'}"
+    elif now != was:
+        yield f"it {verb} {_container(now)}; that was {_container(was)}"
+    else:
+        for path, new, old in zip(paths, leaves, leaves_before, strict=True):
+            if not _is_same(new, old, may_be_known=verb == "returns"):
+                yield f"it {verb} {_described(new)} as {path}; that was {_described(old)}"
+
+
+def _arguments(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:
+    structure, leaves = graph.call
+    args, kwargs = structure.children
+    return structure, [*args.leaf_paths("args"), *kwargs.leaf_paths("kwargs")], leaves
+
+
+def _results(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:
+    structure, leaves = graph.results
+    return structure, list(structure.leaf_paths("result")), leaves
+
+
+def _container(structure: Structure) -> str:
+    return f"a {structure.kind} of {len(structure.children)}"
+
+
+def _is_same(new: Any, old: Any, *, may_be_known: bool) -> bool:
+    """Whether one leaf can stand for another: a value of the same type, or the same data."""
+    if isinstance(old, Value) and isinstance(new, Value):
+        if isinstance(old.type, TensorType):
+            return old.type.same_shape_and_dtype(new.type)
+        return not isinstance(new.type, TensorType) and old.type.kind == new.type.kind
+    if isinstance(old, Value):
+        return may_be_known and not isinstance(old.type, TensorType)
+    return not isinstance(new, Value) and format_literal(new) == format_literal(old)
+
+
+def _described(leaf: Any) -> str:
+    return repr(leaf) if isinstance(leaf, Value) else format_literal(leaf)
+
+
+def _targets(graph: Graph) -> list[str]:
+    return [outside_names(target)[0] for target in graph.updates]
+
+
+def _weights(graph: Graph) -> set[str]:
+    return {name for value in graph.weights for name in outside_names(value)}

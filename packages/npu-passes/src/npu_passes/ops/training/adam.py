@@ -1,0 +1,159 @@
+"""``npu::adam_step``: one step of Adam or AdamW on lists of tensors, and ``npu::adam_step_``, which takes it in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.optim.adam import adam
+
+from npu_passes import _torch
+from npu_passes.ops.training.optimizer_checks import require_apart, require_count, require_rows
+from npu_passes.ops.training.optimizer_lists import Group, groups_of
+from npu_passes.ops.training.optimizer_steps import bind_increment, increment
+from npu_passes.ops.training.registration import register_in_place, register_without_gradient
+
+Tensors: TypeAlias = "list[Tensor]"
+
+_OP = "npu::adam_step"
+_FOREACH: Callable[..., None] = adam
+_NAMES = ("params", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "steps")
+
+
+def adam_step_(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    max_exp_avg_sqs: Tensors,
+    steps: Tensors,
+    *,
+    amsgrad: bool,
+    **numbers: Any,
+) -> None:
+    """Take a step of Adam in place, without a look at whether tensors overlap."""
+    lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps)
+    _require(lists, amsgrad=amsgrad)
+    _take_all(lists, amsgrad=amsgrad, **numbers)
+
+
+def bind_adam_step(*lists: Tensors) -> Callable[..., None]:
+    """Return what takes a step of Adam in place on these tensors, given the numbers by keyword.
+
+    Args:
+        lists: As for ``npu::adam_step``. The tensors must stay where they are in memory.
+
+    Raises:
+        PassError: The lists do not fit together, or what is written shares memory.
+    """
+    _require(lists, amsgrad=bool(lists[4]))
+    _require_apart(lists)
+    groups = groups_of(lists[:5], lists[5])
+    if len(groups) == 1 and groups[0].is_plain:
+        return _bound(groups[0])
+
+    def step(*, amsgrad: bool, **numbers: Any) -> None:
+        _require_maxima(lists, amsgrad=amsgrad)
+        for group in groups:
+            _take(group, amsgrad=amsgrad, **numbers)
+
+    return step
+
+
+def _bound(group: Group) -> Callable[..., None]:
+    """Return the step of one group of which nothing has to be copied, as two calls of kernels."""
+    count = bind_increment(group.steps)
+    columns, steps = group.columns, group.steps
+
+    def step(*, decoupled: bool, amsgrad: bool, **numbers: Any) -> None:
+        _require_maxima(columns, amsgrad=amsgrad)
+        count()
+        (_torch.fused_adamw_ if decoupled else _torch.fused_adam_)(
+            *columns, steps, amsgrad=amsgrad, **numbers
+        )
+
+    return step
+
+
+def _take_all(lists: Sequence[Tensors], **numbers: Any) -> None:
+    for group in groups_of(lists[:5], lists[5]):
+        _take(group, **numbers)
+
+
+def _take(group: Group, *, decoupled: bool, **numbers: Any) -> None:
+    """Take the step of one group."""
+    group.load()
+    if group.is_on_fused_device:
+        increment(group.steps)
+        kernel = _torch.fused_adamw_ if decoupled else _torch.fused_adam_
+        kernel(*group.columns, group.steps, **numbers)
+    else:
+        plain = {**numbers, "lr": float(numbers["lr"])}  # foreach kernels take no tensor
+        _FOREACH(*group.columns, group.steps, foreach=True, decoupled_weight_decay=decoupled, **plain)
+    group.store()
+
+
+def adam_step(*lists: Tensors, **numbers: Any) -> tuple[Tensors, Tensors, Tensors, Tensors, Tensors]:
+    """Return parameters, moments, maxima and counters after a step of Adam; nothing is written to."""
+    params, grads, *states = lists
+    new_params, *new_states = ([item.clone() for item in column] for column in (params, *states))
+    adam_step_(new_params, grads, *new_states, **numbers)
+    return (new_params, *new_states)  # type: ignore[return-value]
+
+
+def _like(params: Tensors, _grads: Tensors, *states: Tensors, **_numbers: Any) -> tuple[Tensors, ...]:
+    return tuple([torch.empty_like(item) for item in column] for column in (params, *states))
+
+
+def _checked_in_place(*lists: Tensors, amsgrad: bool, **numbers: Any) -> None:
+    _require(lists, amsgrad=amsgrad)
+    _require_apart(lists)
+    _take_all(lists, amsgrad=amsgrad, **numbers)
+    increment_version(_written(*lists))  # the fused kernels do not tell autograd (torch 2.13)
+
+
+def _require(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
+    _require_maxima(lists, amsgrad=amsgrad)
+    named = dict(zip(_NAMES[:-1], lists, strict=False))
+    if not amsgrad:
+        del named["max_exp_avg_sqs"]
+    require_rows(_OP, named, lists[5])
+
+
+def _require_maxima(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
+    if lists[0]:
+        require_count(_OP, _NAMES[4], lists[4], given=amsgrad, reason=f"amsgrad is {amsgrad}")
+
+
+def _require_apart(lists: Sequence[Tensors]) -> None:
+    named = dict(zip(_NAMES, lists, strict=True))
+    grads = named.pop("grads")
+    require_apart(_OP, named, {"grads": grads})
+
+
+def _written(params: Tensors, _grads: Tensors, *states: Tensors, **_numbers: Any) -> Tensors:
+    return [item for column in (params, *states) for item in column]
+
+
+_NUMBERS = (
+    "float beta1, float beta2, float eps, float weight_decay, bool decoupled, bool amsgrad, bool maximize)"
+)
+for _overload, _lr in (("", "float lr"), (".tensor_lr", "Tensor lr")):
+    register_without_gradient(
+        f"adam_step{_overload}",
+        "(Tensor[] params, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, "
+        f"Tensor[] steps, *, {_lr}, {_NUMBERS} -> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[])",
+        adam_step,
+        _like,
+    )
+    register_in_place(
+        f"adam_step_{_overload}",
+        "(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, "
+        f"Tensor(d!)[] max_exp_avg_sqs, Tensor(e!)[] steps, *, {_lr}, {_NUMBERS} -> ()",
+        _checked_in_place,
+        torch.ops.npu.adam_step,
+        _written,
+    )

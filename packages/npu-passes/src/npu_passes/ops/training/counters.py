@@ -1,0 +1,159 @@
+"""``npu::step_inc``, ``npu::bias_corr`` and ``npu::grad_zero``: what optimizers count with, and their in-place forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npu_passes.errors import PassError
+from npu_passes.ops.training.registration import register_in_place, register_without_gradient
+
+# Others count to a few hundred or thousand, and then silently stand still or wrap around.
+COUNTS = (torch.float32, torch.float64, torch.int32, torch.int64)
+
+
+def step_inc(step: Tensor) -> Tensor:
+    """Return ``step + 1``.
+
+    Raises:
+        PassError: Its dtype cannot count far enough.
+    """
+    _require_counter("npu::step_inc", step)
+    return step + 1
+
+
+def step_inc_(step: Tensor) -> None:
+    _require_counter("npu::step_inc_", step)
+    step.add_(1)
+
+
+def bias_corr(
+    step: Tensor, beta1: float, beta2: float, *, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return what Adam's moments are multiplied by after ``step`` steps: ``1 / (1 - beta ** step)`` for each beta.
+
+    Args:
+        step: Any shape, at least 1: the counter after it was incremented; float32, float64, int32 or int64.
+        beta1: At least 0, below 1.
+        beta2: Likewise.
+        dtype: Of the multipliers; if None, that of ``step`` where it is a floating-point dtype, else float32.
+
+    Returns:
+        Multipliers, of the shape of ``step``; computed in float64.
+
+    Raises:
+        PassError: ``step`` has another dtype.
+
+    Source: Kingma and Ba, Adam, arXiv:1412.6980, section 3.
+    """
+    _require_counter("npu::bias_corr", step)
+    exact, kept = step.to(torch.float64), _multiplier_dtype(step, dtype)
+    return (1 / (1 - beta1**exact)).to(kept), (1 / (1 - beta2**exact)).to(kept)
+
+
+def bias_corr_out(step: Tensor, beta1: float, beta2: float, *, bc1_inv: Tensor, bc2_inv: Tensor) -> None:
+    first, second = _fitted(bias_corr, step, beta1, beta2, bc1_inv, bc2_inv)
+    bc1_inv.copy_(first)
+    bc2_inv.copy_(second)
+
+
+def grad_zero(grad: Tensor) -> Tensor:
+    """Return zeros like ``grad``."""
+    return torch.zeros_like(grad)
+
+
+def grad_zero_(grad: Tensor) -> None:
+    grad.zero_()
+
+
+def _fitted(
+    function: Callable[..., Any], step: Tensor, beta1: float, beta2: float, bc1_inv: Tensor, bc2_inv: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the multipliers in the dtypes and shapes of the tensors that they are for.
+
+    Raises:
+        PassError: Such a tensor is not floating-point, or has another number of elements than ``step``.
+    """
+    for name, item in (("bc1_inv", bc1_inv), ("bc2_inv", bc2_inv)):
+        if not item.dtype.is_floating_point or item.numel() != step.numel():
+            raise PassError(
+                f"npu::bias_corr_out: {name} is a {item.dtype} of shape {list(item.shape)}, for a step of shape "
+                f"{list(step.shape)}",
+                fix=f"make it floating-point, of the shape of the step: torch.empty({list(step.shape)})",
+            )
+    wider = torch.promote_types(bc1_inv.dtype, bc2_inv.dtype)
+    first, second = function(step, beta1, beta2, dtype=wider)
+    return _shaped(first.to(bc1_inv.dtype), bc1_inv), _shaped(second.to(bc2_inv.dtype), bc2_inv)
+
+
+def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
+    return tensor if tensor.shape == like.shape else tensor.reshape(like.shape)
+
+
+def _correct_functionally(
+    step: Tensor, beta1: float, beta2: float, *, bc1_inv: Tensor, bc2_inv: Tensor
+) -> tuple[Tensor, Tensor]:
+    return _fitted(torch.ops.npu.bias_corr, step, beta1, beta2, bc1_inv, bc2_inv)
+
+
+def _like(
+    step: Tensor,
+    beta1: float,  # noqa: ARG001 - the signature of the op
+    beta2: float,  # noqa: ARG001
+    *,
+    dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    _require_counter("npu::bias_corr", step)
+    kept = _multiplier_dtype(step, dtype)
+    return torch.empty_like(step, dtype=kept), torch.empty_like(step, dtype=kept)
+
+
+def _multiplier_dtype(step: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    return dtype or (step.dtype if step.dtype.is_floating_point else torch.float32)
+
+
+def _require_counter(op: str, step: Tensor) -> None:
+    if step.dtype not in COUNTS:
+        raise PassError(
+            f"{op}: the step is a {step.dtype}, which cannot count the steps of a training",
+            fix=f"use a counter of {', '.join(map(str, COUNTS))}",
+        )
+
+
+def _counted_like(step: Tensor) -> Tensor:
+    _require_counter("npu::step_inc", step)
+    return torch.empty_like(step)
+
+
+register_without_gradient("step_inc", "(Tensor step) -> Tensor", step_inc, _counted_like)
+register_without_gradient("grad_zero", "(Tensor grad) -> Tensor", grad_zero, torch.empty_like)
+register_without_gradient(
+    "bias_corr",
+    "(Tensor step, float beta1, float beta2, *, ScalarType? dtype=None) -> (Tensor bc1_inv, Tensor bc2_inv)",
+    bias_corr,
+    _like,
+)
+register_in_place(
+    "step_inc_",
+    "(Tensor(a!) step) -> ()",
+    step_inc_,
+    torch.ops.npu.step_inc,
+    lambda step: [step],
+)
+register_in_place(
+    "grad_zero_",
+    "(Tensor(a!) grad) -> ()",
+    grad_zero_,
+    torch.ops.npu.grad_zero,
+    lambda grad: [grad],
+)
+register_in_place(
+    "bias_corr_out",
+    "(Tensor step, float beta1, float beta2, *, Tensor(a!) bc1_inv, Tensor(b!) bc2_inv) -> ()",
+    bias_corr_out,
+    _correct_functionally,
+    lambda _step, _beta1, _beta2, *, bc1_inv, bc2_inv: [bc1_inv, bc2_inv],
+)

@@ -1,0 +1,139 @@
+"""``npu::sgd_step``: one step of SGD on lists of tensors, and ``npu::sgd_step_``, which takes it in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import increment_version
+from torch.optim.sgd import sgd
+
+from npu_passes import _torch
+from npu_passes.ops.training.optimizer_checks import require_apart, require_count, require_rows
+from npu_passes.ops.training.optimizer_lists import Group, groups_of
+from npu_passes.ops.training.registration import register_in_place, register_without_gradient
+
+Tensors: TypeAlias = "list[Tensor]"
+
+_OP = "npu::sgd_step"
+_FOREACH: Callable[..., None] = sgd
+
+
+def sgd_step_(
+    params: Tensors, grads: Tensors, momentum_buffers: Tensors, *, momentum: float, **numbers: Any
+) -> None:
+    """Take a step of SGD in place, without a look at whether tensors overlap."""
+    _require(params, grads, momentum_buffers)
+    _require_momentum(params, momentum_buffers, momentum)
+    for group in groups_of((params, grads, momentum_buffers), []):
+        _take(group, momentum=momentum, **numbers)
+
+
+def bind_sgd_step(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> Callable[..., None]:
+    """Return what takes a step of SGD in place on these tensors, given the numbers by keyword.
+
+    Args:
+        params: As for ``npu::sgd_step``. The tensors must stay where they are in memory.
+        grads: Likewise.
+        momentum_buffers: Likewise.
+
+    Raises:
+        PassError: The lists do not fit together, or what is written shares memory.
+    """
+    _require(params, grads, momentum_buffers)
+    _require_apart(params, grads, momentum_buffers)
+    groups = groups_of((params, grads, momentum_buffers), [])
+    if len(groups) == 1 and groups[0].is_plain and _has_fused_kernel(groups[0]):
+        columns = groups[0].columns
+
+        def kernel(*, momentum: float, **numbers: Any) -> None:
+            _require_momentum(params, momentum_buffers, momentum)
+            _torch.fused_sgd_(*columns, momentum=momentum, is_first_step=False, **numbers)
+
+        return kernel
+
+    def step(*, momentum: float, **numbers: Any) -> None:
+        _require_momentum(params, momentum_buffers, momentum)
+        for group in groups:
+            _take(group, momentum=momentum, **numbers)
+
+    return step
+
+
+def _take(group: Group, **numbers: Any) -> None:
+    """Take the step of one group."""
+    group.load()
+    params, grads, buffers = group.columns
+    if _has_fused_kernel(group):
+        _torch.fused_sgd_(params, grads, buffers, is_first_step=False, **numbers)
+    else:
+        plain = {**numbers, "lr": float(numbers["lr"])}  # foreach kernels take no tensor
+        _FOREACH(params, grads, buffers or [None] * len(params), foreach=True, **plain)
+    group.store()
+
+
+def _has_fused_kernel(group: Group) -> bool:
+    """Return whether the fused kernel runs; that of the CPU skips parameters of 16 bits (pytorch issue 191763)."""
+    param = group.columns[0][0]
+    return group.is_on_fused_device and (param.device.type != "cpu" or param.dtype.itemsize > 2)
+
+
+def sgd_step(
+    params: Tensors, grads: Tensors, momentum_buffers: Tensors, **numbers: Any
+) -> tuple[Tensors, Tensors]:
+    """Return parameters and momentum buffers after a step of SGD; nothing is written to."""
+    results = [item.clone() for item in params], [item.clone() for item in momentum_buffers]
+    sgd_step_(results[0], grads, results[1], **numbers)
+    return results
+
+
+def _like(
+    params: Tensors, _grads: Tensors, momentum_buffers: Tensors, **_numbers: Any
+) -> tuple[Tensors, Tensors]:
+    return [torch.empty_like(item) for item in params], [torch.empty_like(item) for item in momentum_buffers]
+
+
+def _checked_in_place(params: Tensors, grads: Tensors, momentum_buffers: Tensors, **numbers: Any) -> None:
+    _require(params, grads, momentum_buffers)
+    _require_momentum(params, momentum_buffers, numbers["momentum"])
+    _require_apart(params, grads, momentum_buffers)
+    for group in groups_of((params, grads, momentum_buffers), []):
+        _take(group, **numbers)
+    increment_version([*params, *momentum_buffers])  # the fused kernel does not tell autograd (torch 2.13)
+
+
+def _require(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:
+    named: dict[str, Sequence[Tensor]] = {"params": params, "grads": grads}
+    if momentum_buffers:
+        named["momentum_buffers"] = momentum_buffers
+    require_rows(_OP, named)
+
+
+def _require_momentum(params: Tensors, momentum_buffers: Tensors, momentum: float) -> None:
+    if params:
+        require_count(
+            _OP, "momentum_buffers", momentum_buffers, given=momentum != 0, reason=f"momentum is {momentum}"
+        )
+
+
+def _require_apart(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:
+    require_apart(_OP, {"params": params, "momentum_buffers": momentum_buffers}, {"grads": grads})
+
+
+_NUMBERS = "float momentum, float dampening, float weight_decay, bool nesterov, bool maximize)"
+for _overload, _lr in (("", "float lr"), (".tensor_lr", "Tensor lr")):
+    register_without_gradient(
+        f"sgd_step{_overload}",
+        f"(Tensor[] params, Tensor[] grads, Tensor[] momentum_buffers, *, {_lr}, {_NUMBERS} -> (Tensor[], Tensor[])",
+        sgd_step,
+        _like,
+    )
+    register_in_place(
+        f"sgd_step_{_overload}",
+        f"(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] momentum_buffers, *, {_lr}, {_NUMBERS} -> ()",
+        _checked_in_place,
+        torch.ops.npu.sgd_step,
+        lambda params, _grads, momentum_buffers, **_numbers: [*params, *momentum_buffers],
+    )

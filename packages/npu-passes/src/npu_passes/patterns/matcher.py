@@ -1,0 +1,195 @@
+"""Finding the nodes that a pattern describes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from npu_ir import Graph, OpNode, Value
+from npu_ir.ops.schema import find_op
+from npu_passes.errors import PassError
+from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
+from npu_passes.rewriting.arguments import arguments_of, defaults_of
+
+# An argument, and the term that it is to match.
+_Goal: TypeAlias = "tuple[Any, Term]"
+
+
+@dataclass(slots=True)
+class Match:
+    """What a pattern stands for in a graph.
+
+    Attributes:
+        graph: The graph.
+        root: The node of the outermost call.
+        bound: Values and plain data by the names of the wildcards.
+        nodes: The nodes of all calls, each behind those it reads: the root is last.
+        kept: Those of them that may be read elsewhere, too.
+    """
+
+    graph: Graph
+    root: OpNode
+    bound: dict[str, Any] = field(default_factory=dict)
+    nodes: tuple[OpNode, ...] = ()
+    kept: frozenset[OpNode] = frozenset()
+
+    def __getitem__(self, name: str) -> Any:
+        """Return what a wildcard stands for.
+
+        Raises:
+            PassError: The pattern has no such wildcard.
+        """
+        if name not in self.bound:
+            raise PassError(f"the pattern has no wildcard {name!r}", fix=f"it has {', '.join(self.bound)}")
+        return self.bound[name]
+
+    def read_elsewhere(self) -> Value | None:
+        """Return a value inside the match that something else reads, too; None if there is none.
+
+        A node that is kept for others is something else.
+        """
+        inside: dict[Value, int] = {}
+        for node in reversed(self.nodes):
+            outside = [value for value in node.outputs if value.use_count > inside.get(value, 0)]
+            if node is not self.root and outside:
+                if node not in self.kept:
+                    return outside[0]
+                continue
+            for value in node.inputs:
+                inside[value] = inside.get(value, 0) + 1
+        return None
+
+
+def matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Match]:
+    """Yield all that ``pattern`` stands for where its outermost call is ``root``: often nothing.
+
+    More than one where arguments of calls that commute match in both orders. The cost depends on the pattern alone.
+    """
+    if pattern.call.op_type == root.op_type and pattern.index < len(root.outputs):
+        search = _Search(graph, {}, {}, set())
+        for found in search.solutions([(root.outputs[pattern.index], pattern)]):
+            bound = {**dict.fromkeys(item.name for item in wildcards(pattern)), **found.bound}
+            yield Match(graph, root, bound, _in_order(root, found.nodes), frozenset(found.kept))
+
+
+@dataclass(slots=True)
+class _Search:
+    """A match while it is made."""
+
+    graph: Graph
+    bound: dict[str, Any]
+    nodes: dict[OpNode, None]
+    kept: set[OpNode]
+
+    def solutions(self, goals: list[_Goal]) -> Iterator[_Search]:
+        """Yield the ways in which arguments match terms, from the last goal to the first."""
+        while goals:
+            branches = self._branches(*goals.pop())
+            if len(branches) != 1:
+                for branch in branches:
+                    yield from self._copy().solutions([*goals, *branch])
+                return
+            goals += branches[0]
+        yield self
+
+    def _branches(self, item: Any, term: Term) -> Sequence[Sequence[_Goal]]:
+        """Return what else is to match for ``item`` to match ``term``: in one way or several, or not at all."""
+        if isinstance(term, OneOf):
+            return [[(item, option)] for option in term.options]
+        if isinstance(term, (Call, Output)):
+            return self._enter(item, term)
+        if isinstance(term, (list, tuple)) and isinstance(item, list) and len(item) == len(term):
+            return [list(zip(item, term, strict=True))]
+        holds = self._bind(item, term) if isinstance(term, Wildcard) else _equal(item, term)
+        return [[]] if holds else []
+
+    def _copy(self) -> _Search:
+        return _Search(self.graph, dict(self.bound), dict(self.nodes), set(self.kept))
+
+    def _enter(self, item: Any, term: Call | Output) -> Sequence[Sequence[_Goal]]:
+        """Return what is to match for ``item`` to be what a call returns: in one order or two, or not at all."""
+        node = item.producer if isinstance(item, Value) and item.index == term.index else None
+        call = term.call
+        if node is None or node.op_type != call.op_type or node.graph is not self.graph or node.regions:
+            return []
+        given, defaults = _arguments(node, call)
+        if not call.is_open and not all(
+            name in call.args or _equal(argument, defaults.get(name)) for name, argument in given.items()
+        ):
+            return []
+        self.nodes[node] = None
+        if call.is_shared:
+            self.kept.add(node)
+        arguments = {**defaults, **given}
+        orders = [[(arguments.get(name), part) for name, part in call.args.items()]]
+        if call.is_commutative and arguments.get("alpha", 1) == 1:
+            (first, one), (second, other), *rest = orders[0]
+            orders.append([(first, other), (second, one), *rest])
+        return orders
+
+    def _bind(self, item: Any, term: Wildcard) -> bool:
+        if term.kind is not Kind.EITHER and isinstance(item, Value) is not (term.kind is Kind.VALUE):
+            return False
+        if term.name in self.bound and not _equal(item, self.bound[term.name]):
+            return False
+        if term.where is not None and not _holds(term, item):
+            return False
+        self.bound[term.name] = item
+        return True
+
+
+def _holds(term: Wildcard, item: Any) -> bool:
+    assert term.where is not None
+    answer = term.where(item)
+    if not isinstance(answer, bool):
+        raise PassError(
+            f"where= of wildcard {term.name!r} returned {answer!r}",
+            fix="it returns whether the argument fits",
+        )
+    return answer
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether two arguments are the same: one value, or equal data.
+
+    1 equals 1.0, but neither equals True; 0.0 does not equal -0.0, and nan equals nan.
+    """
+    if isinstance(left, Value) or isinstance(right, Value):
+        return left is right
+    if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    if isinstance(left, bool) is not isinstance(right, bool):
+        return False
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return left == right and (left != 0 or _sign(left) == _sign(right))
+
+
+def _sign(zero: Any) -> float:
+    return math.copysign(1.0, zero) if isinstance(zero, (int, float)) else 1.0
+
+
+def _arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the arguments of a node that are given, and those that it has by default."""
+    op = find_op(node.op_type)
+    if op is not None and call.has_schema:
+        return arguments_of(node), defaults_of(op)
+    by_position = {str(index): value for index, value in enumerate(node.inputs)}
+    return {**by_position, **node.attrs}, {}
+
+
+def _in_order(root: OpNode, nodes: Mapping[OpNode, None]) -> tuple[OpNode, ...]:
+    """Return nodes of which ``root`` reads all others, each behind those it reads."""
+    order: dict[OpNode, None] = {}
+
+    def visit(node: OpNode) -> None:
+        for value in node.inputs:
+            producer = value.producer
+            if producer is not None and producer in nodes and producer not in order:
+                visit(producer)
+        order[node] = None
+
+    visit(root)
+    return tuple(order)

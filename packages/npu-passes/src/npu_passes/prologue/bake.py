@@ -1,0 +1,118 @@
+"""Run the prologue of a graph now, for weights that will not change any more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, InputKind, TensorType, Value, load_weights
+from npu_ir.core.literals import Literal
+from npu_ir.core.node import outside_names
+from npu_ir.graph.binding import bind_weights, unwrapped
+from npu_ir.interpreter.prologue import Prologue
+from npu_passes.prologue.folded_names import FoldedNames
+from npu_passes.prologue.result_copies import return_copies
+
+_CPU = torch.device("cpu")
+
+
+def bake(
+    graph: Graph, weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None
+) -> tuple[Graph, dict[str, torch.Tensor]]:
+    """Return a graph without prologue that computes the same as ``graph`` with ``weights``, and its weights.
+
+    What the prologue computes are parameters now, called ``folded.NAME``. Weights and constants that nothing reads
+    any more are in neither. Tensors are not copied: those that are left as they were are the ones that were given,
+    and where the prologue makes a view of one, they share memory. What the graph returns of the others is copied in each
+    call, for callers may write into it; results that are views of one tensor still are.
+
+    Args:
+        graph: Any program; it stays as it is.
+        weights: By ``state_dict`` key, non-persistent buffers included; or the path of a file of them.
+
+    Raises:
+        GraphError: The graph breaks a rule of the IR.
+        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+        ExecutionError: A node of the prologue fails.
+    """
+    graph.check()
+    if isinstance(weights, (str, os.PathLike)):
+        weights = load_weights(weights, graph)
+    given = unwrapped(weights or {})
+    bound = bind_weights(graph, given)
+    device = next((tensor.device for tensor in bound.values()), _CPU)
+    computed = Prologue(graph, bound, device).values_on(device)
+
+    baked = graph.clone()
+    outside = {_memory(tensor) for value, tensor in bound.items() if _is_given(value, given)}
+    tensors = _without_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
+    for value in baked.arguments:
+        if not _is_input(value) and not value.use_count and value not in baked.updates:
+            baked.erase_argument(value)
+    left = {value.name for value in baked.arguments if not _is_input(value)}
+    for value, tensor in bound.items():
+        if value.name in left and _is_given(value, given):
+            tensors[outside_names(value)[0]] = tensor
+    return baked, tensors
+
+
+def _without_prologue(
+    graph: Graph, computed: Mapping[str, Any], outside: set[int | None]
+) -> dict[str, torch.Tensor]:
+    """Put parameters, or numbers, in the place of what the prologue computes; return the parameters' tensors."""
+    names = FoldedNames(graph)
+    contents: dict[Value, torch.Tensor] = {}
+
+    def add(name: str, tensor: torch.Tensor, type: TensorType | None = None) -> Value:
+        parameter = graph.add_parameter(names.take(name), type or TensorType.of(tensor))
+        contents[parameter] = tensor
+        return parameter
+
+    nodes = graph.prologue
+    for value in [value for node in nodes for value in node.outputs if value.name in computed]:
+        content = computed[value.name]
+        if isinstance(content, torch.Tensor):
+            graph.replace_all_uses(value, add(value.name, content, value.tensor_type))
+        else:
+            _put_number(graph, value, content)
+    for node in reversed(nodes):
+        graph.erase(node)
+    # A model returns its weights as they are, and views of them.
+    own = {value: tensor for value, tensor in contents.items() if _memory(tensor) not in outside - {None}}
+    return_copies(graph, own, add)
+    for parameter in list(contents):
+        if not parameter.use_count:
+            graph.erase_argument(parameter)
+            del contents[parameter]
+    tensors = {outside_names(parameter)[0]: tensor for parameter, tensor in contents.items()}
+    for target in tensors:
+        graph.rename(graph.parameters[target], target)
+    return tensors
+
+
+def _put_number(graph: Graph, value: Value, number: Literal) -> None:
+    """Make everything that reads ``value`` read ``number``."""
+    for user in value.users:
+        graph.set_literal(user, user.inputs.index(value), number)
+    structure, leaves = graph.results
+    if any(leaf is value for leaf in leaves):
+        graph.set_results(structure, [number if leaf is value else leaf for leaf in leaves])
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    """Return a number that tensors sharing memory have in common; None for what has no memory of this kind."""
+    return tensor.untyped_storage().data_ptr() or None if tensor.layout is torch.strided else None
+
+
+def _is_input(value: Value) -> bool:
+    return value.argument is not None and value.argument.kind is InputKind.INPUT
+
+
+def _is_given(value: Value, given: Mapping[str, torch.Tensor]) -> bool:
+    """Whether the content of a weight comes from the caller, not with the graph."""
+    return value.argument is not None and (
+        value.argument.data is None or any(name in given for name in outside_names(value))
+    )

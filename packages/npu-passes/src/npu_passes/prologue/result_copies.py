@@ -1,0 +1,128 @@
+"""Copies, made in each call, of weights that a graph returns: callers may write into what they get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, OpNode, Value
+from npu_ir.ops.inference import infer_types
+from npu_passes.rewriting.aliasing import may_return_input, returned
+
+# Adds a parameter for a tensor that is called something.
+AddParameter = Callable[[str, torch.Tensor], Value]
+
+
+def return_copies(graph: Graph, contents: Mapping[Value, torch.Tensor], add: AddParameter) -> None:
+    """Make the results of a graph, and what it updates, views of copies of parameters.
+
+    There is one copy for each memory: results that share memory still do. Whatever else reads the parameters is left
+    as it is.
+
+    Args:
+        graph: The graph.
+        contents: Parameters, and their tensors.
+        add: Called where no parameter covers the memory that several share.
+    """
+    seen = returned(graph)
+    groups: dict[object, dict[Value, torch.Tensor]] = {}
+    for parameter, tensor in contents.items():
+        if parameter in seen:
+            groups.setdefault(_memory(tensor), {})[parameter] = tensor
+    first = next(iter(graph.body), None)
+    for members in groups.values():
+        _copy(_Calls(graph, first), members, seen, add)
+
+
+def _copy(calls: _Calls, members: Mapping[Value, torch.Tensor], seen: set[Value], add: AddParameter) -> None:
+    """Put a copy of one memory, and views of it, in the place of parameters where callers see them."""
+    covering = _covering(members)
+    if covering is None:
+        parameter, tensor = next(iter(members.items()))
+        start, end = _extent(list(members.values()))
+        flat = tensor.as_strided((end - start,), (1,), start)
+        covering = add(f"{parameter.name}.memory", flat), flat
+    origin, whole = covering
+    copy = calls.made("aten.clone.default", origin, {})
+    for parameter, tensor in members.items():
+        view = copy
+        if parameter is not origin:
+            offset = tensor.storage_offset() - whole.storage_offset()
+            layout = {"size": list(tensor.shape), "stride": list(tensor.stride()), "storage_offset": offset}
+            view = calls.made("aten.as_strided.default", copy, layout)
+        _replace_where_seen(calls.graph, parameter, view, seen)
+
+
+class _Calls:
+    """Adds calls in front of a node."""
+
+    def __init__(self, graph: Graph, first: OpNode | None) -> None:
+        self.graph = graph
+        self._first = first
+
+    def made(self, op_type: str, value: Value, attrs: dict[str, Any]) -> Value:
+        types = infer_types(op_type, [value], attrs, operands=["self"], symbols=self.graph.symbols)
+        node = self.graph.insert(op_type, [value], attrs, types=types, operands=["self"], before=self._first)
+        return node.outputs[0]
+
+
+def _replace_where_seen(graph: Graph, old: Value, new: Value, seen: set[Value]) -> None:
+    """Make results, updates, and nodes that may return their input, read ``new``, which is a copy of ``old``."""
+    graph.add_origins(new, old)
+    readers = {user for user in old.users if may_return_input(user) and not seen.isdisjoint(user.outputs)}
+    for node, slot in old.uses:
+        if isinstance(slot, Value):
+            graph.set_update(slot, new)
+        elif node in readers:
+            graph.set_input(node, slot, new)
+    structure, leaves = graph.results
+    if any(leaf is old for leaf in leaves):
+        graph.set_results(structure, [new if leaf is old else leaf for leaf in leaves])
+
+
+def _memory(tensor: torch.Tensor) -> object:
+    """Return what tensors that can be views of one have in common."""
+    if not _can_be_viewed(tensor):
+        return id(tensor)
+    return tensor.untyped_storage().data_ptr(), tensor.dtype, tensor.device
+
+
+def _can_be_viewed(tensor: torch.Tensor) -> bool:
+    """Whether ``as_strided`` of some flat tensor can be this one."""
+    is_plain = tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
+    return is_plain and tensor.numel() > 0 and tensor.untyped_storage().data_ptr() != 0
+
+
+def _covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.Tensor] | None:
+    """Return a tensor whose elements, one beside the other, are the memory of all."""
+    for parameter, tensor in members.items():
+        if not _can_be_viewed(tensor):
+            return parameter, tensor  # it is alone
+    start, end = _extent(list(members.values()))
+    for parameter, tensor in members.items():
+        if tensor.numel() == end - start and _extent([tensor]) == (start, end) and _is_dense(tensor):
+            return parameter, tensor
+    return None
+
+
+def _extent(tensors: list[torch.Tensor]) -> tuple[int, int]:
+    """Return where in memory the first element is, and behind the last one, in elements."""
+    spans = [
+        sum((size - 1) * stride for size, stride in zip(item.shape, item.stride(), strict=True))
+        for item in tensors
+    ]
+    starts = [item.storage_offset() for item in tensors]
+    return int(min(starts)), int(max(start + span + 1 for start, span in zip(starts, spans, strict=True)))
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether no two elements are at the same place, for a tensor with as many elements as places."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True

@@ -1,0 +1,80 @@
+"""Putting values in the place of others: in the same memory order, and in memory of their own where that is seen."""
+
+from __future__ import annotations
+
+from npu_ir import Graph, TensorType, Value
+from npu_ir.ops.effects import is_view
+from npu_passes.core.edit import Edit
+from npu_passes.errors import PassError
+from npu_passes.rewriting.aliasing import Sharing
+from npu_passes.rewriting.layout import can_be_laid_out, laid_out, same_strides
+
+
+def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
+    """Return ``value``, or a copy of it, in the strides of ``old``: what reads it may depend on them, as views do.
+
+    Raises:
+        PassError: They differ in strides, and those of ``old`` overlap or have gaps.
+    """
+    if not (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(value.type)):
+        return value
+    if not can_be_laid_out(value.type, old.type, edit.graph.symbols):
+        raise PassError(
+            f"the replacement is {value.type}, and %{old.name} is {old.type}: the strides differ",
+            fix="let the op of the replacement return a tensor in these strides, or refuse such values with where=",
+        )
+    return laid_out(edit, value, old.type)
+
+
+class Placing:
+    """Puts values in the place of others during one run of a pass.
+
+    A result of the graph that was a tensor of its own stays one: where a rule takes away the op that made it new, it
+    becomes a copy.
+
+    Args:
+        graph: The graph that is rewritten.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._sharing: Sharing | None = None
+
+    def put(self, edit: Edit, old: Value, new: Value) -> str | None:
+        """Make everything that reads ``old`` read ``new``, or a copy of it; return None.
+
+        Where ``old`` is that copy already, it stays; return why there has to be one.
+        """
+        if _is_copy(old, new):
+            reason = self._reason_to_copy(edit, old, new)
+            if reason is not None:
+                return reason
+        placed = in_strides_of(edit, new, old)
+        if placed.producer is None or placed.producer.name not in edit.made or is_view(placed.producer):
+            sharing = self._sharing_with(edit)
+            if sharing.obstacle(old, placed) is None:
+                sharing.replaced(old, placed)
+            else:
+                placed = in_strides_of(edit, edit.call("aten.clone.default", placed), old)
+        edit.replace(old, placed)
+        return None
+
+    def _reason_to_copy(self, edit: Edit, old: Value, new: Value) -> str | None:
+        if not same_strides(new.type, old.type, self._graph.symbols):
+            return f"it is a copy of %{new.name} in other strides"
+        return self._sharing_with(edit).obstacle(old, new)
+
+    def _sharing_with(self, edit: Edit) -> Sharing:
+        """Return what shares memory, the nodes that were just made included."""
+        made = [self._graph.node(name) for name in edit.made]
+        if self._sharing is None:
+            self._sharing = Sharing(self._graph)
+            made = list(self._graph.nodes)
+        for node in made:
+            self._sharing.pass_by(node)
+        return self._sharing
+
+
+def _is_copy(old: Value, new: Value) -> bool:
+    node = old.producer
+    return node is not None and node.op_type == "aten.clone.default" and node.inputs[0] is new

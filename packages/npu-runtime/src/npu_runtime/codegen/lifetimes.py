@@ -1,0 +1,256 @@
+"""How long the memory of each value is needed, and how much of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from npu_ir import GraphError, TensorType, Value
+from npu_runtime.lowering.alias_sets import Sharing
+from npu_runtime.lowering.instruction import Step
+
+_RETURN = "return"
+# They copy all of the memory that the tensor lies in, and return the same view of that (torch 2.13).
+_COPY_ALL = (
+    "aten.copy.default",
+    "aten.slice_scatter.default",
+    "aten.select_scatter.default",
+    "aten.diagonal_scatter.default",
+    "aten.as_strided_scatter.default",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """The memory of one value, and of the others that lie in it.
+
+    Attributes:
+        value: The name of the value that the memory was made for.
+        views: The names of the others.
+        bytes: How much it is.
+        first: The number of the step that makes it.
+        last: The number of the last step that needs it; the number of steps where it is returned.
+        may_share: The values whose memory it may be instead; it is counted as if it were not. Empty where the memory is
+            certainly its own.
+        reason: Why that is not known; empty where it is.
+    """
+
+    value: str
+    views: tuple[str, ...]
+    bytes: int
+    first: int
+    last: int
+    may_share: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """The memory of one call: what its steps make. Inputs and weights do not count, nor what a kernel needs inside.
+
+    Where it is not known whether values share memory, they are counted as if they did not, and kept as long as anything
+    that may lie in them: then the peak is the most that a call can need, and `is_exact` is False.
+
+    Attributes:
+        lifetimes: In the order in which the memory is made.
+        steps: For each step the name of its node; ``return`` stands for the copies that are made behind the last one.
+        live_bytes: What is needed during each step.
+        lower_bound_bytes: What the most demanding step needs by itself, its inputs and outputs: however the values of
+            these steps are placed, they need no less.
+        uncounted: What needs memory inside that is not counted: segments of backends, branches, loops.
+    """
+
+    lifetimes: tuple[Lifetime, ...]
+    steps: tuple[str, ...]
+    live_bytes: tuple[int, ...]
+    lower_bound_bytes: int
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is needed during one step."""
+        return max(self.live_bytes, default=0)
+
+    @property
+    def peak_step(self) -> str:
+        """The node that runs when the peak is reached; empty where there are no steps."""
+        return self.steps[self.live_bytes.index(self.peak_bytes)] if self.steps else ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is known of all values which memory they have."""
+        return not any(item.reason for item in self.lifetimes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        totals = {"peak_bytes": self.peak_bytes, "peak_step": self.peak_step, "is_exact": self.is_exact}
+        return {**totals, **asdict(self)}
+
+    def __str__(self) -> str:
+        most = "" if self.is_exact else "at most "
+        rows = [f"peak {most}{self.peak_bytes:,} bytes at {self.peak_step or 'no step'}"]
+        rows.append(f"lower bound {self.lower_bound_bytes:,} bytes")
+        if self.uncounted:
+            rows.append(f"not counted: what is needed inside of {', '.join(self.uncounted)}")
+        width = max((len(item.value) for item in self.lifetimes), default=5)
+        rows.append(f"{'value':<{width}}  {'bytes':>12}  steps")
+        rows += [f"{item.value:<{width}}  {_described(item)}" for item in self.lifetimes]
+        return "\n".join(rows)
+
+
+def _described(item: Lifetime) -> str:
+    shared = f"  shared by {', '.join(item.views)}" if item.views else ""
+    may = f"  may share the memory of {', '.join(item.may_share)}: {item.reason}" if item.reason else ""
+    return f"{item.bytes:>12,}  {item.first} to {item.last}{shared}{may}"
+
+
+def plan_memory(
+    steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value], copied: Sequence[Value]
+) -> MemoryPlan:
+    """Return the memory that steps need.
+
+    Args:
+        steps: In order.
+        sharing: For each step what is known of the memory of its outputs.
+        kept: What is returned, or kept for the next call.
+        copied: What is copied behind the last step.
+
+    Raises:
+        GraphError: Sizes are symbolic.
+    """
+    for value in (value for step in steps for value in step.outputs if value.type.symbols):
+        raise GraphError(
+            f"%{value.name} is {value.type}: with symbolic sizes, its memory depends on the call",
+            fix="specialize the graph first: graph.specialize({...})",
+        )
+    owner_of = _owners(steps, sharing)
+    sizes = _sizes(steps, sharing)
+    lifetimes = _lifetimes(steps, sharing, owner_of, _ends(steps, sharing, kept), sizes)
+    uncertain = {item.value for item in lifetimes if item.reason}
+    certain = {value: owner for value, owner in owner_of.items() if owner.name not in uncertain}
+    count = len(steps)
+    lifetimes += [Lifetime(f"copy of {value.name}", (), _bytes(value), count, count) for value in copied]
+    names = (*[step.node.name for step in steps], *([_RETURN] if copied else []))
+    return MemoryPlan(
+        lifetimes=tuple(lifetimes),
+        steps=names,
+        live_bytes=_live_bytes(lifetimes, len(names)),
+        lower_bound_bytes=max((_needed(step, certain) for step in steps), default=0),
+        uncounted=tuple(dict.fromkeys(name for step in steps for name in _inner_work(step))),
+    )
+
+
+def _lifetimes(
+    steps: Sequence[Step],
+    sharing: Sequence[Sharing],
+    owner_of: Mapping[Value, Value],
+    ends: Mapping[Value, int],
+    sizes: Mapping[Value, int],
+) -> list[Lifetime]:
+    values: dict[Value, list[Value]] = {}
+    for value, owner in owner_of.items():
+        values.setdefault(owner, []).append(value)
+    lifetimes = []
+    for index, (step, known) in enumerate(zip(steps, sharing, strict=True)):
+        for owner in step.outputs:
+            items = values.get(owner, [])
+            if not items:
+                continue  # it lies in the memory of another value
+            views = tuple(item.name for item in items if item is not owner)
+            others = _possible_sources(step, known, owner)
+            last, reason = max(ends[item] for item in items), _reason(step) if others else ""
+            lifetimes.append(Lifetime(owner.name, views, sizes[owner], index, last, others, reason))
+    return lifetimes
+
+
+def _owners(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, Value]:
+    """Return, for each value that has memory of a call, the value that the memory was made for.
+
+    What only may lie in other memory counts as memory of its own.
+    """
+    owner_of: dict[Value, Value] = {}
+    for step, known in zip(steps, sharing, strict=True):
+        for value, shares in zip(step.outputs, known.shares, strict=True):
+            sources = [step.inputs[number] for number in sorted(shares)] if known.is_certain else []
+            if step.overwrites is not None:
+                sources = [step.overwrites]
+            if not sources:
+                owner_of[value] = value
+            # A view of what comes from outside has no memory of the call.
+            elif owners := [owner_of[source] for source in sources if source in owner_of]:
+                owner_of[value] = owners[0]
+    return owner_of
+
+
+def _sizes(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, int]:
+    """Return in how many bytes each value lies: of a view, those of all that it is a view of."""
+    sizes: dict[Value, int] = {}
+    for step, known in zip(steps, sharing, strict=True):
+        given = [sizes.get(value, _bytes(value)) for value in step.inputs]
+        for value, shares in zip(step.outputs, known.shares, strict=True):
+            seen = [given[number] for number in shares]
+            if not step.is_segment and step.node.op_type in _COPY_ALL and step.overwrites is None:
+                seen.append(given[0])
+            sizes[value] = max(_bytes(value), *seen) if known.is_certain and seen else _bytes(value)
+    return sizes
+
+
+def _ends(steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value]) -> dict[Value, int]:
+    """Return the last step that needs the memory of each value, or that of what may lie in it."""
+    ends: dict[Value, int] = dict.fromkeys(kept, len(steps))
+    for index in reversed(range(len(steps))):
+        step = steps[index]
+        for value, shares in zip(step.outputs, sharing[index].shares, strict=True):
+            end = ends.setdefault(value, index)
+            for number in shares:
+                source = step.inputs[number]
+                ends[source] = max(end, ends.get(source, index))
+        for value in step.inputs:
+            ends.setdefault(value, index)
+    return ends
+
+
+def _possible_sources(step: Step, known: Sharing, value: Value) -> tuple[str, ...]:
+    """Return the values whose memory the output of a step may have, where that is not certain."""
+    if known.is_certain or not isinstance(value.type, TensorType):
+        return ()
+    numbers = known.shares[step.outputs.index(value)]
+    sources = [step.inputs[number] for number in sorted(numbers)]
+    return tuple(dict.fromkeys(item.name for item in sources if isinstance(item.type, TensorType)))
+
+
+def _reason(step: Step) -> str:
+    if step.is_segment:
+        return f"the backend {step.backend!r} may return views"
+    if step.needs_symbols:
+        return f"{step.node.op_type} cannot be tried beforehand"
+    return "it depends on the strides that its inputs turn out to have"
+
+
+def _inner_work(step: Step) -> list[str]:
+    """Return the names of the nodes of a step that need memory inside, of any amount."""
+    if step.is_segment:
+        names = list(dict.fromkeys((step.nodes[0].name, step.nodes[-1].name)))
+        return [f"{step.kernel} ({' to '.join(names)})"]
+    return [node.name for node in step.nodes if node.regions]
+
+
+def _live_bytes(lifetimes: Sequence[Lifetime], count: int) -> tuple[int, ...]:
+    live = [0] * count
+    for item in lifetimes:
+        for index in range(item.first, min(item.last + 1, count)):
+            live[index] += item.bytes
+    return tuple(live)
+
+
+def _needed(step: Step, owners: Mapping[Value, Value]) -> int:
+    return sum(map(_bytes, {owners[value] for value in (*step.inputs, *step.outputs) if value in owners}))
+
+
+def _bytes(value: Value) -> int:
+    if not isinstance(value.type, TensorType):
+        return 0
+    # Up to the last element: strides may leave gaps.
+    reach = sum((size - 1) * stride for size, stride in zip(value.type.sizes, value.type.steps, strict=True))
+    return (reach + 1) * value.type.dtype.itemsize if value.type.numel else 0

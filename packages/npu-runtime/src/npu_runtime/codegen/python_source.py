@@ -1,0 +1,212 @@
+"""Steps as the source of a Python function: one line each, values freed behind their last use."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_ir import Value
+from npu_ir.ops.calls import Slot
+from npu_runtime.lowering.instruction import Returns, Step
+
+_INDENT = "        "
+_RESERVED = frozenset({"bind", "run", "ops", "weights", "literals", "symbols", "__debug__"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a program.
+
+    Attributes:
+        text: Defines ``bind(ops, weights, literals)``, which returns the program.
+        ops: What ``bind`` gets: the callables.
+        weights: The values that are bound once; what ``bind`` gets are their contents.
+        literals: What ``bind`` gets: arguments that cannot be written down.
+        lines: The step on each line that has one.
+        names: What the values are called.
+    """
+
+    text: str
+    ops: tuple[Any, ...]
+    weights: tuple[Value, ...]
+    literals: tuple[Any, ...]
+    lines: Mapping[int, Step]
+    names: Mapping[Value, str]
+
+
+def source_of(
+    name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value | Any]
+) -> Source:
+    """Return the source of a program.
+
+    Args:
+        name: What the docstring calls it.
+        inputs: The values that each call gives, in this order.
+        steps: In order; whatever they read that neither a step makes nor a call gives is bound once.
+        results: What is returned, as a tuple: values and plain data.
+    """
+    return _Writer(inputs, steps, results).written(name)
+
+
+@dataclass
+class _Names:
+    """Python names: the same thing always has the same, and no two have one."""
+
+    taken: set[str] = field(default_factory=lambda: set(_RESERVED))
+    known: dict[Any, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def of(self, key: Any, wanted: str) -> str:
+        if key not in self.known:
+            # Other letters are not safe: Python takes some for the same, and some for none.
+            base = re.sub(r"[^0-9A-Za-z_]", "_", wanted)
+            base = f"_{base}" if not base or base[0].isdigit() or keyword.iskeyword(base) else base
+            name = base
+            while name in self.taken:
+                self.counts[base] = self.counts.get(base, 1) + 1
+                name = f"{base}__{self.counts[base]}"
+            self.taken.add(name)
+            self.known[key] = name
+        return self.known[key]
+
+
+class _Writer:
+    """One program while it is written."""
+
+    def __init__(self, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Any]) -> None:
+        self._inputs = inputs
+        self._steps = steps
+        self._results = results
+        self._names = _Names()
+        self._ops: dict[int, Any] = {}
+        self._literals: dict[Any, Any] = {}
+        self._lists: dict[str, str] = {}  # of what is bound once: they are made once, too
+        made = {*inputs, *(value for step in steps for value in step.outputs)}
+        read = [value for step in steps for value in step.inputs] + [
+            item for item in results if isinstance(item, Value)
+        ]
+        self._weights = tuple(dict.fromkeys(value for value in read if value not in made))
+        self._bound = frozenset(self._weights)
+        self._freed = _freed(steps, results, {*inputs, *self._weights})
+
+    def written(self, name: str) -> Source:
+        for value in (*self._inputs, *self._weights):
+            self._value(value)
+        body: list[str] = []
+        at: dict[int, Step] = {}
+        place = None
+        for step, freed in zip(self._steps, self._freed, strict=True):
+            provenance = str(step.node.provenance)
+            if provenance != place and provenance:
+                body.append(f"# {_plain(provenance)}")
+            place = provenance
+            at[len(body)] = step
+            body.append(self._line(step))
+            if freed:
+                body.append(f"del {', '.join(map(self._value, freed))}")
+        returned = ", ".join(
+            self._template(item, ()) if not isinstance(item, Value) else self._value(item)
+            for item in self._results
+        )
+        body.append(f"return ({returned}{',' if len(self._results) == 1 else ''})")
+        head = [
+            f"# The program of graph {_plain(name)}: {len(self._steps)} steps.",
+            "",
+            "",
+            "def bind(ops, weights, literals):",
+            *self._unpacked([self._names.known["op", key] for key in self._ops], "ops"),
+            *self._unpacked(list(map(self._value, self._weights)), "weights"),
+            *self._unpacked([self._names.known["literal", key] for key in self._literals], "literals"),
+            *(f"    {name} = {text}" for text, name in self._lists.items()),
+            "",
+            f"    def run({', '.join(['symbols', *map(self._value, self._inputs)])}):",
+        ]
+        lines = [*head, *(_INDENT + line for line in body), "", "    return run", ""]
+        return Source(
+            "\n".join(lines),
+            tuple(self._ops.values()),
+            self._weights,
+            tuple(self._literals.values()),
+            {len(head) + index + 1: step for index, step in at.items()},
+            {value: name for value, name in self._names.known.items() if isinstance(value, Value)},
+        )
+
+    @staticmethod
+    def _unpacked(names: Sequence[str], what: str) -> list[str]:
+        if not names:
+            return []
+        return ["    (", *(f"        {name}," for name in names), f"    ) = {what}"]
+
+    def _value(self, value: Value) -> str:
+        return self._names.of(value, value.name)
+
+    def _op(self, step: Step) -> str:
+        key = id(step.function)
+        self._ops[key] = step.function
+        is_op = step.kernel.startswith("torch._C.")
+        short = step.kernel.rpartition(".")[2] if is_op else step.kernel.removeprefix("torch.ops.")
+        return self._names.of(("op", key), f"op_{short}")
+
+    def _line(self, step: Step) -> str:
+        arguments = ["symbols"] if step.needs_symbols else []
+        arguments += [self._template(item, step.inputs) for item in step.binding.positional]
+        arguments += [
+            f"{name}={self._template(item, step.inputs)}" for name, item in step.binding.keyword.items()
+        ]
+        call = f"{self._op(step)}({', '.join(arguments)})"
+        if step.returns is Returns.NOTHING:
+            return call
+        targets = ", ".join(map(self._value, step.outputs))
+        return (
+            f"{targets}{',' if step.returns is Returns.SEQUENCE and len(step.outputs) == 1 else ''} = {call}"
+        )
+
+    def _list(self, item: list[Any], parts: list[str], inputs: Sequence[Value]) -> str:
+        text = f"[{', '.join(parts)}]"
+        bound = [type(part) is Slot and inputs[part.index] in self._bound for part in item]
+        if not item or not all(bound):
+            return text
+        self._lists[text] = self._names.of(("list", text), "tensors")
+        return self._lists[text]
+
+    def _template(self, item: Any, inputs: Sequence[Value]) -> str:
+        """Return an argument as Python text."""
+        if type(item) is Slot:
+            return self._value(inputs[item.index])
+        if type(item) in (list, tuple):
+            parts = [self._template(part, inputs) for part in item]
+            if type(item) is list:
+                return self._list(item, parts, inputs)
+            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if item is None or type(item) in (bool, int, str):
+            return repr(item)
+        if type(item) is float and item - item == 0:  # finite
+            return repr(item)
+        key = type(item), str(item)  # numbers that are not finite, complex ones, devices, dtypes, layouts
+        self._literals[key] = item
+        wanted = "number" if isinstance(item, (float, complex)) else str(item).removeprefix("torch.")
+        return self._names.of(("literal", key), wanted)
+
+
+def _plain(text: str) -> str:
+    """Return a text that is safe in a comment."""
+    visible = "".join(letter if letter.isprintable() else " " for letter in text)
+    return visible.encode("ascii", "backslashreplace").decode()
+
+
+def _freed(steps: Sequence[Step], results: Sequence[Any], outside: set[Value]) -> list[list[Value]]:
+    """Return for each step the values that nothing behind it reads."""
+    last: dict[Value, int] = {}
+    for index, step in enumerate(steps):
+        last.update(dict.fromkeys((*step.inputs, *step.outputs), index))
+    for item in results:
+        if isinstance(item, Value):
+            last.pop(item, None)
+    freed: list[list[Value]] = [[] for _ in steps]
+    for value, index in last.items():
+        if value not in outside:
+            freed[index].append(value)
+    return freed

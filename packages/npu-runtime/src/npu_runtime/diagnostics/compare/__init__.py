@@ -1,0 +1,23 @@
+"""Running two sides of the same model side by side, and finding the value in which they begin to differ."""
+
+from npu_runtime.diagnostics.compare.compare import compare
+from npu_runtime.diagnostics.compare.comparison import Comparison
+from npu_runtime.diagnostics.compare.float64_side import Float64, float64
+from npu_runtime.diagnostics.compare.make_sides import after_pass
+from npu_runtime.diagnostics.compare.metrics import Difference, Error
+from npu_runtime.diagnostics.compare.replay import replay
+from npu_runtime.diagnostics.compare.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
+
+__all__ = [
+    "NOISE_MULTIPLE",
+    "NOISE_MULTIPLE_RMS",
+    "Comparison",
+    "Difference",
+    "Error",
+    "Float64",
+    "Row",
+    "after_pass",
+    "compare",
+    "float64",
+    "replay",
+]

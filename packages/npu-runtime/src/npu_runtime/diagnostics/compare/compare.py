@@ -1,0 +1,80 @@
+"""`compare`: two sides on the same inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir import VerificationError
+from npu_runtime.diagnostics.compare.comparison import Comparison
+from npu_runtime.diagnostics.compare.make_sides import make_sides, require_comparable
+from npu_runtime.diagnostics.compare.reproduction import write_reproduction
+from npu_runtime.diagnostics.compare.side_by_side import SideBySide
+from npu_runtime.diagnostics.compare.verdicts import Judge
+
+
+def compare(
+    a: Any,
+    b: Any,
+    inputs: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    repro_dir: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Run two sides on the same inputs, and say in which value they begin to differ.
+
+    A side is an ``nn.Module`` (run eagerly), a `Graph` (run by the interpreter), an `IRExecutor`, or `float64` of a
+    graph. Values inside are aligned by name and provenance, also where passes have changed a graph; results and
+    updates by their places. A difference beyond the tolerance is left to rounding where it is at most
+    `NOISE_MULTIPLE` times the error of the better side against a run in float64.
+
+    Both start from the same random state. Sides, inputs and random state are left as they were. In memory are at
+    once: what one side computes of the aligned values, and what the other and the float64 run need at a time.
+
+    Args:
+        a: What is trusted: relative differences are relative to it.
+        b: What is examined.
+        inputs: Positional arguments for both, in a tuple or list.
+        kwargs: Keyword arguments for both.
+        weights: For modules and graphs: by ``state_dict`` key, or a file of them. By default a module has its own,
+            and a graph those of the other side. Executors have their own.
+        rtol: Relative tolerance; by default that of each dtype (`npu_ir.verify.compare`).
+        atol: Absolute tolerance, likewise.
+        repro_dir: Where to write the first divergence as a script that runs the one node.
+
+    Raises:
+        VerificationError: The sides cannot be compared, a module fails, or the reproduction cannot be written.
+        ExecutionError: A node fails.
+        WeightError: Weights do not fit a graph.
+    """
+    if not isinstance(inputs, (tuple, list)):
+        raise VerificationError(
+            f"inputs are positional arguments, in a tuple or list, not {type(inputs).__name__}",
+            fix="compare(a, b, (x,), {'mask': mask})",
+        )
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance is not None and not tolerance >= 0:
+            raise VerificationError(f"{name} is a number from 0 on, not {tolerance}")
+    call = tuple(inputs), dict(kwargs or {})
+    random_state = torch.get_rng_state()
+    try:
+        sides = make_sides(a, b, *call, weights)
+        require_comparable(*sides, *call)
+        run = SideBySide(*sides, call, Judge(rtol, atol))
+        torch.set_rng_state(random_state)
+        comparison = run.compare()
+        if repro_dir is None or run.finding is None:
+            return comparison
+        torch.set_rng_state(random_state)
+        write_reproduction(Path(repro_dir), comparison, run.finding, sides[1], call)
+        return replace(comparison, repro=Path(repro_dir))
+    finally:
+        torch.set_rng_state(random_state)

@@ -1,0 +1,151 @@
+"""What came of a comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_ir.cli.console import Table
+from npu_ir.cli.quantities import counted
+from npu_runtime.diagnostics.compare.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
+
+_WORST = 10
+_KINDS = ("value", "result", "update")
+_COLUMNS = ("value", "op", "type", "ULP", "abs", "rel", "SNR dB", "noise floor", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two sides compare.
+
+    Attributes:
+        a: What side a is.
+        b: What side b is.
+        rows: What was compared: aligned values in the order of the graph, then results and updates.
+        values_a: How many values the nodes of side a compute.
+        values_b: The same of side b.
+        notes: What a reader should know: where the float64 run has no value, and why.
+        repro: The folder with the one-node reproduction; None where none was written.
+    """
+
+    a: str
+    b: str
+    rows: tuple[Row, ...]
+    values_a: int
+    values_b: int
+    notes: tuple[str, ...] = ()
+    repro: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing diverges."""
+        return self.first_divergence is None
+
+    @property
+    def first_divergence(self) -> Row | None:
+        """Return the first value, in the order of the graph, that diverges."""
+        return next((row for row in self.rows if row.diverges), None)
+
+    @property
+    def first_beyond_rounding(self) -> Row | None:
+        """Return the first value in which the sides differ by more than rounding explains, tolerated or not."""
+        return next((row for row in self.values if row.is_beyond_rounding), None)
+
+    @property
+    def values(self) -> tuple[Row, ...]:
+        """Return the rows of values that nodes compute on both sides."""
+        return tuple(row for row in self.rows if row.kind == "value")
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.parts()))
+
+    def parts(self) -> list[str | Table]:
+        """Return what there is to say as lines and a table."""
+        lines: list[str | Table] = [f"a: {self.a}", f"b: {self.b}", *self._verdict()]
+        worst = _worst(self.rows)
+        if worst:
+            lines.append(Table(_COLUMNS, [_cells(row) for row in worst]))
+        lines.append(
+            f"{counted(len({row.name for row in self.values}), 'value')} aligned, of {self.values_a:,} of a and {self.values_b:,} of b"
+        )
+        lines += self.notes
+        if self.repro is not None:
+            lines.append(f"shown by {self.repro / 'repro.py'}")
+        return lines
+
+    def _verdict(self) -> list[str]:
+        noise = sum(row.is_noise for row in self.rows)
+        excused = [f"{counted(noise, 'difference')} beyond the tolerance not blamed: rounding explains them"]
+        first = self.first_divergence
+        if first is None:
+            return [f"a and b agree: {_counts(self.rows)}", *(excused if noise else [])]
+        found = [f"a and b differ in {_shares(self.rows)}"]
+        found += [f"first divergence: {first.title}{_of(first)}", f"  {first.problem}"]
+        if first.noise_floor is not None:
+            rounding = (
+                f"up to {NOISE_MULTIPLE} times that, and {NOISE_MULTIPLE_RMS} times in the mean, is rounding"
+            )
+            found.append(f"  noise floor {first.noise_floor.max:.3g}; {rounding}")
+        earlier = self.first_beyond_rounding
+        if earlier is not None and earlier is not first and self.rows.index(earlier) < self.rows.index(first):
+            apart = f"max difference {earlier.difference.max_abs:.3g}"
+            found.append(
+                f"  within the tolerance, but beyond rounding, before: {earlier.title}{_of(earlier)}: {apart}"
+            )
+        return [*found, *(excused if noise else [])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON data."""
+        first = self.first_divergence
+        return {
+            "a": self.a,
+            "b": self.b,
+            "ok": self.ok,
+            "first_divergence": None if first is None else first.to_dict(),
+            "values_a": self.values_a,
+            "values_b": self.values_b,
+            "noise_multiple": {"max": NOISE_MULTIPLE, "rms": NOISE_MULTIPLE_RMS},
+            "rows": [row.to_dict() for row in self.rows],
+            "notes": list(self.notes),
+            "repro": None if self.repro is None else str(self.repro),
+        }
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    return ", ".join(counted(sum(row.kind == kind for row in rows), kind) for kind in _KINDS)
+
+
+def _shares(rows: Sequence[Row]) -> str:
+    """Return how many rows of each kind diverge, of how many, leaving out kinds that nothing was compared of."""
+    of_kinds = ((kind, [row.diverges for row in rows if row.kind == kind]) for kind in _KINDS)
+    return ", ".join(f"{sum(found):,} of {counted(len(found), kind)}" for kind, found in of_kinds if found)
+
+
+def _of(row: Row) -> str:
+    """Return the ops and the place of a row, as the end of a line."""
+    text = f", {row.op}" if row.op else ""
+    if (row.counterpart, row.counterpart_op) != (row.name, row.op) and row.kind == "value":
+        text += f" (b: %{row.counterpart}, {row.counterpart_op})"
+    return text + (f", in {row.place}" if row.place else "")
+
+
+def _worst(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows to show, the worst first: what diverges, then what is left to rounding, then the rest."""
+
+    def rank(row: Row) -> tuple[bool, bool, float]:
+        signal = row.difference.snr_db
+        return (not row.diverges, row.problem is None, -math.inf if math.isnan(signal) else signal)
+
+    return sorted((row for row in rows if row.problem or row.difference.max_abs), key=rank)[:_WORST]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found = row.difference
+    state = "differs" if row.diverges else "rounding" if row.is_noise else ""
+    floor = "" if row.noise_floor is None else f"{row.noise_floor.max:.2g}"
+    ulp = "" if found.ulp is None else f"{found.ulp:,}"
+    numbers = (f"{found.max_abs:.2g}", f"{found.max_rel:.2g}", f"{found.snr_db:.1f}")
+    return (row.title, row.op, row.type, ulp, *numbers, floor, state)

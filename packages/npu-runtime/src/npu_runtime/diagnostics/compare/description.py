@@ -1,0 +1,41 @@
+"""What is known of a value before it is compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_ir import TensorType, Value
+from npu_ir.core.node import NO_PROVENANCE
+from npu_runtime.diagnostics.compare.metrics import UNKNOWN
+from npu_runtime.diagnostics.compare.row import Row
+from npu_runtime.diagnostics.compare.verdicts import Seen
+
+
+def row_of(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str | None = None) -> Row:
+    mine, others = (leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b))
+    place = next((node.provenance for node in (mine, others) if node is not None), NO_PROVENANCE)
+    return Row(
+        kind=kind,
+        name=name,
+        counterpart=b.name if isinstance(b, Value) else "",
+        op="" if mine is None else mine.op_type,
+        counterpart_op="" if others is None else others.op_type,
+        module=place.module,
+        source=place.source,
+        type="" if seen is None else _type_text(seen),
+        difference=UNKNOWN,
+        problem=problem,
+    )
+
+
+def have_same_strides(a: Any, b: Any) -> bool:
+    """Whether the same op computes both, and both graphs state the same strides."""
+    if not (isinstance(a, Value) and isinstance(b, Value)) or a.producer is None or b.producer is None:
+        return False
+    if not (isinstance(a.type, TensorType) and isinstance(b.type, TensorType)):
+        return False
+    return a.producer.op_type == b.producer.op_type and a.type.strides == b.type.strides
+
+
+def _type_text(seen: Seen) -> str:
+    return seen.item.__class__.__name__ if seen.type is None else str(seen.type)

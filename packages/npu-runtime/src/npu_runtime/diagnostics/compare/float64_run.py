@@ -1,0 +1,226 @@
+"""A graph in float64: how exact the sides of a comparison are, and where nobody can be exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, NpuError, OpNode, TensorType, Value
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.structure import unflatten
+from npu_ir.ops.effects import is_random, is_view
+from npu_ir.ops.execution import binding_of, place_of, run_op
+from npu_ir.ops.region_calls import called_regions
+from npu_ir.ops.schema import find_op
+from npu_ir.plugins import plugin_manager
+from npu_runtime.diagnostics.compare.promotion import float64_by_default, promoted, promoted_data
+
+# What reads or makes the bits of floats: there are others in float64.
+_OF_BITS = ("aten.view.dtype", "aten.view_copy.dtype")
+# Floats that jump where their inputs move a little, as integers and truth values do.
+_STEPS = frozenset(
+    {"ceil", "floor", "floor_divide", "fmod", "fix", "frac", "heaviside", "remainder", "round", "sgn", "sign"}
+    | {"trunc", "fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"}
+)
+
+_FAILURES = (ArithmeticError, AssertionError, LookupError, NpuError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Stands for a value that is not known in float64.
+
+    Attributes:
+        reason: Why not, in a few words, with the node where it began.
+    """
+
+    reason: str
+
+
+def is_decided(node: OpNode) -> bool:
+    """Return whether the outputs of a node are drawn, or jump where rounding moves its inputs a little.
+
+    A comparison takes these from one of its sides: beyond another decision, a float64 run says nothing.
+    """
+    name = node.op_type.split(".")[1] if node.op_type.count(".") == 2 else ""
+    return name in _STEPS or not all(map(_is_continuous, node.outputs)) or is_random(node)
+
+
+def _is_continuous(value: Value) -> bool:
+    if not isinstance(value.type, TensorType):
+        return value.type.kind == "float"
+    return value.type.dtype.is_floating_point or value.type.dtype.is_complex
+
+
+class Float64Run:
+    """The values of a graph in float64, computed as far as they are asked for.
+
+    The operators of PyTorch are called, also where an executor is registered in their place: that may be what is
+    wrong. What cannot be computed is `Missing`, and so is what depends on it.
+
+    Args:
+        graph: The graph.
+        bound: Its weights, constants and inputs.
+        wanted: Names of the values that will be asked for, each once.
+        device: Where tensors are made that the graph makes on ``meta``.
+        given: What a side of the comparison computed, by name: used for what `is_decided`.
+        rounding: Where given, what nodes compute is moved by half a unit in the last place of the dtype that the graph
+            states, up or down at random: how far that leads from the run without it is what rounding does.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        bound: Mapping[Value, Any],
+        wanted: Collection[str],
+        device: torch.device,
+        given: Mapping[str, Any] | None = None,
+        rounding: torch.Generator | None = None,
+    ) -> None:
+        self.missing: dict[str, str] = {}
+        self._graph = graph
+        self._wanted = set(wanted) | {value.name for value in (*graph.outputs, *graph.updates.values())}
+        self._device = device
+        self._given = {} if given is None else given
+        self._rounding = rounding
+        self._values: dict[Value, Any] = {value: promoted(item) for value, item in bound.items()}
+        self._remaining = {value: value.use_count for value in graph.values}
+        self._pending = iter(graph.nodes)
+
+    def take(self, value: Value) -> Any:
+        """Return a value that was wanted, or `Missing`; it is then forgotten, unless the graph needs it."""
+        while value not in self._values:
+            node = next(self._pending, None)
+            if node is None:
+                return Missing(f"%{value.name} was not kept")
+            self._step(node)
+        item = self._values[value]
+        if not value.is_output:
+            self._wanted.discard(value.name)
+            self._release([value])
+        return item
+
+    def observed(self, observe: Callable[[OpNode, list[Any]], None] | None) -> None:
+        """Run what is left, and show each node with its outputs."""
+        for node in self._pending:
+            outputs = self._step(node)
+            if observe is not None:
+                observe(node, outputs)
+
+    def _step(self, node: OpNode) -> list[Any]:
+        inputs = [self._values[value] for value in node.inputs]
+        outputs = self._outputs(node, inputs)
+        self._values.update(zip(node.outputs, outputs, strict=True))
+        for value in node.inputs:
+            self._remaining[value] -= 1
+        self._release([*node.inputs, *node.outputs])
+        return outputs
+
+    def _outputs(self, node: OpNode, inputs: Sequence[Any]) -> list[Any]:
+        lost = next((item for item in inputs if isinstance(item, Missing)), None)
+        if lost is None:
+            found = _results(node, inputs, self._device)
+        else:
+            found = [lost] * len(node.outputs)
+        if is_decided(node):
+            found = [
+                promoted(self._given.get(value.name, item))
+                for value, item in zip(node.outputs, found, strict=True)
+            ]
+        for value, item in zip(node.outputs, found, strict=True):
+            if isinstance(item, Missing):
+                self.missing[value.name] = item.reason
+        if self._rounding is None or is_view(node):
+            return found
+        return [_moved(value, item, self._rounding) for value, item in zip(node.outputs, found, strict=True)]
+
+    def _release(self, values: Sequence[Value]) -> None:
+        """Forget what nothing reads any more and nobody will ask for."""
+        for value in values:
+            is_read = self._remaining[value] > 0 or value.is_output
+            if not is_read and value.name not in self._wanted:
+                self._values.pop(value, None)
+
+
+def _moved(value: Value, item: Any, generator: torch.Generator) -> Any:
+    """Return a value with each element moved by half a unit in the last place of its dtype, up or down."""
+    if (
+        not isinstance(value.type, TensorType)
+        or not isinstance(item, torch.Tensor)
+        or not _is_continuous(value)
+    ):
+        return item
+    if item.layout is not torch.strided or item.is_quantized:
+        return item
+    half_unit = torch.finfo(value.type.dtype).eps / 2
+    signs = torch.randint(0, 2, item.shape, generator=generator).to(item.device) * 2 - 1
+    return item * (1 + half_unit * signs)
+
+
+def _results(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+    """Return the outputs of a node on promoted inputs."""
+    reason = _obstacle(node)
+    if reason is not None:
+        return [Missing(reason)] * len(node.outputs)
+    try:
+        with no_outside_influence(device), float64_by_default():
+            found = _called(node, inputs, device)
+    except _FAILURES as error:
+        reason = f"{place_of(node)} fails in float64: {str(error).splitlines()[0][:120] if str(error) else error!r}"
+        found = [Missing(reason)] * len(node.outputs)
+    if found == [None] and not node.outputs:
+        return []
+    if len(found) != len(node.outputs):
+        return [Missing(f"{place_of(node)} has another number of results in float64")] * len(node.outputs)
+    return [promoted(item) for item in found]
+
+
+def _obstacle(node: OpNode) -> str | None:
+    if is_random(node):
+        return f"{place_of(node)} draws random numbers"
+    if node.op_type in _OF_BITS:
+        return f"{place_of(node)} reads the bits of floats"
+    if find_op(node.op_type) is None and node.op_type not in plugin_manager.registry().table("execution"):
+        return f"{place_of(node)}: there is no operator {node.op_type}"
+    return None
+
+
+def _called(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
+    regions = {name: partial(_run_region, region, device) for name, region in node.regions.items()}
+    op = find_op(node.op_type)
+    if op is None:
+        attrs = {name: promoted_data(item) for name, item in node.attrs.items()}
+        entry = plugin_manager.registry().table("execution")[node.op_type]
+        return list(entry.function(inputs, attrs, *([regions] if regions else [])))
+    binding = binding_of(node, op)
+    wide = replace(
+        binding,
+        positional=tuple(map(promoted_data, binding.positional)),
+        keyword={name: promoted_data(item) for name, item in binding.keyword.items()},
+    )
+    return run_op(op, wide, [*inputs, *called_regions(node, regions)], device)
+
+
+def _run_region(region: Graph, device: torch.device, *args: Any) -> Any:
+    constants = {
+        value: value.argument.data
+        for value in region.arguments
+        if value.argument is not None and value.argument.data is not None
+    }
+    leaves = iter(args)
+    inputs = {leaf: next(leaves) for leaf in region.call[1] if isinstance(leaf, Value)}
+    run = Float64Run(region, {**constants, **inputs}, (), device)
+    run.observed(None)
+    results = [run.take(leaf) if isinstance(leaf, Value) else leaf for leaf in region.results[1]]
+    lost = next(_lost(results), None)
+    if lost is not None:
+        raise RuntimeError(lost.reason)
+    return unflatten(region.results[0], results)
+
+
+def _lost(items: Sequence[Any]) -> Iterator[Missing]:
+    return (item for item in items if isinstance(item, Missing))

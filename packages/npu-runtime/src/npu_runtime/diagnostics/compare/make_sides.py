@@ -1,0 +1,133 @@
+"""Making sides of what callers give, and refusing what cannot be compared before anything runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, InputKind, VerificationError, load_weights
+from npu_ir.core.node import outside_names
+from npu_ir.verify.reference import model_tensors
+from npu_passes import Journal, PassManager
+from npu_passes.manager.rounds import Rounds
+from npu_runtime.diagnostics.compare.float64_side import Float64, Float64Side
+from npu_runtime.diagnostics.compare.module_side import ModuleSide
+from npu_runtime.diagnostics.compare.sides import ExecutorSide, GraphSide, Side, Weights, known_to
+from npu_runtime.executor.executor import IRExecutor
+
+_SIDES = "an nn.Module, a Graph, an IRExecutor, after_pass(graph, passes, k) or float64(graph)"
+
+
+def after_pass(graph: Graph, passes: Any, k: int | None = None) -> Graph:
+    """Return ``graph`` as it is after the first ``k`` runs of passes; ``graph`` itself stays as it is.
+
+    The interpreter runs it in a comparison; ``IRExecutor(after_pass(...), passes=None)`` executes it.
+
+    Args:
+        graph: The graph.
+        passes: As `npu_passes.PassManager` takes them.
+        k: How many runs, in the order of ``PassManager(passes).run(graph).passes``; None for all.
+
+    Raises:
+        PassError: As for `npu_passes.PassManager`.
+        VerificationError: There are not so many runs.
+    """
+    manager = PassManager(passes)
+    rounds = Rounds(graph.clone(), manager.passes, manager.max_rounds, Journal())
+    done = [str(step.item) for step in islice(rounds.steps(), k if k is None or k >= 0 else 0)]
+    if k is not None and k != len(done):
+        raise VerificationError(
+            f"there is no state after {k} runs of passes: there are {len(done)} runs",
+            where=f"graph {graph.name!r}",
+            fix=f"in order: {', '.join(done) or 'none'}",
+        )
+    rounds.graph.check()
+    return rounds.graph.clone(f"{graph.name} after {done[-1]}, run {len(done)}" if done else graph.name)
+
+
+def make_sides(
+    a: Any,
+    b: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    weights: Weights | str | os.PathLike[str] | None,
+) -> tuple[Side, Side]:
+    """Return the two sides of a comparison.
+
+    Raises:
+        VerificationError: One of them cannot be a side.
+        WeightError: The weights cannot be read.
+    """
+    for name, given in (("a", a), ("b", b)):
+        if not isinstance(given, (torch.nn.Module, Graph, IRExecutor, Float64)):
+            raise VerificationError(
+                f"side {name} is {type(given).__name__}, which cannot be compared", fix=f"give {_SIDES}"
+            )
+    found = load_weights(weights) if isinstance(weights, (str, os.PathLike)) else weights
+    known = {"a": _own_weights(a), "b": _own_weights(b)}
+    known["a"], known["b"] = known["a"] or known["b"], known["b"] or known["a"]
+    sides = [_make(given, args, kwargs, found, known[name], (a, b)) for name, given in (("a", a), ("b", b))]
+    return sides[0], sides[1]
+
+
+def _own_weights(given: Any) -> Weights:
+    if isinstance(given, torch.nn.Module):
+        return model_tensors(given)
+    if not isinstance(given, IRExecutor):
+        return {}
+    held = given.weights().items()
+    return {
+        name: item
+        for value, item in held
+        if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
+        for name in outside_names(value)
+    }
+
+
+def _make(
+    given: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    weights: Weights | None,
+    own: Weights,
+    both: tuple[Any, Any],
+) -> Side:
+    if isinstance(given, IRExecutor):
+        return ExecutorSide(given)
+    if isinstance(given, torch.nn.Module):
+        return ModuleSide(given, args, kwargs, weights or {})
+    graph = given.graph if isinstance(given, Float64) else given
+    # What no side knows is passed on: binding says that it is not expected.
+    chosen = (
+        known_to(graph, own) if weights is None else {**_unknown(weights, both), **known_to(graph, weights)}
+    )
+    return Float64Side(graph, chosen) if isinstance(given, Float64) else GraphSide(graph, chosen)
+
+
+def _unknown(weights: Weights, both: tuple[Any, Any]) -> dict[str, torch.Tensor]:
+    graphs = [given if isinstance(given, Graph) else getattr(given, "graph", None) for given in both]
+    if not all(isinstance(graph, Graph) for graph in graphs):
+        return {}
+    known = {name for graph in graphs for name in known_to(graph, weights)}  # type: ignore[arg-type]
+    return {name: tensor for name, tensor in weights.items() if name not in known}
+
+
+def require_comparable(a: Side, b: Side, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse sides that take other inputs or give other results; nothing has been run yet.
+
+    Raises:
+        VerificationError: Says what differs.
+    """
+    for side in (a, b):
+        side.bound(args, kwargs)
+    mine, others = (list(side.graph.results[0].leaf_paths("result")) for side in (a, b))
+    if len(mine) != len(others):
+        raise VerificationError(
+            f"{a.label} gives {', '.join(mine) or 'nothing'}, {b.label} {', '.join(others) or 'nothing'}",
+            where="the results, which are compared one by one",
+            fix="compare sides that come from the same model",
+        )

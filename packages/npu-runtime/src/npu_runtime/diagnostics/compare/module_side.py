@@ -1,0 +1,99 @@
+"""A module as a side of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import InputKind, Value, VerificationError, extract_ir
+from npu_ir.core.node import outside_names
+from npu_ir.core.structure import flatten_like
+from npu_ir.interpreter.run_nodes import Observer
+from npu_ir.verify import compare as compare_values
+from npu_ir.verify.reference import copied, model_tensors, node_values, run_eagerly
+from npu_runtime.diagnostics.compare.metrics import dense
+from npu_runtime.diagnostics.compare.sides import GraphSide, Outcome, Weights, known_to
+
+
+class ModuleSide(GraphSide):
+    """A module, run eagerly; values inside of it are what PyTorch computes for the nodes of its captured graph.
+
+    All of these are in memory at once. Executors that are registered for ops play no part.
+    """
+
+    shows_strides = False  # values inside are copies, and results may have others than torch.export says
+
+    def __init__(
+        self, model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], weights: Weights
+    ) -> None:
+        graph = extract_ir(model, tuple(args), dict(kwargs))
+        self._model = model
+        own = model_tensors(model)
+        self._unknown = [name for name in weights if name not in own]
+        self._tensors = {**own, **weights}
+        super().__init__(graph, known_to(graph, self._tensors))
+        self.label = f"eager {type(model).__name__}"
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
+        random_state, call = torch.get_rng_state(), copied((tuple(args), dict(kwargs)))
+        try:
+            with torch.no_grad():  # where gradients are recorded, PyTorch runs other kernels for some ops
+                tree, tensors = run_eagerly(self._model, self._tensors, *call)
+        except Exception as error:
+            raise VerificationError(
+                f"the model fails on these inputs: {type(error).__name__}: {error}",
+                where=self.label,
+                fix=f"the model has no {self._unknown[0]}: give a model of these weights"
+                if self._unknown
+                else None,
+            ) from error
+        results = flatten_like(tree, self.graph.results[0], "result")
+        updates = self._updates(tensors, call)
+        if observe is None:
+            return Outcome(results, updates)
+        torch.set_rng_state(random_state)
+        values = node_values(self._model, self._tensors, args, kwargs)
+        notes = tuple(self._departures(results, updates, values))
+        for node in self.graph.nodes:
+            observe(node, [values.pop(value.name, None) for value in node.outputs])
+        return Outcome(results, updates, notes)
+
+    def _updates(self, tensors: Weights, call: Any) -> dict[str, torch.Tensor]:
+        """Return what parameters, buffers and inputs hold behind the call, of those that the graph updates.
+
+        Raises:
+            VerificationError: The model has no tensor of the name of one.
+        """
+        structure, leaves = self.graph.call
+        given = flatten_like(call, structure, "call")
+        inputs = {leaf: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
+        found = {}
+        for target in self.graph.updates:
+            is_input = target.argument is not None and target.argument.kind is InputKind.INPUT
+            for name in outside_names(target):
+                if not is_input and name not in tensors:
+                    raise VerificationError(
+                        f"the graph updates {name!r}, and the model has no parameter or buffer of this name",
+                        where=self.label,
+                        fix="in forward, read the tensor from the module that registers it, not from another object",
+                    )
+                found[name] = inputs[target] if is_input else tensors[name]
+        return found
+
+    def _departures(
+        self, results: Sequence[Any], updates: Weights, values: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Say where the captured graph gives something else than the module: values inside may mislead then."""
+        structure, leaves = self.graph.results
+        pairs = list(zip(structure.leaf_paths("result"), leaves, results, strict=True))
+        pairs += [
+            (f"update of {target.name}", value, updates[outside_names(target)[0]])
+            for target, value in self.graph.updates.items()
+        ]
+        for name, leaf, item in pairs:
+            if isinstance(leaf, Value) and leaf.name in values:
+                found = compare_values(name, dense(values[leaf.name]), dense(item))
+                if not found.ok:
+                    yield f"{self.label} is not what its captured graph computes: {found}"

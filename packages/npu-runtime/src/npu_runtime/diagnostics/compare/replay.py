@@ -1,0 +1,105 @@
+"""Running the one node of a reproduction again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, InputKind, NpuError, Value, load_ir, load_weights
+from npu_ir.plugins.backend import Backend
+from npu_runtime.diagnostics.compare.float64_run import Float64Run, Missing
+from npu_runtime.diagnostics.compare.metrics import measure
+from npu_runtime.diagnostics.compare.reproduction import FACTS, GRAPH, TENSORS
+from npu_runtime.diagnostics.compare.sides import GraphSide, Side, device_of
+from npu_runtime.executor.executor import IRExecutor
+
+
+def replay(
+    folder: str | os.PathLike[str], *, backend: str | Backend | Sequence[str | Backend] | None = None
+) -> str:
+    """Run the node of a reproduction, and return as text how it compares with both sides.
+
+    The interpreter runs it; where side b was an executor, so does an executor, without passes.
+
+    Args:
+        folder: Where the reproduction is.
+        backend: As `IRExecutor` takes it, in place of the backends of side b.
+
+    Raises:
+        NpuError: A file is missing or damaged, or the node fails in the interpreter.
+    """
+    folder = Path(folder)
+    graph = load_ir(folder / GRAPH)
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    items = {**load_weights(folder / TENSORS), **facts["numbers"]}
+    args = [items[f"in.{leaf.name}"] if isinstance(leaf, Value) else leaf for leaf in graph.call[1]]
+    weights = {
+        value.argument.target: items[f"in.{value.name}"]
+        for value in graph.arguments
+        if value.argument is not None and value.argument.kind is not InputKind.INPUT
+    }
+    side = GraphSide(graph, weights)
+    output = facts["output"]
+    exact = _exact(side, args, output)
+    lines = [str(graph), f"a: {facts['a']}", f"b: {facts['b']}", f"in the whole run: {facts['problem']}"]
+    if isinstance(exact, Missing):
+        lines.append(f"float64 does not know the value, so side a stands for it: {exact.reason}")
+        reference = _Reference("side a", items["a"])
+    else:
+        reference = _Reference("float64 on these inputs", exact)
+    now = side.run(args, {}, None).results[output]
+    given = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
+    lines += [f"{name}: {reference.apart(item)}" for name, item in given.items()]
+    backends = facts["backends"] if backend is None else backend
+    if backends is not None:
+        runner, result = _executed(graph, weights, args, backends)
+        found = result if isinstance(result, str) else reference.apart(result[output])
+        lines.append(f"this node, run by the executor{runner}: {found}")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What values are compared with.
+
+    Attributes:
+        name: What it is.
+        item: A tensor or number.
+    """
+
+    name: str
+    item: Any
+
+    def apart(self, item: Any) -> str:
+        """Return how far a value is from it."""
+        exact = self.item
+        if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
+            return f"of shape {list(item.shape)}, and {list(exact.shape)} in {self.name}"
+        found = measure(item, exact)
+        return f"{found.max_abs:.3g} from {self.name}, {found.max_rel:.3g} of it, SNR {found.snr_db:.1f} dB"
+
+
+def _executed(
+    graph: Graph, weights: Mapping[str, Any], args: list[Any], backends: Any
+) -> tuple[str, list[Any] | str]:
+    """Return on what an executor runs the last node, and the results; or what it fails with: a finding as well."""
+    try:
+        executor = IRExecutor(graph, weights, backend=backends, passes=None)
+        moved = [item.to(executor.device) if isinstance(item, torch.Tensor) else item for item in args]
+        results = executor.run_flat(moved)[0]
+    except NpuError as error:
+        return "", str(error)
+    choices = list(executor.choices.values())
+    return f" on {choices[-1].backend.name}" if choices else " in its prologue", results
+
+
+def _exact(side: Side, args: list[Any], output: int) -> Any:
+    bound = side.bound(args, {})
+    value = side.graph.nodes[-1].outputs[output]
+    return Float64Run(side.graph, bound, [value.name], device_of(bound)).take(value)

@@ -1,0 +1,155 @@
+"""A folder that shows one node that differs: the node as a graph, its inputs, and what both sides gave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from npu_ir import Graph, NpuError, OpNode, TensorType, Value, VerificationError, save_ir
+from npu_ir.cli.result_files import save_results
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs
+from npu_ir.verify.reference import copied
+from npu_runtime.diagnostics.compare.row import Row
+from npu_runtime.diagnostics.compare.sides import GraphSide, Side
+
+if TYPE_CHECKING:
+    from npu_runtime.diagnostics.compare.comparison import Comparison
+
+_SCRIPT = '''\
+"""Runs one node on the inputs that it had, and compares with what both sides gave.
+
+{title}
+"""
+
+from pathlib import Path
+
+from npu_runtime.comparing import replay
+
+# Import here what registers ops of your own.
+
+print(replay(Path(__file__).parent))
+'''
+# The files of a reproduction beside its script.
+GRAPH, TENSORS, FACTS = "node.json", "tensors.safetensors", "facts.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A divergence in a value of a node.
+
+    Attributes:
+        row: What was found.
+        value: The value in the graph of side b.
+        a: What side a gave.
+        b: What side b gave.
+    """
+
+    row: Row
+    value: Value
+    a: Any
+    b: Any
+
+
+def write_reproduction(
+    folder: Path, comparison: Comparison, finding: Finding, side: Side, call: tuple[Any, Any]
+) -> None:
+    """Write ``repro.py``, the node of side b as a graph, and the tensors into a folder, over what is there.
+
+    Side b is run once more for the inputs of the node. What its observer does not show, the interpreter computes.
+    What no file holds, as packed weights, is computed from what it is made of: those nodes are part of the graph, too.
+
+    Raises:
+        VerificationError: They cannot be written.
+    """
+    node = finding.value.producer
+    assert node is not None, "only values of nodes are found"
+    nodes = _storable([node])
+    inputs = _inputs(nodes, side, call)
+    graph = _graph_of(nodes, _sizes(finding, inputs, side, call))
+    items = {f"in.{name}": item for name, item in inputs.items()}
+    items |= {"a": finding.a, "b": finding.b}
+    tensors = {name: item for name, item in items.items() if isinstance(item, torch.Tensor)}
+    facts = {
+        "a": comparison.a,
+        "b": comparison.b,
+        "problem": finding.row.problem,
+        "output": finding.value.index,
+        "backends": side.backends,
+        "numbers": {name: item for name, item in items.items() if name not in tensors},
+    }
+    title = (
+        f"{finding.row.title} is {finding.value!r} in side b, at {finding.row.place}: {finding.row.problem}"
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_ir(graph, folder / GRAPH)
+        save_results(tensors, folder / TENSORS)
+        (folder / FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        script = _SCRIPT.format(title=title.replace("\\", "\\\\").replace('"""', "'''"))
+        (folder / "repro.py").write_text(script, encoding="utf-8")
+    except (OSError, NpuError) as error:
+        problem = error.message if isinstance(error, NpuError) else error.strerror or error
+        raise VerificationError(
+            f"the reproduction cannot be written: {problem}; it is of {title}",
+            where=str(folder),
+            fix="check that the folder may be written to" if isinstance(error, OSError) else error.fix,
+        ) from error
+
+
+def _storable(nodes: list[OpNode]) -> list[OpNode]:
+    """Return nodes with those in front that make what they read and no file holds: tensors that are not strided."""
+    makers = {
+        value.producer: None
+        for node in nodes
+        for value in node.inputs
+        if value.producer is not None and isinstance(value.type, TensorType)
+        if value.type.layout is not torch.strided and value.producer not in nodes
+    }
+    return _storable([*makers, *nodes]) if makers else nodes
+
+
+def _graph_of(nodes: Sequence[OpNode], sizes: Mapping[str, int]) -> Graph:
+    """Return nodes as a graph of their own that returns all outputs of the last, with these values of symbols."""
+    *_, node = nodes
+    assert node.graph is not None, "the node is in the graph of a side"
+    part = node.graph.subgraph(nodes, node.name)
+    part.set_outputs(part.node(node.name).outputs)
+    return part.specialize({name: size for name, size in sizes.items() if name in part.symbols})
+
+
+def _sizes(finding: Finding, inputs: Mapping[str, Any], side: Side, call: tuple[Any, Any]) -> dict[str, int]:
+    """Return the values of symbols that the call, the inputs of the node and what it gave tell."""
+    symbols = SymbolValues(side.graph.symbols)
+    bind_inputs(side.graph, *call, symbols)
+    told = [(name, side.graph.value(name).type, item) for name, item in inputs.items()]
+    symbols.fit([*told, (finding.value.name, finding.value.type, finding.b)], in_range=False)
+    return symbols.values
+
+
+def _inputs(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
+    """Return what nodes read and do not make, by name."""
+    bound = side.bound(*call)
+    made = {value for node in nodes for value in node.outputs}
+    inputs = {value for node in nodes for value in node.inputs} - made
+    found = {value.name: bound[value] for value in inputs if value in bound}
+    wanted = {value.name for value in inputs} - found.keys()
+
+    def observe(seen: OpNode, outputs: list[Any]) -> None:
+        for value, item in zip(seen.outputs, outputs, strict=True):
+            if value.name in wanted and item is not None:
+                found[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
+
+    if wanted and not side.is_exact:
+        args, kwargs = copied(call)
+        side.run(args, kwargs, observe)
+    if wanted - found.keys():
+        weights = {value.argument.target: item for value, item in side.weights().items() if value.argument}
+        args, kwargs = copied(call)
+        GraphSide(side.graph, weights).run(args, kwargs, observe)
+    return found

@@ -1,0 +1,139 @@
+"""What counts as a divergence: types and patterns of NaN at once, numbers beyond tolerance and rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from npu_ir import TensorType
+from npu_ir.ops.execution import described
+from npu_ir.verify import compare as compare_values
+from npu_runtime.diagnostics.compare.float64_run import Missing
+from npu_runtime.diagnostics.compare.metrics import UNKNOWN, dense, error_of, measure, ulp_distance
+from npu_runtime.diagnostics.compare.row import NOISE_MULTIPLE, NOISE_MULTIPLE_RMS, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a side gave.
+
+    Attributes:
+        item: A tensor or number.
+        type: Its type; None of what is no tensor.
+        exact: Whether the side computes in float64 whatever the graph says.
+        strided: Whether the strides are those of the side, and not of a copy.
+    """
+
+    item: Any
+    type: TensorType | None
+    exact: bool = False
+    strided: bool = True
+
+    @classmethod
+    def of(cls, item: Any, *, exact: bool = False, strided: bool = True) -> Seen:
+        if not isinstance(item, torch.Tensor):
+            return cls(item, None, exact, strided)
+        return cls(item.detach(), TensorType.of(item), exact, strided)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A value in float64.
+
+    Attributes:
+        exact: As it is; or `Missing`.
+        rounded: With what rounding does to the dtypes of the graph.
+    """
+
+    exact: Any
+    rounded: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Compares what two sides gave.
+
+    Attributes:
+        rtol: Relative tolerance; None for that of each dtype.
+        atol: Absolute tolerance; None for that of each dtype.
+    """
+
+    rtol: float | None
+    atol: float | None
+
+    def judged(self, row: Row, a: Seen, b: Seen, reference: Reference, *, same_strides: bool) -> Row:
+        """Return ``row`` with what was found.
+
+        Args:
+            row: Says what is compared.
+            a: What side a gave.
+            b: What side b gave.
+            reference: The value in float64.
+            same_strides: Both graphs state the same strides, so both sides should have them.
+        """
+        given = b.item, a.item
+        a, b = _in_one_dtype(a, b)
+        problem = _type_problem(a, b, same_strides=same_strides)
+        if problem is not None:
+            return replace(row, difference=UNKNOWN, problem=problem)
+        difference = replace(measure(*given), ulp=ulp_distance(b.item, a.item))
+        row = replace(row, difference=difference)
+        if not isinstance(reference.exact, Missing):
+            items = (a.item, b.item, reference.rounded)
+            errors = [error_of(item, reference.exact) for item in items]
+            row = replace(row, error_a=errors[0], error_b=errors[1], rounding=errors[2])
+        if difference.unlike:
+            unlike = (
+                f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"
+            )
+            return replace(row, problem=unlike)
+        found = compare_values(row.name, dense(b.item), dense(a.item), self.rtol, self.atol)
+        if found.ok:
+            return row
+        return replace(row, problem=found.problem, is_noise=self._is_noise(row, a, b))
+
+    def _is_noise(self, row: Row, a: Seen, b: Seen) -> bool:
+        """Whether rounding explains the difference: in each element beyond the tolerance, and on the whole."""
+        floor = row.noise_floor
+        if floor is None or not floor.max or not _is_float(a.item):
+            return False
+        if row.difference.rms > NOISE_MULTIPLE_RMS * floor.rms:
+            return False
+        return compare_values(
+            row.name, dense(b.item), dense(a.item), self.rtol, NOISE_MULTIPLE * floor.max
+        ).ok
+
+
+def _in_one_dtype(a: Seen, b: Seen) -> tuple[Seen, Seen]:
+    """Round what was computed in float64 to the dtype of the other side, unless both are exact."""
+    if a.exact == b.exact or a.type is None or b.type is None:
+        return a, b
+    exact, other = (a, b) if a.exact else (b, a)
+    if _is_float(exact.item) and _is_float(other.item) and other.item.dtype != exact.item.dtype:
+        assert exact.type is not None, "tensors have types"
+        dtype = other.item.dtype
+        exact = replace(exact, item=exact.item.to(dtype), type=replace(exact.type, dtype=dtype))
+    return (exact, other) if a.exact else (other, exact)
+
+
+def _is_float(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and (item.is_floating_point() or item.is_complex())
+
+
+def _type_problem(a: Seen, b: Seen, *, same_strides: bool) -> str | None:
+    if a.type is None or b.type is None:
+        is_alike = type(a.item) is type(b.item) or (a.exact != b.exact and a.type is b.type is None)
+        return None if is_alike else f"b gave {described(b.item)}, a {described(a.item)}"
+    if not a.type.same_shape_and_dtype(b.type):
+        return f"b gave {b.type}, a {a.type}"
+    is_comparable = same_strides and a.strided and b.strided and a.type.layout is torch.strided
+    if is_comparable and _steps(a.type) != _steps(b.type):
+        return f"b gave strides {list(b.type.steps)}, a {list(a.type.steps)}"
+    return None
+
+
+def _steps(type: TensorType) -> list[int]:
+    """Return the strides that matter: of a size of 1, or of nothing, any will do."""
+    return [step for size, step in zip(type.sizes, type.steps, strict=True) if size > 1] if type.numel else []

@@ -1,0 +1,119 @@
+"""Finding out who runs each node, what is called, and how long it takes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from npu_ir import Graph, NpuError, OpNode
+from npu_ir.errors import BackendError
+from npu_ir.plugins.backend import Backend
+from npu_passes.manager.flops import FlopCounter
+from npu_runtime.backends.partition import Choice, assign, segment_of
+from npu_runtime.backends.registry import named_backends
+from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation
+
+if TYPE_CHECKING:
+    from npu_runtime.executor.executor import IRExecutor
+
+_ATEN = "aten"
+
+
+def explain(
+    executor: IRExecutor,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    repeat: int = 20,
+) -> Explanation:
+    """Return who runs each node of an executor, and why not another backend.
+
+    Args:
+        executor: Any.
+        args: Positional arguments of a call, if it is to be timed; nothing that the executor holds changes.
+        kwargs: Its keyword arguments.
+        repeat: How often the call is timed; the median counts.
+    """
+    kernels = {node: step.kernel for step in executor.steps for node in step.nodes if step.backend == _ATEN}
+    seconds = None
+    if args is not None or kwargs is not None:
+        from npu_runtime.diagnostics.profile import profile
+
+        steps = profile(executor, () if args is None else args, kwargs, repeat=repeat).steps
+        seconds = {executor.graph.node(step.name): step.seconds for step in steps}
+    return _explained(executor.graph, executor.choices, executor.backends, kernels, seconds)
+
+
+def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend]) -> Explanation:
+    """Return who would run each node of a graph as it is: without weights, and whatever its size.
+
+    Args:
+        graph: Any; an executor runs passes first.
+        backends: A name or instance, or several in order of preference. They need no device here to be asked.
+
+    Raises:
+        BackendError: There is no such backend, or it does not keep to its interface.
+    """
+    asked = named_backends(backends)
+    return _explained(graph, assign(graph, asked), asked, {}, None)
+
+
+def _explained(
+    graph: Graph,
+    choices: Mapping[OpNode, Choice],
+    backends: Sequence[Backend],
+    kernels: Mapping[OpNode, str],
+    seconds: Mapping[OpNode, float] | None,
+) -> Explanation:
+    flops = FlopCounter()
+    names = tuple(backend.name for backend in backends)
+    nodes = []
+    for part, (backend, row) in enumerate(_parts(graph, choices)):
+        called = kernels if backend.name == _ATEN else _kernels_of(backend, row)
+        nodes += [
+            NodeExplanation(
+                name=node.name,
+                op_type=node.op_type,
+                module=node.provenance.module,
+                backend=backend.name,
+                kernel=called.get(node, node.op_type),
+                part=part,
+                reasons=_reasons(choices[node], names),
+                flops=flops(node),
+                seconds=None if seconds is None else seconds.get(node, 0.0),
+            )
+            for node in row
+        ]
+    return Explanation(graph.name, names, tuple(nodes), len(graph.prologue))
+
+
+def _parts(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[tuple[Backend, list[OpNode]]]:
+    """Yield nodes in a row that one backend runs."""
+    for backend, nodes in itertools.groupby(graph.body, lambda node: choices[node].backend):
+        yield backend, list(nodes)
+
+
+def _reasons(choice: Choice, names: Sequence[str]) -> dict[str, str]:
+    """Return why each backend but the chosen one does not run a node."""
+    later = f"{choice.backend.name} is preferred, and takes it"
+    return {name: choice.refusals.get(name, later) for name in names if name != choice.backend.name}
+
+
+def _kernels_of(backend: Backend, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
+    """Return what a backend calls for each of the nodes that it runs at once."""
+    graph = segment_of(nodes, backend.name).graph
+    try:
+        ops = backend.lower(graph)
+    except NpuError:
+        raise
+    except Exception as error:
+        raise BackendError(
+            f"the backend {backend.name!r} failed to lower nodes that it supports: {type(error).__name__}: {error}",
+            where=f"nodes {nodes[0].name!r} to {nodes[-1].name!r}",
+        ) from error
+    called: dict[OpNode, list[str]] = {}
+    for op in ops:
+        for node in op.nodes:
+            called.setdefault(node, []).append(op.kernel or op.kind)
+    return {node: ", ".join(called.get(copy, ())) for node, copy in zip(nodes, graph.nodes, strict=True)}

@@ -1,0 +1,190 @@
+"""Timing the steps of an executor's own program, while it runs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from npu_ir.errors import UsageError
+from npu_passes.manager.flops import FlopCounter
+from npu_runtime.diagnostics.profile.costs import Traffic, TrafficMeter, step_flops
+from npu_runtime.diagnostics.profile.report import Profile, StepTime
+from npu_runtime.executor.fast_arguments import positional
+
+if TYPE_CHECKING:
+    from npu_runtime.executor.executor import IRExecutor
+    from npu_runtime.lowering.instruction import Step
+
+_CALIBRATIONS = 1000
+
+
+def profile(
+    executor: IRExecutor,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    repeat: int = 20,
+    warmup: int = 3,
+) -> Profile:
+    """Return where the time of a call goes.
+
+    The program that calls run is run as it is, but for a clock around each step. What a clock itself takes, as
+    calls of an empty function tell, is taken off again. Calls without clocks are timed in turns with it. Buffers of
+    the executor stay as they are.
+
+    Args:
+        executor: What to look at.
+        args: Positional arguments of the call.
+        kwargs: Its keyword arguments.
+        repeat: How often the program is run, and how often it is run without clocks.
+        warmup: Calls before that.
+
+    Raises:
+        UsageError: It is to be run less than once.
+        ExecutionError: As for a call.
+    """
+    if repeat < 1 or warmup < 0:
+        raise UsageError(
+            f"repeat={repeat}, warmup={warmup}: a program is run at least once, after no warm-up or some"
+        )
+    given = positional(args), dict(kwargs or {})
+    meter, clock = TrafficMeter(executor.steps), Clock()
+    executor.instrumented(meter.wrap)(*given[0], **given[1])
+    timed, untimed = executor.instrumented(clock.wrap), executor.instrumented(lambda function: function)
+    for _ in range(warmup):
+        untimed(*given[0], **given[1])
+        timed(*given[0], **given[1])
+    calls, runs = [], []
+    for _ in range(repeat):
+        calls.append(_seconds(lambda: untimed(*given[0], **given[1])))
+        clock.readings.clear()
+        seconds = _seconds(lambda: timed(*given[0], **given[1]))
+        runs.append(TimedRun(seconds, tuple(clock.readings)))
+    return _profile(executor, calls, runs, meter.seen, ClockCost.measured())
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """One run with clocks: how long it took, and the clock before and behind each step."""
+
+    seconds: float
+    readings: tuple[float, ...]
+
+    def step(self, index: int) -> float:
+        return self.readings[2 * index + 1] - self.readings[2 * index]
+
+    def between(self) -> float:
+        """Return the seconds that went by outside of the steps."""
+        return self.seconds - sum(map(self.step, range(len(self.readings) // 2)))
+
+
+class Clock:
+    """Reads the time before and behind each call of an instrumented executor.
+
+    Attributes:
+        readings: In seconds, two per call.
+    """
+
+    def __init__(self) -> None:
+        self.readings: list[float] = []
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that does the same, and is timed."""
+        now, take = time.perf_counter, self.readings.append
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = now()
+            result = function(*args, **kwargs)
+            end = now()
+            take(start)
+            take(end)
+            return result
+
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class ClockCost:
+    """What a clock takes, in seconds.
+
+    Attributes:
+        inside: Of the time that it reads.
+        outside: Besides.
+    """
+
+    inside: float
+    outside: float
+
+    @staticmethod
+    def measured() -> ClockCost:
+        """Return what clocks around an empty function take."""
+        clock = Clock()
+        empty: Callable[..., Any] = lambda *_args: None  # noqa: E731
+        timed = clock.wrap(empty)
+        whole, bare = [], []
+        for _ in range(_CALIBRATIONS):
+            whole.append(_seconds(lambda: timed(1, 2)))
+            bare.append(_seconds(lambda: empty(1, 2)))
+        pairs = zip(clock.readings[::2], clock.readings[1::2], strict=True)
+        read = statistics.median(end - start for start, end in pairs)
+        # The time that is read holds the call of the empty function itself.
+        return ClockCost(read, max(0.0, statistics.median(whole) - read))
+
+
+def _profile(
+    executor: IRExecutor, calls: list[float], runs: list[TimedRun], traffic: list[Traffic], cost: ClockCost
+) -> Profile:
+    taken = [
+        [max(0.0, run.step(index) - cost.inside) for run in runs] for index in range(len(executor.steps))
+    ]
+    medians = [statistics.median(column) for column in taken]
+    total = sum(medians)
+    count = FlopCounter()
+    rows = [
+        _row(step, times, median / total if total else 0.0, moved, step_flops(step, count))
+        for step, times, median, moved in zip(executor.steps, taken, medians, traffic, strict=True)
+    ]
+    between = statistics.median(run.between() for run in runs)
+    typical = sorted(runs, key=lambda run: run.seconds)[len(runs) // 2]
+    return Profile(
+        graph=executor.graph.name,
+        steps=tuple(rows),
+        call_seconds=statistics.median(calls),
+        timed_call_seconds=statistics.median(run.seconds for run in runs),
+        between_seconds=max(0.0, between - len(executor.steps) * cost.outside),
+        clock_seconds=cost.inside,
+        repeat=len(runs),
+        threads=executor.threads or torch.get_num_threads(),
+        device=str(executor.device),
+        readings=typical.readings,
+    )
+
+
+def _row(step: Step, times: list[float], share: float, traffic: Traffic, flops: int | None) -> StepTime:
+    origin = step.node.provenance
+    return StepTime(
+        name=step.node.name,
+        nodes=tuple(node.name for node in step.nodes),
+        op_type=step.node.op_type,
+        backend=step.backend,
+        kernel=step.kernel,
+        module=origin.module,
+        source=origin.source,
+        seconds=statistics.median(times),
+        fastest_seconds=min(times),
+        share=share,
+        flops=flops,
+        bytes_read=traffic.read,
+        bytes_written=traffic.written,
+    )
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start

@@ -1,0 +1,277 @@
+"""Running a compiled graph: arguments in, results out, the buffers that calls change in between."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import ExecutionError, Graph, Value
+from npu_ir.core.isolation import no_outside_influence
+from npu_ir.core.node import outside_names
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs
+from npu_ir.interpreter.run_nodes import Observer, require_in_range
+from npu_ir.ops.execution import described, is_of_type
+from npu_runtime._torch import below_autograd, is_undisturbed, kernel_settings, record_gradients, share_memory
+from npu_runtime.codegen.compiled_function import BoundProgram
+from npu_runtime.codegen.compiler import Compiled, state_of
+from npu_runtime.executor.bound_weights import Bound
+from npu_runtime.executor.fast_arguments import quick_take
+from npu_runtime.executor.node_by_node import run_observed
+from npu_runtime.executor.result_ownership import plan_results
+from npu_runtime.probing.storage import laid_out
+
+
+class Engine:
+    """A compiled graph with its weights, and the buffers that its calls change.
+
+    Args:
+        graph: The program.
+        compiled: What it was compiled to.
+        bound: Its weights.
+        device: Where it runs.
+        threads: The number of threads that an op may use during calls; None for that of the process.
+    """
+
+    def __init__(
+        self, graph: Graph, compiled: Compiled, bound: Bound, device: torch.device, threads: int | None
+    ) -> None:
+        self._graph = graph
+        self._compiled = compiled
+        self._device = device
+        self._threads = threads
+        self._plan = plan_results(graph, compiled.memory)
+        # Calls neither change buffers nor the number of threads: any number may run at once.
+        self._is_shared = not self._plan.state and threads is None
+        self._quick_take = quick_take(graph, device)
+        self._arguments = (*graph.inputs, *state_of(graph))
+        replaced = graph.replacements
+        self._replaced = [item for item in enumerate(state_of(graph)) if item[1] in replaced]
+        self._lock = threading.RLock()
+        self._is_running = False
+        self._settings = kernel_settings()
+        self.hold(bound)
+
+    def hold(self, bound: Bound) -> None:
+        """Take other weights."""
+        run = self._compiled.program.bound(bound.values)
+        with self._lock:
+            self._require_idle()
+            self._bound = bound
+            self._state = tuple(tensor.clone() for tensor in bound.state)
+            # One attribute, so that a call from another thread sees all of the old weights or all of the new ones.
+            self._running = bound.prologue, run
+
+    def reset(self) -> None:
+        """Give the buffers that calls change the content they had when the weights were bound."""
+        with self._lock:
+            self._require_idle()
+            self._state = tuple(tensor.clone() for tensor in self._bound.state)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return parameters and persistent buffers by ``state_dict`` key; what calls change, as it is now."""
+        with self._lock:
+            return self._bound.state_dict(self._state)
+
+    def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
+        """Return the same, calling ``wrap(function)`` in place of each function; its buffers advance on their own."""
+        twin = copy.copy(self)
+        with self._lock:
+            twin._state = tuple(tensor.clone() for tensor in self._state)
+            ops = tuple(map(wrap, self._compiled.program.source.ops))
+            twin._running = self._bound.prologue, self._compiled.program.bound(self._bound.values, ops)
+        return twin
+
+    def weights(self) -> dict[Value, torch.Tensor]:
+        """Return what each parameter, buffer and constant holds; of what calls change, copies."""
+        with self._lock:
+            state = zip(state_of(self._graph), (tensor.clone() for tensor in self._state), strict=True)
+            held = {value: tensor.to(self._device) for value, tensor in self._bound.given.items()}
+            return {**held, **dict(state)}
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Give the buffers that calls change back what they hold, whatever is called inside."""
+        with self._lock:
+            before = tuple(tensor.clone() for tensor in self._state)
+            try:
+                yield
+            finally:
+                self._state = before
+
+    def returned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return what the program returns on these arguments, checked."""
+        if self._is_shared:
+            return self._once(args, kwargs)
+        with self._alone():
+            return self._once(args, kwargs)
+
+    def observed(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
+    ) -> Sequence[Any]:
+        """Return what the program returns, run node by node.
+
+        Args:
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            see: Called behind each node.
+            check_nan: Fail at the first node that makes a NaN of inputs that have none.
+        """
+        with contextlib.nullcontext() if self._is_shared else self._alone():
+            return self._node_by_node(args, kwargs, see, check_nan=check_nan)
+
+    def _node_by_node(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer | None, *, check_nan: bool = False
+    ) -> Sequence[Any]:
+        self._require_first_state()
+        bound = self._bound
+        symbols = SymbolValues(self._graph.symbols)
+        inputs = [*self._inputs(args, kwargs, symbols), *self._state]
+        values = {**bound.values, **dict(zip(self._arguments, inputs, strict=True))}
+        with no_outside_influence(self._device), below_autograd():
+            returned = run_observed(
+                self._compiled.plain,
+                [*self._graph.results[1], *self._graph.updates.values()],
+                values,
+                symbols,
+                self._device,
+                see,
+                check_nan=check_nan,
+            )
+            require_in_range(self._graph, symbols)
+            given = bound.prologue.apart(returned)
+            if self._plan.state:
+                self._state = tuple(tensor.clone() for tensor in self._plan.new_state(returned))
+        return given
+
+    def apart(self, items: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a run has computed, with copies of what later calls read."""
+        given = self._bound.prologue.apart(list(items.values()))
+        return {
+            name: item.clone() if self._is_in_state(item) else item
+            for name, item in zip(items, given, strict=True)
+        }
+
+    def _is_in_state(self, item: Any) -> bool:
+        is_strided = isinstance(item, torch.Tensor) and item.layout is torch.strided
+        return is_strided and any(share_memory(item, tensor) for tensor in self._state)
+
+    def mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """Return the new content of what the graph updates, by every name it has; copies of what is kept here."""
+        contents = list(returned[self._plan.count :])
+        for index, *_ in self._plan.state:
+            contents[index - self._plan.count] = contents[index - self._plan.count].clone()
+        return {
+            name: content
+            for target, content in zip(self._graph.updates, contents, strict=True)
+            for name in outside_names(target)
+        }
+
+    def _once(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        if self._replaced:
+            self._require_first_state()
+        if kernel_settings() != self._settings:
+            # Other kernels may lay out their results otherwise than was seen when the graph was compiled.
+            return self._node_by_node(args, kwargs, None)
+        prologue, run = self._running
+        is_plain = is_undisturbed()
+        taken = self._quick_take(args, kwargs) if is_plain and self._quick_take is not None else None
+        symbols: SymbolValues | None = None
+        inputs: Sequence[Any]
+        if taken is not None:
+            inputs = taken
+        else:
+            symbols = SymbolValues(self._graph.symbols)
+            inputs = self._inputs(args, kwargs, symbols)
+        if is_plain:
+            returned = self._run(run, symbols, inputs)
+        else:
+            with no_outside_influence(self._device):
+                returned = self._run(run, symbols, inputs)
+        if symbols is not None:
+            require_in_range(self._graph, symbols)
+        plan = self._plan
+        given = prologue.apart(returned) if plan.may_be_own else returned
+        if plan.state:
+            with torch.no_grad():
+                self._state = plan.new_state(returned)
+        return given
+
+    def _run(self, run: BoundProgram, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
+        before = torch.is_grad_enabled()
+        record_gradients(False)
+        try:
+            with below_autograd():
+                return run(symbols, *inputs, *self._state)
+        except Exception as error:
+            self._compiled.program.explain(error)
+            raise
+        finally:
+            record_gradients(before)
+
+    def _require_first_state(self) -> None:
+        """Refuse a call in which a buffer is no longer what the graph was captured for."""
+        for index, value in self._replaced:
+            if not is_of_type(self._state[index], value.type):
+                raise ExecutionError(
+                    f"the buffer {outside_names(value)[0]!r} is {described(self._state[index])} since the last call, and the "
+                    f"graph was captured for {value.type}",
+                    where=f"graph {self._graph.name!r}",
+                    fix="capture the model as it is after a call, or give the buffers back what they held: reset()",
+                )
+
+    def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues) -> list[Any]:
+        bound = bind_inputs(self._graph, args, kwargs, symbols)
+        for value, item in bound.items():
+            if isinstance(item, torch.Tensor) and item.device != self._device:
+                raise ExecutionError(
+                    f"input %{value.name} is on {item.device}, the executor runs on {self._device}",
+                    fix=f"move it (.to({str(self._device)!r})), or make the executor with device={str(item.device)!r}",
+                )
+        return [laid_out(bound[value], value.type) for value in self._graph.inputs]
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one call at a time change buffers, with as many threads as was asked for."""
+        with _threads(self._threads), self._lock:
+            self._require_idle()
+            self._is_running = True
+            try:
+                yield
+            finally:
+                self._is_running = False
+
+    def _require_idle(self) -> None:
+        if self._is_running:
+            raise ExecutionError(
+                "the executor is used by what one of its own calls has called, and both would change its buffers",
+                where=f"graph {self._graph.name!r}",
+                fix="make an executor of its own for that",
+            )
+
+
+# The number of threads is the process's: one call at a time may change it.
+_CHANGING_THREADS = threading.RLock()
+
+
+@contextlib.contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let ops use so many threads; as many as before where it is None."""
+    if count is None:
+        yield
+        return
+    with _CHANGING_THREADS:
+        before = torch.get_num_threads()
+        if count == before:
+            yield
+            return
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -1,0 +1,133 @@
+"""Inputs that the model writes to: what a call does with their new contents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+import torch
+
+from npu_ir import ExecutionError, Graph, Value
+from npu_ir.core.node import InputKind
+from npu_ir.core.structure import flatten_like
+from npu_ir.graph.binding import overlap
+from npu_runtime.probing.storage import shares_memory
+
+Updates: TypeAlias = Literal["write", "return", "ignore"]
+
+_CHOICES = 'updates="write" (into the tensors that are given, as eager does), "return" (with the results) or "ignore"'
+
+
+class InputUpdates:
+    """What the calls of an executor do with the new contents of inputs.
+
+    Args:
+        graph: The program.
+        choice: What the user has chosen; None for nothing.
+
+    Attributes:
+        choice: The same.
+        targets: The inputs that the model writes to.
+        are_dropped: Whether calls return the results, and do nothing else.
+
+    Raises:
+        ExecutionError: There is no such choice.
+    """
+
+    def __init__(self, graph: Graph, choice: Updates | None) -> None:
+        if choice is not None and choice not in get_args(Updates):
+            raise ExecutionError(f"updates={choice!r} is none of the choices", fix=f"give {_CHOICES}")
+        self.choice = choice
+        self._graph = graph
+        self._names = [value.name for value in graph.updates]
+        self.targets = tuple(value for value in graph.updates if _is_input(value))
+        self.are_dropped = choice == "ignore" or (choice != "return" and not self.targets)
+
+    def require_choice(self) -> None:
+        """Refuse a call whose writes would be lost although nobody has said so.
+
+        Raises:
+            ExecutionError: The model writes to inputs, and nothing was chosen.
+        """
+        if self.choice is None and self.targets:
+            names = ", ".join(f"%{value.name}" for value in self.targets)
+            raise ExecutionError(
+                f"the model writes to its input{'s' * (len(self.targets) > 1)} {names}, and nothing says what becomes of that",
+                where=f"graph {self._graph.name!r}",
+                fix=f"make the executor with {_CHOICES}; run() and run_flat() always return the new contents",
+            )
+
+    def contents(self, updates: Sequence[Any]) -> dict[str, torch.Tensor]:
+        """Return the new content of each input that the model writes to, by name.
+
+        Args:
+            updates: The new content of everything that the graph updates.
+        """
+        new = dict(zip(self._graph.updates, updates, strict=True))
+        return {value.name: new[value] for value in self.targets}
+
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors of a call that are to be written to.
+
+        Raises:
+            ExecutionError: One of them cannot be written to.
+        """
+        structure, leaves = self._graph.call
+        expected_args, expected_kwargs = structure.children
+        given = [
+            *flatten_like(tuple(args), expected_args, "args"),
+            *flatten_like(dict(kwargs), expected_kwargs, "kwargs"),
+        ]
+        found = {leaf: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
+        for value in self.targets:
+            problem = _problem(found[value])
+            if problem:
+                raise ExecutionError(
+                    f"the model writes to its input %{value.name}, but the tensor that is given {problem[0]}",
+                    where=f"graph {self._graph.name!r}",
+                    fix=problem[1],
+                )
+        return [found[value] for value in self.targets]
+
+    def write(
+        self, targets: Sequence[torch.Tensor], contents: Sequence[torch.Tensor], results: list[Any]
+    ) -> None:
+        """Write new contents into the tensors of a call; results that lie there are replaced by copies.
+
+        Args:
+            targets: What `given` returned.
+            contents: The new content of each.
+            results: What the call returns.
+        """
+
+        def lies_there(item: Any) -> bool:
+            return any(shares_memory(item, target) for target in targets)
+
+        results[:] = [item.clone() if lies_there(item) else item for item in results]
+        apart = [item.clone() if lies_there(item) else item for item in contents]
+        with torch.no_grad():
+            for target, content in zip(targets, apart, strict=True):
+                target.copy_(content)
+
+
+def _is_input(value: Value) -> bool:
+    return value.argument is not None and value.argument.kind is InputKind.INPUT
+
+
+def _problem(item: Any) -> tuple[str, str] | None:
+    """Return why a tensor cannot be written to, and what to do; None if it can, or is refused elsewhere."""
+    if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
+        return None
+    if overlap(item.shape, item.stride()):
+        return "is expanded, or its elements share memory otherwise", "pass a copy of it (clone)"
+    if item.requires_grad and torch.is_grad_enabled():
+        return (
+            "requires gradients, and none are recorded here",
+            "call it under torch.no_grad(), or pass x.detach()",
+        )
+    if item.is_inference() and not torch.is_inference_mode_enabled():
+        return (
+            "was made in inference mode",
+            "call it under torch.inference_mode(), or pass a copy of it (clone)",
+        )
+    return None

@@ -1,0 +1,132 @@
+"""What an executor is made of: the graph after its passes, weights, a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from npu_ir import ExecutionError, Graph, WeightError, load_weights
+from npu_ir.errors import BackendError
+from npu_ir.plugins.backend import Backend
+from npu_passes import Pass, PassError, PassManager, all_pipelines, optimize
+from npu_runtime.lowering.aten_calls import ATEN
+
+Weights = Mapping[str, torch.Tensor] | str | os.PathLike[str] | None
+Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
+
+_CPU = torch.device("cpu")
+_TRAIN, _TRAIN_CPU = "train", "train-cpu"
+# Namespaces of kernels that PyTorch has for CPUs only.
+_CPU_ONLY = ("mkldnn.", "mkl.", "aten.mkldnn")
+
+
+def optimized(graph: Graph, passes: Passes) -> Graph:
+    """Return a graph of its own, with the passes run over it.
+
+    Raises:
+        PassError: A pass is unknown, or fails.
+    """
+    if passes is None:
+        return graph.clone()
+    if isinstance(passes, str) and passes in all_pipelines():
+        return optimize(graph, passes)
+    if not isinstance(passes, (str, Pass, type, Iterable)):
+        raise PassError(f"{passes!r} names no passes", fix='passes="default", a list of passes, or None')
+    return PassManager(passes).run(graph).graph
+
+
+def loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
+    """Return weights by name; those of a file as far as the graph reads them.
+
+    Raises:
+        WeightError: They cannot be read, or are none.
+    """
+    if isinstance(weights, (str, os.PathLike)):
+        return load_weights(weights, graph)
+    if weights is not None and not isinstance(weights, Mapping):
+        raise WeightError(
+            f"weights are a state_dict or the path of a file, not {type(weights).__name__}",
+            fix="pass model.state_dict()",
+        )
+    return weights
+
+
+def passes_on(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
+    """Return what to run over a step: ``"train"`` is ``"train-cpu"`` where it runs on a CPU, and ATen runs all of it.
+
+    Args:
+        passes: As the caller wants them.
+        device: Where the step runs.
+        backends: Who runs it.
+    """
+    is_ours = device.type == "cpu" and all(backend.name == ATEN for backend in backends)
+    return _TRAIN_CPU if passes == _TRAIN and is_ours and _TRAIN_CPU in all_pipelines() else passes
+
+
+def require_cpu_passes_on_cpu(graph: Graph, passes: Passes, device: torch.device) -> None:
+    """Refuse what is made for CPUs on another device.
+
+    Args:
+        graph: After the passes.
+        passes: As the caller wants them.
+        device: Where the graph is to run.
+
+    Raises:
+        ExecutionError: The passes are a pipeline for CPUs, or a node calls an op that only CPUs have.
+    """
+    if device.type == "cpu":
+        return
+    fix = f'passes="default" on {device}; or device="cpu"'
+    if isinstance(passes, str) and passes in (_CPU.type, _TRAIN_CPU):
+        raise ExecutionError(
+            f"the pipeline {passes!r} is for CPUs, and the executor runs on {device}", fix=fix
+        )
+    for node in graph.nodes:
+        if node.op_type.startswith(_CPU_ONLY):
+            raise ExecutionError(
+                f"only CPUs have {node.op_type}, and the executor runs on {device}",
+                where=f"node {node.name!r}",
+                fix=fix,
+            )
+
+
+def device_of(
+    device: torch.device | str | None,
+    weights: Mapping[str, torch.Tensor] | None,
+    backends: Sequence[Backend],
+) -> torch.device:
+    """Return where to run: as wanted, or where the weights are if the first backend can, or where it does by default.
+
+    Raises:
+        ExecutionError: PyTorch cannot use the device.
+        BackendError: A backend does not run there.
+    """
+    native = [backend for backend in backends if backend.name != ATEN]
+    if device is None:
+        tensors = (item for item in (weights or {}).values() if isinstance(item, torch.Tensor))
+        chosen = next((item.device for item in tensors), _CPU)
+        devices = native[0].devices() if native else ()
+        chosen = devices[0] if devices and chosen not in devices else chosen
+    else:
+        chosen = _existing(device)
+    for backend in native:
+        if chosen not in backend.devices():
+            raise BackendError(
+                f"the backend {backend.name!r} does not run on {chosen}",
+                fix=f"device= is one of {', '.join(map(str, backend.devices()))}",
+            )
+    return chosen
+
+
+def _existing(device: torch.device | str) -> torch.device:
+    """Return a device with its index."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ExecutionError(
+            f"PyTorch cannot use the device {str(device)!r} here: {reason}",
+            fix="leave device= out to run where the weights are",
+        ) from error

@@ -1,0 +1,132 @@
+"""The backend ``npu`` of ``torch.compile``: what TorchDynamo captures runs through our graph and executor."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from npu_ir import ConversionError
+from npu_ir.capture import convert_graph_module
+from npu_ir.errors import UsageError
+from npu_ir.plugins.backend import Backend
+from npu_runtime._torch import boxed, compile_with_autograd, composite_ops_whole, without_modes
+from npu_runtime.errors import FallbackWarning
+from npu_runtime.executor.executor import IRExecutor
+from npu_runtime.executor.options import Passes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """The options of the backend: ``torch.compile(model, backend="npu", options={"passes": "cpu"})``.
+
+    Attributes:
+        passes: As for `IRExecutor`.
+        backend: As for `IRExecutor`.
+        threads: As for `IRExecutor`.
+        fallback: Let PyTorch run what has no place in a graph, with a `FallbackWarning`; else it is an error.
+    """
+
+    passes: Passes = "default"
+    backend: str | Backend | Sequence[str | Backend] = "aten"
+    threads: int | None = None
+    fallback: bool = True
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None, mode: str | None) -> Options:
+        """Return the options that a user gave.
+
+        Raises:
+            UsageError: One is unknown, or a mode is given.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(options or {}) - set(known))
+        if unknown:
+            raise UsageError(
+                f"the backend 'npu' of torch.compile has no option {unknown[0]!r}",
+                fix=f"its options are {', '.join(known)}",
+            )
+        if mode is not None and mode != "default":
+            raise UsageError(
+                f"the backend 'npu' of torch.compile has no mode {mode!r}",
+                fix="leave mode out, and give options",
+            )
+        return cls(**(options or {}))
+
+
+def npu(
+    module: GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Return what runs in place of ``module``; ``torch.compile(model, backend="npu")`` calls this.
+
+    Args:
+        module: What TorchDynamo captured.
+        inputs: Examples of what it is called with.
+        options: See `Options`.
+        mode: None or ``"default"``.
+
+    Raises:
+        UsageError: An option is unknown.
+        NpuError: What `IRExecutor` raises.
+    """
+    chosen = Options.of(options, mode)
+
+    def compiler(name: str) -> Callable[..., Any]:
+        return lambda part, examples: _compiled(part, name, chosen, _device_of(examples))
+
+    # Without gradients the graph keeps ops such as linear and conv2d whole, for passes and kernels that know them.
+    whole = contextlib.nullcontext() if _records_gradients(inputs) else composite_ops_whole()
+    with whole:
+        return compile_with_autograd(
+            module, inputs, compiler("forward"), compiler("backward"), compiler("inference")
+        )
+
+
+def _records_gradients(inputs: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(
+        isinstance(item, torch.Tensor) and item.requires_grad for item in inputs
+    )
+
+
+def _device_of(examples: Sequence[Any]) -> torch.device | None:
+    """Return where the first tensor is; None if there is none."""
+    return next((item.device for item in examples if isinstance(item, torch.Tensor)), None)
+
+
+def _compiled(
+    module: GraphModule, name: str, options: Options, device: torch.device | None
+) -> Callable[..., Any]:
+    """Return what runs a functional FX graph."""
+    try:
+        with without_modes():
+            graph = convert_graph_module(module, name=name)
+            executor = IRExecutor(
+                graph,
+                passes=options.passes,
+                backend=options.backend,
+                device=device,
+                threads=options.threads,
+            )
+    except ConversionError as error:
+        if not options.fallback:
+            raise
+        warnings.warn(
+            f"PyTorch runs a {name} graph of {len(module.graph.nodes)} nodes by itself: {error}",
+            FallbackWarning,
+            stacklevel=2,
+        )
+        return boxed(module)
+
+    def run(*arguments: Any) -> list[Any]:
+        return executor.run_flat(arguments)[0]
+
+    return boxed(run)

@@ -1,0 +1,125 @@
+"""What stands for the values of a graph in the metadata of a program: FakeTensors and symbolic numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import ConversionError, Expr, Graph, ScalarType, TensorType, Value
+from npu_ir.core.types import Type, contiguous_strides
+from npu_ir.errors import UsageError
+from npu_ir.interpreter.size_choice import chosen_sizes
+from npu_ir.ops.torch_sizes import to_symbolic
+from npu_ir.symbolic.constraints import RELATIONS
+from npu_ir.symbolic.expressions import Dim
+from npu_runtime._torch import ProgramWorld
+from npu_runtime.interop.exported_program.names import argument_places
+
+_PACKED = ("torch._mkldnn",)
+
+
+class Metadata:
+    """The metadata of one program.
+
+    Args:
+        graph: What the program computes.
+        device: Where its tensors are.
+
+    Attributes:
+        world: Where the FakeTensors live.
+        examples: A value for each symbol in the sizes of inputs that ranges and constraints allow.
+    """
+
+    def __init__(self, graph: Graph, device: torch.device) -> None:
+        self.world = ProgramWorld()
+        self.examples = _examples(graph)
+        self._ranges = graph.symbols
+        self._device = device
+        self._where = f"graph {graph.name!r}"
+        self._sizes: dict[str, Any] = {
+            name: self.world.open_size(
+                name, graph.symbols[name].low, graph.symbols[name].high, example, place
+            )
+            for name, example in self.examples.items()
+            for place in [_place(graph, name)]
+        }
+        for constraint in graph.constraints:
+            sides = (to_symbolic(side, self._sizes) for side in (constraint.left, constraint.right))
+            bool(RELATIONS[constraint.relation](*sides))  # PyTorch takes note of what it is asked
+
+    def is_known(self, type: Type) -> bool:
+        """Return whether a type tells all about a value: its sizes depend on nothing but those of inputs."""
+        if isinstance(type, ScalarType) and type.value is None:
+            return type.kind == "none"
+        return type.symbols <= self._sizes.keys()
+
+    def of(self, type: Type) -> Any:
+        """Return what stands for a value whose type tells all about it.
+
+        Raises:
+            ConversionError: It is a weight packed for oneDNN, of which there are no FakeTensors.
+        """
+        if isinstance(type, ScalarType):
+            return None if type.value is None else to_symbolic(type.value, self._sizes)
+        with self.world.entered():
+            shape = self._dims(type.shape)
+            if str(type.layout) in _PACKED:
+                raise ConversionError(
+                    f"a program of PyTorch's holds no packed weights, such as {type}",
+                    where=self._where,
+                    fix="leave out the passes that pack weights, those of the pipeline 'cpu': they are for the executor",
+                )
+            if type.layout is not torch.strided:
+                return torch.empty(shape, dtype=type.dtype, layout=type.layout, device=self._device)
+            steps = self._dims(contiguous_strides(type.shape) if type.strides is None else type.strides)
+            return torch.empty_strided(shape, steps, dtype=type.dtype, device=self._device)
+
+    def learn(self, outputs: Sequence[Value], results: Sequence[Any]) -> None:
+        """Take from results what symbols stand for that appear first in them."""
+        for value, result in zip(outputs, results, strict=True):
+            for wanted, size in _sizes(value.type, result):
+                name = wanted.symbol if isinstance(wanted, Expr) else None
+                if name is not None and name not in self._sizes:
+                    self._sizes[name] = size
+                    if isinstance(size, torch.SymInt):
+                        self.world.learn_range(size, self._ranges[name].low, self._ranges[name].high)
+
+    def example(self, type: Type) -> Any:
+        """Return a tensor of zeros, or a number, of this type: an argument that the program takes."""
+        type = type.substitute(self.examples)
+        if isinstance(type, TensorType):
+            return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self._device).zero_()
+        return {"int": type.value or 0, "float": 0.0, "bool": False, "none": None}[type.kind]
+
+    def _dims(self, dims: Sequence[Dim]) -> list[Any]:
+        return [to_symbolic(dim, self._sizes) for dim in dims]
+
+
+def _examples(graph: Graph) -> dict[str, int]:
+    try:
+        return chosen_sizes(graph, {}, {})
+    except UsageError as error:
+        raise ConversionError(
+            f"a program needs an example of its sizes, and {error.message}",
+            where=f"graph {graph.name!r}",
+            fix="fix some of the sizes first: graph.specialize({...})",
+        ) from error
+
+
+def _place(graph: Graph, name: str) -> tuple[tuple[str | int, ...], int | None] | None:
+    """Return which argument, and which of its dimensions, is a symbol and nothing more."""
+    for place, leaf in zip(argument_places(graph), graph.call[1], strict=True):
+        if isinstance(leaf, Value):
+            for axis, (wanted, _) in enumerate(_sizes(leaf.type, None)):
+                if isinstance(wanted, Expr) and wanted.symbol == name:
+                    return place, axis if isinstance(leaf.type, TensorType) else None
+    return None
+
+
+def _sizes(type: Type, item: Any) -> Sequence[tuple[Dim | None, Any]]:
+    """Return the sizes in a type, each with that of ``item``, if there is one."""
+    if isinstance(type, ScalarType):
+        return [(type.value, item)]
+    return list(zip(type.shape, (None,) * type.rank if item is None else item.shape, strict=True))

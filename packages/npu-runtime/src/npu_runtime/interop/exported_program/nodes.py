@@ -1,0 +1,158 @@
+"""The nodes of a graph as FX nodes that call the same operators."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph as FxGraph
+from torch.fx import GraphModule, Node
+
+from npu_ir import ConversionError, Graph, OpNode, Value
+from npu_ir.core.structure import unflatten
+from npu_ir.ops.calls import bind_node
+from npu_ir.ops.execution import FUNCTIONAL_FIX, place_of, write_problem
+from npu_ir.ops.schema import find_op, schema_of
+from npu_runtime.interop.exported_program.calls import Path, functional_form, nested, result_paths
+from npu_runtime.interop.exported_program.metadata import Metadata
+from npu_runtime.interop.exported_program.names import free_attribute, identifier
+from npu_runtime.interop.exported_program.origin import origin
+
+
+class NodeWriter:
+    """Writes nodes of one graph, or of one region, into an FX graph.
+
+    Args:
+        module: Gets the regions, and the constants in them, as attributes.
+        graph: The FX graph.
+        metadata: Of the program.
+        device: Where tensors are made that the graph makes on ``meta``.
+
+    Attributes:
+        nodes: What stands for each value: an FX node, or None for a value that is None.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, graph: FxGraph, metadata: Metadata, device: torch.device
+    ) -> None:
+        self.nodes: dict[Value, Any] = {}
+        self._module = module
+        self._graph = graph
+        self._metadata = metadata
+        self._device = device
+
+    def write(self, node: OpNode) -> None:
+        """Append what calls the operator of ``node``.
+
+        Raises:
+            ConversionError: PyTorch has no such operator, or its results cannot be told apart.
+        """
+        op = find_op(node.op_type)
+        if op is None:
+            raise ConversionError(
+                f"{node.op_type} is no operator of PyTorch",
+                where=place_of(node),
+                fix="register it with torch.library, or use passes that leave it out",
+            )
+        schema = schema_of(op)
+        problem = write_problem(node.op_type, schema)
+        if problem is not None:
+            raise ConversionError(problem, where=place_of(node), fix=FUNCTIONAL_FIX)
+        inputs = [self.nodes[value] for value in node.inputs]
+        regions = [self._region(region) for region in node.regions.values()]
+        args, kwargs = bind_node(schema, node).arguments([*inputs, *regions], self._device)
+        if schema.writes:
+            target, args, kwargs, paths = functional_form(schema, args, kwargs)
+        else:
+            target, paths = op, result_paths(node, op)
+        call = self._graph.create_node(
+            "call_function", target, tuple(args), kwargs, name=identifier(node.name)
+        )
+        call.meta.update(origin(node.provenance))
+        self._take_results(node, call, paths)
+
+    def clone(self, source: Node) -> Node:
+        """Append a copy of a tensor."""
+        made = self._graph.call_function(torch.ops.aten.clone.default, (source,))
+        made.meta["val"] = source.meta["val"]
+        return made
+
+    def _take_results(self, node: OpNode, call: Node, paths: Sequence[Path]) -> None:
+        """Let the outputs of ``node`` stand for what ``call`` returns."""
+        items = self._results(call, node.outputs, paths)
+        call.meta["val"] = nested(paths, items) if paths else None
+        for value, path, item in zip(node.outputs, paths, items, strict=True):
+            part = call
+            for depth, index in enumerate(path, start=1):
+                part = self._part(part, index, identifier(value.name) if depth == len(path) else None)
+            self.nodes[value] = None if item is None else part
+
+    def _part(self, whole: Node, index: int, name: str | None) -> Node:
+        part = self._graph.create_node("call_function", operator.getitem, (whole, index), name=name)
+        part.meta.update({**whole.meta, "val": whole.meta["val"][index]})
+        part.meta.pop("unbacked_bindings", None)
+        return part
+
+    def _results(self, call: Node, results: Sequence[Value], paths: Sequence[Path]) -> list[Any]:
+        """Return what stands for the results of a call: what their types tell, or else what running it tells."""
+        if all(self._metadata.is_known(value.type) for value in results):
+            return [self._metadata.of(value.type) for value in results]
+        args, kwargs = torch.fx.map_arg((call.args, call.kwargs), _fake)
+        with self._metadata.world.entered():
+            found: Any = call.target(*args, **kwargs)  # type: ignore[operator]
+        items = [_at(found, path) for path in paths]
+        new = self._metadata.world.new_sizes(found)
+        if new:
+            call.meta["unbacked_bindings"] = new
+        self._metadata.learn(results, items)
+        return items
+
+    def _region(self, region: Graph) -> Node:
+        """Append what reads a region from the module."""
+        attribute = free_attribute(self._module, identifier(region.name))
+        setattr(self._module, attribute, region_module(region, self._metadata, self._device))
+        return self._graph.get_attr(attribute)
+
+
+def region_module(region: Graph, metadata: Metadata, device: torch.device) -> GraphModule:
+    """Return a region as a module that a control-flow operator calls."""
+    root, graph = torch.nn.Module(), FxGraph()
+    writer = NodeWriter(root, graph, metadata, device)
+    for value in region.inputs:
+        if not metadata.is_known(value.type):
+            raise ConversionError(
+                f"region {region.name!r} takes %{value.name}, {value.type}, which depends on data",
+                where=None if region.owner is None else place_of(region.owner),
+                fix="pass a tensor in its place",
+            )
+        placeholder = graph.create_node("placeholder", identifier(value.name), name=identifier(value.name))
+        placeholder.meta["val"] = metadata.of(value.type)
+        writer.nodes[value] = placeholder
+    for value in region.constants.values():
+        assert value.argument is not None
+        attribute = free_attribute(root, identifier(value.argument.target))
+        root.register_buffer(attribute, value.argument.data)
+        constant = writer.nodes[value] = graph.get_attr(attribute)
+        constant.meta["val"] = metadata.of(value.type)
+    for node in region.nodes:
+        writer.write(node)
+    structure, leaves = region.results
+    results = [writer.nodes[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+    output = graph.output(unflatten(structure, results))
+    output.meta["val"] = torch.fx.map_arg(output.args[0], _fake)
+    module = GraphModule(root, graph)
+    for name, tensor in root.named_buffers():
+        module.register_buffer(name, tensor, persistent=False)  # in no state_dict; FX loses that
+    return module
+
+
+def _at(result: Any, path: Path) -> Any:
+    for index in path:
+        result = result[index]
+    return result
+
+
+def _fake(node: Node) -> Any:
+    return node.meta["val"]

@@ -1,0 +1,202 @@
+"""From a graph and its weights to a program of PyTorch's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    ExportGraphSignature,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.fx import Graph as FxGraph
+from torch.fx import GraphModule, Node
+
+from npu_ir import ConversionError, Graph, InputKind, Value, load_weights
+from npu_ir.core.structure import unflatten
+from npu_ir.graph.binding import bind_weights
+from npu_runtime._torch import tree_spec
+from npu_runtime.interop.exported_program.arguments import write_arguments
+from npu_runtime.interop.exported_program.memory import in_updated_memory
+from npu_runtime.interop.exported_program.metadata import Metadata
+from npu_runtime.interop.exported_program.names import parameter_names
+from npu_runtime.interop.exported_program.nodes import NodeWriter
+
+_UPDATES = {
+    InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
+    InputKind.STATE: OutputKind.BUFFER_MUTATION,
+    InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
+    InputKind.INPUT: OutputKind.USER_INPUT_MUTATION,
+}
+
+_SPECS: dict[type, Callable[[str], ArgumentSpec]] = {
+    torch.Tensor: TensorArgument,
+    torch.SymInt: SymIntArgument,
+    torch.SymFloat: SymFloatArgument,
+    torch.SymBool: SymBoolArgument,
+}
+
+
+def to_torch(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    *,
+    constants: Mapping[str, torch.Tensor] | None = None,
+) -> GraphModule:
+    """Return ``graph`` as a module of PyTorch's that is called as the model is, and returns what it returns.
+
+    Its ``state_dict`` has the keys of the model's. What the model changes in place, the module changes: its buffers,
+    and inputs. The arguments of a call are checked. No parameter requires a gradient: a graph does not say where the
+    model stopped gradients.
+
+    Args:
+        graph: Any program.
+        weights: Parameters and buffers by ``state_dict`` key, or the path of a file of them. The module shares their
+            memory, but for what it changes.
+        constants: Tensors by name that take the place of the graph's constants, or of non-persistent buffers.
+
+    Raises:
+        GraphError: The graph breaks a rule of the IR.
+        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+        ConversionError: The graph holds what a program of PyTorch cannot; names the node.
+    """
+    program = to_exported_program(graph, weights, constants=constants)
+    try:
+        module = program.module()
+    except Exception as error:
+        raise _refusal(graph, error) from error
+    # PyTorch refuses these of a module made from a program; but in a graph nothing depends on the mode.
+    for name in ("train", "eval"):
+        module.__dict__.pop(name, None)
+    return module
+
+
+def to_exported_program(
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None,
+    *,
+    constants: Mapping[str, torch.Tensor] | None = None,
+) -> ExportedProgram:
+    """Return ``graph`` as what `torch.export.export` would have made of it: a functional program of the same operators.
+
+    `npu_ir.convert_exported_program` makes the same graph of it again. Nodes of the prologue are nodes like all others:
+    `npu_passes.bake` evaluates them beforehand. The arguments and errors are those of `to_torch`.
+    """
+    graph.check()
+    _require_plain_memory(graph)
+    if isinstance(weights, (str, os.PathLike)):
+        weights = load_weights(weights, graph)
+    tensors = bind_weights(graph, weights, constants)
+    device = next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
+    metadata = Metadata(graph, device)
+    root, fx_graph = torch.nn.Module(), FxGraph()
+    arguments = write_arguments(fx_graph, graph, tensors, metadata)
+    writer = NodeWriter(root, fx_graph, metadata, device)
+    writer.nodes.update(arguments.nodes)
+    for node in graph.nodes:
+        writer.write(node)
+    outputs = _write_results(fx_graph, graph, writer)
+    args, kwargs = _example_call(graph, metadata)
+    try:
+        return ExportedProgram(
+            root=GraphModule(root, fx_graph),
+            graph=fx_graph,
+            graph_signature=ExportGraphSignature(arguments.specs, outputs),
+            state_dict=arguments.state,
+            range_constraints=metadata.world.ranges,
+            module_call_graph=[ModuleCallEntry("", _call_signature(graph, (args, kwargs)))],
+            example_inputs=(args, kwargs),
+            constants=dict(arguments.constants),
+        )
+    except Exception as error:
+        raise _refusal(graph, error) from error
+
+
+def _require_plain_memory(graph: Graph) -> None:
+    for target in graph.replacements:
+        raise ConversionError(
+            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run: a program of "
+            "PyTorch writes into its buffers",
+            where=f"graph {graph.name!r}",
+            fix="capture the model as it is after a call, or run the graph with npu_runtime.IRExecutor",
+        )
+    for value in graph.inputs:
+        if value.argument is not None and value.argument.overlaps is not None:
+            raise ConversionError(
+                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory: a program of PyTorch cannot state that",
+                where=f"graph {graph.name!r}",
+                fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
+            )
+
+
+def _refusal(graph: Graph, error: Exception) -> ConversionError:
+    reason = str(error).strip().partition("\n")[0]
+    return ConversionError(
+        f"PyTorch refuses the program: {type(error).__name__}: {reason}",
+        where=f"graph {graph.name!r}",
+        fix="rename or leave out what PyTorch's own exception names, or run the graph with npu_runtime.IRExecutor",
+    )
+
+
+def _write_results(fx_graph: FxGraph, graph: Graph, writer: NodeWriter) -> list[OutputSpec]:
+    """Write the output node: what is updated, then what is returned; return what each of them is."""
+    memory = in_updated_memory(graph)
+    specs: list[OutputSpec] = []
+    results: list[Any] = []
+    for kind, update in _UPDATES.items():
+        for target, content in graph.updates.items():
+            assert target.argument is not None
+            if target.argument.kind is not kind:
+                continue
+            node = writer.nodes[content]
+            # What is written one by one must not be read after it has been.
+            if content.producer is None or content in memory or node in results:
+                node = writer.clone(node)
+            name = writer.nodes[target].name if kind is InputKind.INPUT else target.argument.target
+            results.append(node)
+            specs.append(OutputSpec(update, TensorArgument(node.name), name))
+    for leaf in graph.results[1]:
+        item = writer.nodes[leaf] if isinstance(leaf, Value) else leaf
+        if isinstance(leaf, Value) and leaf in memory:
+            item = writer.clone(item)
+        results.append(item)
+        specs.append(OutputSpec(OutputKind.USER_OUTPUT, _result_spec(item), None))
+    output = fx_graph.output(tuple(results))
+    output.meta["val"] = torch.fx.map_arg(output.args[0], lambda node: node.meta["val"])
+    return specs
+
+
+def _result_spec(item: Any) -> ArgumentSpec:
+    if not isinstance(item, Node):
+        return ConstantArgument("", item)
+    fake = item.meta["val"]
+    for kind, spec in _SPECS.items():
+        if isinstance(fake, kind):
+            return spec(item.name)
+    return ConstantArgument(item.name, fake)
+
+
+def _example_call(graph: Graph, metadata: Metadata) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    structure, leaves = graph.call
+    examples = {leaf: metadata.example(leaf.type) for leaf in leaves if isinstance(leaf, Value)}
+    args, kwargs = unflatten(
+        structure, [examples[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+    )
+    return args, kwargs
+
+
+def _call_signature(graph: Graph, call: tuple[Any, Any]) -> ModuleCallSignature:
+    structure, leaves = graph.results
+    results = unflatten(structure, [0] * len(leaves))
+    # PyTorch lists inputs and outputs here for modules inside of a program only.
+    return ModuleCallSignature([], [], tree_spec(call), tree_spec(results), parameter_names(graph))

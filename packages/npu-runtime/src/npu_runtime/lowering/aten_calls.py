@@ -1,0 +1,149 @@
+"""One node as one step, run by PyTorch: by its operator, or by the executor that is registered for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from npu_ir import ExecutionError, OpNode
+from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.effects import is_pure, is_random
+from npu_ir.ops.execution import binding_of, execute_node
+from npu_ir.ops.schema import Op, find_op
+from npu_ir.plugins import plugin_manager
+from npu_runtime._torch import HigherOrderOperator, OpOverload
+from npu_runtime.lowering.instruction import Returns, Step
+from npu_runtime.probing.op_probe import Prober, Seen
+
+# Given the values of the symbols, returns what runs a region.
+Regions = Mapping[str, Callable[[Any], Callable[..., Any]]]
+
+ATEN = "aten"
+_TRIED = frozenset({"aten", "prims", "mkl", "mkldnn", "onednn", "quantized", "npu"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeStep:
+    """A step of one node, and what was seen of it; None where nothing is known."""
+
+    step: Step
+    seen: Seen | None
+
+    @property
+    def shares(self) -> Sequence[frozenset[int]]:
+        """For each output the inputs whose memory it may share."""
+        if self.seen is not None:
+            return self.seen.shares
+        every = frozenset(range(len(self.step.inputs)))
+        return [every] * len(self.step.outputs)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the outputs are known to share memory with just those inputs."""
+        return self.seen is not None and self.seen.is_certain
+
+
+def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions | None = None) -> NodeStep:
+    """Return how PyTorch runs a node: the quickest way that is known to be the same.
+
+    Args:
+        node: Any node.
+        prober: Sees what calls do.
+        device: Where tensors are made that the graph makes on ``meta``.
+        regions: What runs the regions of the node.
+    """
+    op = find_op(node.op_type)
+    is_registered = plugin_manager.registry().table("execution").get(node.op_type) is not None
+    if is_registered or node.regions or op is None or isinstance(op, HigherOrderOperator):
+        return _checked(node, device, regions or {})
+    try:
+        binding = _on_device(binding_of(node, op), device)
+    except ExecutionError:
+        return _checked(node, device, {})  # it says so when it is run, as the interpreter does
+    seen = None if binding.written or not _may_be_tried(node, op) else prober.seen(node, op, binding)
+    if seen is None:
+        return _checked(node, device, {})
+    step = Step(
+        nodes=(node,),
+        backend=ATEN,
+        kernel=seen.kernel,
+        function=seen.function,
+        binding=binding,
+        inputs=node.inputs,
+        outputs=node.outputs,
+        returns=_returns(op),
+    )
+    return NodeStep(replace(step, function=_flattened(seen.function)) if _is_nested(op) else step, seen)
+
+
+def _checked(node: OpNode, device: torch.device, regions: Regions) -> NodeStep:
+    """Return a step that runs a node as the interpreter does, with all its checks."""
+    count = len(node.inputs)
+    step = Step(
+        nodes=(node,),
+        backend=ATEN,
+        kernel=f"checked {node.op_type}",
+        function=functools.partial(_execute, node, device, regions),
+        binding=Binding(([Slot(index) for index in range(count)],), {}),
+        inputs=node.inputs,
+        outputs=node.outputs,
+        returns=Returns.SEQUENCE if node.outputs else Returns.NOTHING,
+        needs_symbols=True,
+    )
+    return NodeStep(step, None)
+
+
+def _execute(
+    node: OpNode, device: torch.device, regions: Regions, symbols: Any, inputs: list[Any]
+) -> list[Any]:
+    bound = {argument: region(symbols) for argument, region in regions.items()}
+    return execute_node(node, inputs, device, symbols, bound)
+
+
+def _may_be_tried(node: OpNode, op: Op) -> bool:
+    """Whether running a node once more has no consequences: nobody knows what the ops of others do."""
+    is_torch = not isinstance(op, OpOverload) or op.namespace in _TRIED
+    return is_torch and (is_pure(node) or is_random(node))
+
+
+def _on_device(binding: Binding, device: torch.device) -> Binding:
+    """Return a binding whose tensors are made on ``device`` where the graph makes them on ``meta``."""
+
+    def placed(item: Any) -> Any:
+        if type(item) is list:
+            return [placed(part) for part in item]
+        return device if isinstance(item, torch.device) and item.type == "meta" else item
+
+    keyword = {name: placed(item) for name, item in binding.keyword.items()}
+    return replace(binding, positional=tuple(map(placed, binding.positional)), keyword=keyword)
+
+
+def _returns(op: Op) -> Returns:
+    if not isinstance(op, OpOverload):
+        return Returns.ONE  # a function of numbers
+    returns = op._schema.returns
+    if not returns:
+        return Returns.NOTHING
+    return Returns.ONE if len(returns) == 1 and not _is_list(returns[0]) else Returns.SEQUENCE
+
+
+def _is_nested(op: Op) -> bool:
+    return (
+        isinstance(op, OpOverload) and len(op._schema.returns) > 1 and any(map(_is_list, op._schema.returns))
+    )
+
+
+def _is_list(item: Any) -> bool:
+    return isinstance(item.type, torch.ListType)
+
+
+def _flattened(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    def call(*args: Any, **kwargs: Any) -> list[Any]:
+        result = function(*args, **kwargs)
+        return [leaf for part in result for leaf in (part if isinstance(part, (list, tuple)) else (part,))]
+
+    return call

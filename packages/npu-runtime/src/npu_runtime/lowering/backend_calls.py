@@ -1,0 +1,166 @@
+"""A segment as one step: one call of a backend for consecutive nodes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from npu_ir import TensorType
+from npu_ir.core.types import Type
+from npu_ir.errors import BackendError
+from npu_ir.ops.calls import Binding, Slot
+from npu_ir.ops.effects import is_view
+from npu_ir.ops.execution import described, is_of_type
+from npu_ir.plugins.backend import Backend, copied, copy_memory
+from npu_runtime.backends.partition import Segment
+from npu_runtime.lowering.aten_calls import NodeStep
+from npu_runtime.lowering.instruction import Prepared, Returns, Step
+from npu_runtime.probing.op_probe import Seen
+from npu_runtime.probing.storage import laid_out
+
+
+def segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
+    """Return one call of a backend for consecutive nodes; it gets inputs in the strides that their types state.
+
+    Raises:
+        BackendError: The backend cannot prepare them.
+    """
+    try:
+        prepared = backend.prepare(segment.graph, backend.lower(segment.graph), device)
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(
+            f"the backend {backend.name!r} failed to prepare {len(segment.nodes)} nodes that it supports: {error}",
+            where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
+        ) from error
+    count = len(segment.inputs)
+    types = [value.type for value in segment.inputs], [value.type for value in segment.outputs]
+    layouts = [_fixed_layout(type) for type in types[0]], [_fixed_layout(type) for type in types[1]]
+    step = Step(
+        nodes=segment.nodes,
+        backend=backend.name,
+        kernel=f"{backend.name}.run",
+        function=functools.partial(_run_segment, backend, prepared, *types, *layouts),
+        binding=Binding(([Slot(index) for index in range(count)],), {}),
+        inputs=segment.inputs,
+        outputs=segment.outputs,
+        returns=Returns.SEQUENCE if segment.outputs else Returns.NOTHING,
+        is_segment=True,
+        prepared=Prepared(backend, prepared),
+    )
+    outputs = len(segment.outputs)
+    may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
+    seen = Seen(
+        kernel=step.kernel,
+        function=step.function,
+        in_place=None,
+        shares=(may_share,) * outputs,
+        is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
+        is_at_start=(False,) * outputs,
+        is_certain=not may_share,
+    )
+    return NodeStep(step, seen)
+
+
+def bind_segment(
+    prepared: Prepared, types: Sequence[Type], inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> Callable[[], None]:
+    """Return what computes a segment over fixed tensors; it reads copies of those that are not as stated.
+
+    Args:
+        prepared: The backend, and what it prepared.
+        types: What the segment states of its inputs.
+        inputs: Of the shapes and dtypes of ``types``; they may have other strides, or be conjugated or negated lazily.
+        outputs: Of the types that the segment states. They share no memory with the inputs, nor with each other.
+    """
+    copies = [
+        (item, type, copied(_as_stated(item, type)))
+        for item, type in zip(inputs, types, strict=True)
+        if not _is_plain(item, _fixed_layout(type))
+    ]
+    of = {id(item): copy for item, _, copy in copies}
+    compute = prepared.backend.bind(prepared.program, [of.get(id(item), item) for item in inputs], outputs)
+    if not copies:
+        return compute
+
+    def refresh_and_compute() -> None:
+        for item, type, copy in copies:
+            copy_memory(_as_stated(item, type), copy)
+        compute()
+
+    return refresh_and_compute
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a type says of a tensor, as the tensor itself says it, so that the two are compared as they are."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def _fixed_layout(type: Type) -> _Layout | None:
+    """Return the layout of a type; None of numbers, of sizes that are symbolic, and of tensors without strides."""
+    if not isinstance(type, TensorType) or type.symbols or type.layout is not torch.strided:
+        return None
+    return _Layout(type.dtype, type.sizes, type.steps)
+
+
+def _run_segment(
+    backend: Backend,
+    prepared: Any,
+    given: Sequence[Type],
+    made: Sequence[Type],
+    given_layouts: Sequence[_Layout | None],
+    made_layouts: Sequence[_Layout | None],
+    inputs: list[Any],
+) -> Sequence[Any]:
+    """Return the outputs of a segment, checked; its inputs are plain tensors in the strides that are stated."""
+    for index, layout in enumerate(given_layouts):
+        item = inputs[index]
+        if isinstance(item, torch.Tensor) and not _is_plain(item, layout):
+            inputs[index] = _as_stated(item, given[index])
+    outputs = backend.run(prepared, inputs)
+    if len(outputs) == len(made):
+        for output, layout, type in zip(outputs, made_layouts, made, strict=True):
+            if not _fits(output, layout) and not is_of_type(output, type):
+                break
+        else:
+            return outputs
+    raise BackendError(
+        f"the backend {backend.name!r} returned {', '.join(map(described, outputs)) or 'nothing'}"
+        f" in place of {', '.join(map(str, made))}"
+    )
+
+
+def _as_stated(tensor: torch.Tensor, type: Type) -> Any:
+    """Return a tensor in the strides of a type, whose memory holds its values."""
+    return laid_out(tensor.resolve_conj().resolve_neg(), type)
+
+
+def _is_plain(tensor: torch.Tensor, layout: _Layout | None) -> bool:
+    """Return whether a tensor has these strides, and its memory holds its values; False where that takes longer."""
+    return (
+        layout is not None
+        and tensor.layout is torch.strided
+        and tensor.stride() == layout.steps
+        and not tensor.is_neg()
+        and not tensor.is_conj()
+    )
+
+
+def _fits(output: Any, layout: _Layout | None) -> bool:
+    """Return whether an output has the dtype and the shape of its type; False where that takes longer."""
+    return (
+        layout is not None
+        and isinstance(output, torch.Tensor)
+        and output.dtype is layout.dtype
+        and output.layout is torch.strided
+        and output.shape == layout.sizes
+    )

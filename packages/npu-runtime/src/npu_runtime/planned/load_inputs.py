@@ -1,0 +1,52 @@
+"""Copying the arguments of a call into the fixed inputs of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import ExecutionError, Graph, TensorType, Value
+from npu_ir.core.symbol_values import SymbolValues
+from npu_ir.graph.binding import bind_inputs
+from npu_runtime.executor.fast_arguments import positional, quick_take
+
+# Takes positional and keyword arguments; returns the numbers among them, in the order of the graph's inputs.
+Load = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...]"]
+
+
+def loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> Load:
+    """Return what copies arguments into the fixed tensors; when it raises, nothing was copied.
+
+    Args:
+        graph: The program.
+        tensors: Of its inputs.
+        device: Where they are.
+    """
+    take = quick_take(graph, device)
+    is_tensor = [isinstance(value.type, TensorType) for value in graph.inputs]
+    fixed = [tensors.get(value) for value in graph.inputs]
+
+    def load(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        given: Sequence[Any] | None = take(args, kwargs) if take is not None else None
+        if given is None:
+            given = _checked(graph, args, kwargs, device)
+        with torch.no_grad():
+            for target, item in zip(fixed, given):  # noqa: B905 - as many as there are
+                if target is not None and item is not target:
+                    target.copy_(item)
+        return tuple([item for item, tensor in zip(given, is_tensor) if not tensor])  # noqa: B905
+
+    return load
+
+
+def _checked(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device) -> list[Any]:
+    bound = bind_inputs(graph, positional(args), kwargs, SymbolValues({}))
+    for value, item in bound.items():
+        if isinstance(item, torch.Tensor) and item.device != device:
+            raise ExecutionError(
+                f"input %{value.name} is on {item.device}, the program runs on {device}",
+                fix=f"move it: .to({str(device)!r})",
+            )
+    return [bound[value] for value in graph.inputs]

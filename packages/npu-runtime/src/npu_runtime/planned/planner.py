@@ -1,0 +1,197 @@
+"""From a graph to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import Graph, GraphError, TensorType, Value
+from npu_ir.core.paused_gc import no_collection
+from npu_ir.plugins.backend import Backend
+from npu_runtime.backends.partition import assign
+from npu_runtime.backends.registry import backends_of
+from npu_runtime.codegen.compiled_function import Program
+from npu_runtime.codegen.compiler import plain_steps
+from npu_runtime.codegen.python_source import source_of
+from npu_runtime.executor.options import device_of
+from npu_runtime.lowering.aten_calls import NodeStep, step_of
+from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.view_fusion import merge_views
+from npu_runtime.planned.arena import Span, lower_bound, offsets_of
+from npu_runtime.planned.assign_buffers import Placer
+from npu_runtime.planned.assignment import Placement
+from npu_runtime.planned.buffers import Kind, Piece, bytes_of
+from npu_runtime.planned.constants import constants_of, split_constants
+from npu_runtime.planned.phases import split_phases
+from npu_runtime.planned.plan import Buffer, Plan
+from npu_runtime.probing.op_probe import Prober
+from npu_runtime.probing.storage import overlaps
+
+
+def plan(
+    graph: Graph,
+    *,
+    device: torch.device | str | None = None,
+    backend: str | Backend | Sequence[str | Backend] = "aten",
+) -> Plan:
+    """Return how to run a graph over fixed memory; weights are not needed.
+
+    Args:
+        graph: Of fixed sizes. It must not be edited afterwards.
+        device: Where it is to run; if not given, the CPU or the first backend's own.
+        backend: Who runs what it can, as for `IRExecutor`.
+
+    Raises:
+        GraphError: The graph breaks a rule of the IR, sizes are symbolic, or a buffer gets another shape or dtype.
+        BackendError: There is no such backend, or it does not keep to its interface.
+    """
+    graph.check()
+    _require_fixed_sizes(graph)
+    _require_plain_memory(graph)
+    backends = tuple(backends_of(backend))
+    place = device_of(device, None, backends)
+    with no_collection():
+        return _planned(graph, place, backends)
+
+
+def _planned(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Plan:
+    constants = constants_of(graph)
+    steps = _steps(graph, device, backends, constants)
+    first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
+    once, rest = split_constants(steps, constants)
+    made_once = [value for item in once for value in item.step.outputs]
+    placement = Placer(graph, *split_phases(graph, rest), [*first, *made_once], once).placed()
+    arena = [piece for piece in placement.pieces if piece.kind is Kind.ARENA]
+    spans = [Span(piece.bytes, piece.first, placement.last_step(piece)) for piece in arena]
+    offsets, size = offsets_of(spans)
+    for piece, offset in zip(arena, offsets, strict=True):
+        piece.offset = offset
+    numbers = [value for value in graph.inputs if not isinstance(value.type, TensorType)]
+    results = [
+        item for item in graph.results[1] if isinstance(item, Value) and not _is_fixed(placement, item)
+    ]
+    passed = tuple(dict.fromkeys([*_crossing(placement, numbers), *results]))
+    return Plan(
+        graph=graph,
+        device=device,
+        buffers=tuple(_buffers(placement)),
+        calls={"compute": tuple(placement.compute), "commit": tuple(placement.commit)},
+        arena_bytes=size,
+        lower_bound_bytes=lower_bound(spans),
+        made_bytes=sum(map(bytes_of, placement.allocated)),
+        compute=_program(f"{graph.name} compute", numbers, placement.compute, passed),
+        commit=_program(f"{graph.name} commit", [*numbers, *passed], placement.commit, ()),
+        passed=passed,
+        actions=tuple(placement.actions),
+        stand_ins=dict(placement.stand_ins),
+    )
+
+
+def _steps(
+    graph: Graph, device: torch.device, backends: Sequence[Backend], constants: set[Value]
+) -> list[NodeStep]:
+    known: dict[Value, Any] = {
+        value: value.argument.data.to(device)
+        for value in graph.arguments
+        if value.argument is not None and value.argument.data is not None
+    }
+    prober = Prober(device, known, frozenset(), {}, is_planned=True)
+    as_stated = {value for value in (*graph.inputs, *graph.arguments, *constants) if not overlaps(value.type)}
+    as_stated |= _expanded(graph, device, prober, as_stated)
+    plain = plain_steps(graph, assign(graph, backends), device, prober, as_stated)
+    returned = (*graph.results[1], *graph.updates.values())
+    return merge_views(plain, {item for item in returned if isinstance(item, Value)})
+
+
+def _expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set[Value]) -> set[Value]:
+    """Return what the prologue makes of elements that share memory, and lays out as the graph states."""
+    found: set[Value] = set()
+    for node in graph.prologue:
+        is_expanded = any(overlaps(value.type) for value in node.outputs)
+        if is_expanded and (as_stated | found).issuperset(node.inputs):
+            item = step_of(node, prober, device)
+            laid_out = item.seen.is_laid_out if item.seen is not None else [False] * len(node.outputs)
+            found.update(value for value, is_so in zip(node.outputs, laid_out, strict=True) if is_so)
+    return found
+
+
+def _prologue_values(graph: Graph) -> list[Value]:
+    return [value for node in graph.prologue for value in node.outputs]
+
+
+def _require_fixed_sizes(graph: Graph) -> None:
+    for value in graph.values:
+        if value.type.symbols:
+            raise GraphError(
+                f"%{value.name} is {value.type}: memory is planned for fixed sizes only",
+                where=f"graph {graph.name!r}",
+                fix="specialize the graph first: graph.specialize({...})",
+            )
+
+
+def _require_plain_memory(graph: Graph) -> None:
+    for target in graph.replacements:
+        raise GraphError(
+            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run: memory is planned "
+            "for buffers that stay what they are",
+            where=f"graph {graph.name!r}",
+            fix="capture the model as it is after a call, or run the graph with IRExecutor",
+        )
+    for value in graph.inputs:
+        if value.argument is not None and value.argument.overlaps is not None:
+            raise GraphError(
+                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory: memory is planned for inputs apart",
+                where=f"graph {graph.name!r}",
+                fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
+            )
+
+
+def _is_fixed(placement: Placement, value: Value) -> bool:
+    return value in placement.stand_ins or placement.is_fixed(value)
+
+
+def _crossing(placement: Placement, numbers: Sequence[Value]) -> list[Value]:
+    """Return what the first phase makes anew and the second one reads."""
+    made = {value for step in placement.compute for value in step.outputs}
+    read = (value for step in placement.commit for value in step.inputs)
+    return [value for value in dict.fromkeys(read) if value in made and value not in numbers]
+
+
+def _program(name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value]) -> Program:
+    return Program(name, source_of(name, tuple(dict.fromkeys(inputs)), steps, results))
+
+
+def _buffers(placement: Placement) -> list[Buffer]:
+    found = []
+    first = _first_writes(placement)
+    for value, kind in placement.kinds.items():
+        pieces = placement.lies_in[value]
+        piece = pieces[0] if pieces else None
+        owner = piece.owner if piece is not None and piece.owner is not value else None
+        found.append(
+            Buffer(
+                value=value.name,
+                kind=kind.value,
+                offset=_offset(piece) if kind in (Kind.ARENA, Kind.VIEW) else None,
+                bytes=bytes_of(value),
+                first=first.get(value, -1),
+                last=placement.last.get(value, -1),
+                shares="" if owner is None else owner.name,
+                why=placement.reasons.get(value, ""),
+            )
+        )
+    return found
+
+
+def _offset(piece: Piece | None) -> int | None:
+    return piece.offset if piece is not None and piece.kind is Kind.ARENA else None
+
+
+def _first_writes(placement: Placement) -> dict[Value, int]:
+    first: dict[Value, int] = {}
+    for piece in placement.pieces:
+        for value in piece.values:
+            first.setdefault(value, piece.first)
+    return first

@@ -1,0 +1,88 @@
+"""What stands in modules, optimizers and weights of a step against its capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from npu_ir import Graph
+from npu_ir.core.tensor_bytes import same_data
+from npu_runtime.training.checks.violations import Violation
+from npu_runtime.training.tracing.components import Subjects
+
+
+def subject_violations(subjects: Subjects) -> Iterator[Violation]:
+    """Yield hooks that a replay would not run."""
+    for name, parameter in subjects.parameters().items():
+        hooks = [
+            *(parameter._backward_hooks or {}).values(),
+            *(getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values(),
+        ]
+        for hook in hooks:
+            yield Violation(
+                "parameter-hook",
+                f"the parameter {name!r} has a hook, {_name_of(hook)}, which would not run in a replay",
+                _line_of(hook),
+                "change gradients in the step function, between backward() and step(); and remove the hook",
+            )
+    for prefix, optimizer in subjects.optimizers.items():
+        kinds = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+        for hook in (hook for hooks in kinds for hook in hooks.values()):
+            yield Violation(
+                "optimizer-hook",
+                f"{prefix}{type(optimizer).__name__} has a hook on its step, {_name_of(hook)}, which would not run"
+                " in a replay",
+                _line_of(hook),
+                "call what it does behind each replay, and remove the hook",
+            )
+
+
+def baked_parameters(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Iterator[Violation]:
+    """Yield constants of a graph that are parameters by their content: copies that would never be trained."""
+    trained = {name: item for name, item in weights.items() if item.requires_grad and item.numel() > 1}
+    for value in graph.constants.values():
+        assert value.argument is not None
+        data = value.argument.data
+        for name, item in trained.items():
+            if (data is not None and data.requires_grad) or (data is not None and _is_same(data, item)):
+                yield Violation(
+                    "baked-tensor",
+                    f"the constant %{value.name} is a copy of the parameter {name!r}: it would never be trained",
+                    next(
+                        (str(node.provenance) or node.name for node in value.users), f"graph {graph.name!r}"
+                    ),
+                    "reach the parameter through its module in the step, not through a detached copy",
+                )
+                break
+
+
+def device_violations(graph: Graph, weights: Mapping[str, Any], device: torch.device) -> Iterator[Violation]:
+    """Yield weights that are on another device than the step."""
+    for value in graph.arguments:
+        argument = value.argument
+        assert argument is not None
+        item = weights.get(argument.target)
+        if isinstance(item, torch.Tensor) and item.device.type != device.type:
+            yield Violation(
+                "other-device",
+                f"{argument.target!r} is on {item.device}, the step on {device}",
+                f"graph {graph.name!r}",
+                f"move the model before its optimizer is made: model.to({str(device)!r})",
+            )
+
+
+def _is_same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.is_meta or right.is_meta or (left.shape, left.dtype) != (right.shape, right.dtype):
+        return False
+    return same_data(left.detach().cpu(), right.detach().cpu())
+
+
+def _name_of(hook: Any) -> str:
+    return repr(getattr(hook, "__qualname__", type(hook).__name__))
+
+
+def _line_of(hook: Any) -> str:
+    code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+    return "its code is not known" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -1,0 +1,110 @@
+"""What a captured step really ran, call by call, and whether that is what the lowering said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from npu_runtime.errors import CaptureError
+from npu_runtime.lowering.lowered_graph import Lowered
+
+_LISTED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a step.
+
+    Attributes:
+        phase: ``"bind"`` for what is done once (views of fixed memory), ``"compute"`` or ``"commit"``.
+        backend: Who ran it.
+        kernel: What was called, in words.
+        kinds: The ops that it computed, as the lowering calls them.
+        nodes: The names of the nodes that it computed; none for a copy into state.
+    """
+
+    phase: str
+    backend: str
+    kernel: str
+    kinds: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The calls of one step, in order.
+
+    Attributes:
+        graph: Its name.
+        calls: What was called.
+    """
+
+    graph: str
+    calls: tuple[Call, ...]
+
+    def count(self, kind: str) -> int:
+        """Return how many ops of a kind ran."""
+        return sum(call.kinds.count(kind) for call in self.calls)
+
+    def require(self, kind: str, count: int | None = None) -> None:
+        """Refuse a trace without ops of a kind.
+
+        Args:
+            kind: As the lowering calls it: ``"npu.adam_step.default"``, ``"Gemm"``.
+            count: How many there must be; None for at least one.
+
+        Raises:
+            CaptureError: There are not as many.
+        """
+        found = self.count(kind)
+        if found == count or (count is None and found):
+            return
+        known = Counter(name for call in self.calls for name in call.kinds)
+        listed = ", ".join(f"{name} x{number}" for name, number in sorted(known.items())[:_LISTED])
+        wanted = "at least one" if count is None else str(count)
+        raise CaptureError(
+            f"the trace has {found} ops {kind!r}, not {wanted}",
+            where=f"the trace of graph {self.graph!r}",
+            fix=f"it has {listed or 'nothing'}{', ...' if len(known) > _LISTED else ''}: passes may have made other"
+            " ops of these, and backends other kinds; the dumps 30_lowered and 50_runtime_trace show both",
+        )
+
+    def require_lowering(self, lowered: Lowered) -> None:
+        """Refuse a trace that is not what the lowering said: every op once, by the same backend.
+
+        Raises:
+            CaptureError: Names the ops that did not run, that ran though they are not there, or elsewhere.
+        """
+        problems = list(_differences(self, lowered))
+        if problems:
+            more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
+            raise CaptureError(
+                "what ran is not what was lowered:\n    " + "\n    ".join(problems[:_LISTED] + more),
+                where=f"the trace of graph {self.graph!r}",
+                fix="the graph was edited after it was lowered, or a step of the plan is missing:"
+                " compare the dumps 30_lowered and 50_runtime_trace",
+            )
+
+
+def _differences(trace: Trace, lowered: Lowered) -> Iterator[str]:
+    wanted = {node.name: item.backend for item in lowered.ops for node in item.op.nodes}
+    kinds = Counter((item.backend, item.op.kind) for item in lowered.ops)
+    ran = Counter(name for call in trace.calls for name in call.nodes)
+    elsewhere = {name: call.backend for call in trace.calls for name in call.nodes}
+    yield from (f"node {name!r} did not run" for name in wanted if not ran[name])
+    for name, count in ran.items():
+        if name not in wanted:
+            yield f"node {name!r} ran, and was not lowered"
+        elif count > 1:
+            yield f"node {name!r} ran {count} times"
+        elif elsewhere[name] != wanted[name]:
+            yield f"node {name!r} ran on {elsewhere[name]!r}, and was lowered for {wanted[name]!r}"
+    done = Counter((call.backend, kind) for call in trace.calls for kind in call.kinds)
+    for key in _in_order([*kinds, *done]):
+        if kinds[key] != done[key]:
+            yield f"{key[1]} of {key[0]!r} ran {done[key]} times, and was lowered {kinds[key]} times"
+
+
+def _in_order(keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys(keys))

@@ -1,0 +1,63 @@
+"""Recording what a planned program calls while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir import ExecutionError
+from npu_runtime.lowering.aten_calls import ATEN
+from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.lowered_graph import Lowered
+from npu_runtime.planned import PlannedProgram
+from npu_runtime.planned.buffers import Once
+from npu_runtime.training.capture.runners import state_of
+from npu_runtime.training.capture.snapshots import unchanged
+from npu_runtime.training.dumps.call_log import Call, Trace
+
+
+def record_trace(
+    program: PlannedProgram,
+    lowered: Lowered,
+    numbers: Sequence[Any] = (),
+    generators: Sequence[torch.Generator] = (),
+) -> Trace:
+    """Run a program once on what its inputs hold, and return what it called; state is put back bit by bit.
+
+    Args:
+        program: Not captured.
+        lowered: What its graph was lowered to: tells the ops of each segment.
+        numbers: For `PlannedProgram.run`.
+        generators: Further generators that the step draws from.
+
+    Raises:
+        ExecutionError: A node fails, or something else was called than was planned.
+    """
+    called: list[Callable[..., Any]] = []
+    watched = program.watched(called.append)
+    with unchanged(state_of(program).values(), generators):
+        watched.run(*numbers)
+    planned = [(phase, step) for phase, steps in program.plan.calls.items() for step in steps]
+    if [id(function) for function in called] != [id(step.function) for _, step in planned]:
+        raise ExecutionError(
+            f"{len(called)} calls were made, and {len(planned)} others were planned",
+            where=f"the program of graph {lowered.graph.name!r}",
+            fix="this is a bug of npu-runtime: please report it with the dump 40_plan",
+        )
+    once = [action.step for action in program.plan.actions if isinstance(action, Once)]
+    calls = [("bind", step) for step in once] + planned
+    return Trace(lowered.graph.name, tuple(_calls(calls, lowered)))
+
+
+def _calls(steps: Sequence[tuple[str, Step]], lowered: Lowered) -> Iterator[Call]:
+    ops = {node: item for item in reversed(lowered.ops) for node in item.op.nodes}
+    for phase, step in steps:
+        nodes = set(step.nodes)
+        if step.backend == ATEN:
+            kinds = tuple(node.op_type for node in step.nodes)
+        else:
+            kinds = tuple(item.op.kind for item in lowered.ops if nodes.issuperset(item.op.nodes))
+        names = tuple(node.name for node in step.nodes if node in ops)
+        yield Call(phase, step.backend, step.kernel, kinds if names else (), names)

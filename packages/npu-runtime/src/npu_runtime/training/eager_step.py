@@ -1,0 +1,48 @@
+"""A step without a graph: it makes the state of an optimizer that only its first step can make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from npu_ir.core.structure import flatten, unflatten
+from npu_runtime.training.capture.snapshots import Snapshot
+from npu_runtime.training.tracing.components import Subjects
+
+
+def first_step(
+    function: Callable[..., Any], subjects: Subjects, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Take a step in eager PyTorch; return its results, without gradients.
+
+    Where it raises, modules, optimizers and random numbers are put back as they were; gradients are in any case.
+    """
+    optimizers = list(subjects.optimizers.values())
+    before = [{item: dict(entries) for item, entries in optimizer.state.items()} for optimizer in optimizers]
+    kept = [
+        tensor
+        for state in before
+        for entries in state.values()
+        for tensor in entries.values()
+        if isinstance(tensor, torch.Tensor)
+    ]
+    snapshot = Snapshot([*subjects.parameters().values(), *subjects.buffers().values(), *kept])
+    gradients = [(parameter, parameter.grad) for parameter in subjects.parameters().values()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        leaves, structure = flatten(function(*args, **kwargs))
+    except BaseException:
+        snapshot.restore()
+        for optimizer, state in zip(optimizers, before, strict=True):
+            optimizer.state.clear()
+            optimizer.state.update(state)
+        raise
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+    return unflatten(
+        structure, [item.detach() if isinstance(item, torch.Tensor) else item for item in leaves]
+    )

@@ -1,0 +1,131 @@
+"""`compile_ir`: a training step as one graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from npu_ir import Graph
+from npu_runtime.errors import TracingError
+from npu_runtime.training.step_function import LossFunction, StepFunction
+from npu_runtime.training.tracing.components import Subjects, find_subjects, subjects_of
+from npu_runtime.training.tracing.traced_step import TracedStep
+from npu_runtime.training.tracing.tracer import trace_function
+from npu_runtime.training.tracing.unsupported import scaler_error
+
+
+def compile_ir(
+    model: Module | Callable[..., Any],
+    optimizer: Optimizer | None = None,
+    loss_fn: LossFunction | None = None,
+    example_batch: Any = None,
+    **options: Any,
+) -> Graph:
+    """Return a whole training step as one graph: functional, without weights, of ATen ops.
+
+    Its arguments are the batch, and ``hyperparameters``: a dict of the floats in ``optimizer.param_groups``, by names
+    like ``"group0.lr"``. Its results are what the step returns; its updates are what the step changes: parameters,
+    buffers, and the state of the optimizer (``fc.weight.exp_avg``).
+
+    ``compile_ir(step_fn, example_batch=...)`` takes a function in place of the model, as one writes it for PyTorch: with
+    ``zero_grad()``, ``backward()`` and ``step()``.
+
+    Args:
+        model: The model, on any device, on ``meta`` too; or a step function.
+        optimizer: Of the model's parameters.
+        loss_fn: As for `StepFunction`.
+        example_batch: A tuple of arguments for the step, ``(*inputs, target)``; or a dict of arguments by name. Shapes
+            and dtypes count, not the content.
+        options: ``name`` of the graph; for a model: ``accumulate``, ``clip_grad_norm``, ``clip_grad_value`` and
+            ``autocast`` of `StepFunction`; for a step function: ``modules`` and ``optimizers``, where they are not to be
+            found in its closure.
+
+    Raises:
+        TracingError: The step cannot become a graph; says why, where, and what to do.
+        ConversionError: An op has no place in a graph.
+    """
+    return trace_step(model, optimizer, loss_fn, example_batch, **options).graph
+
+
+def trace_step(
+    model: Module | Callable[..., Any],
+    optimizer: Optimizer | None = None,
+    loss_fn: LossFunction | None = None,
+    example_batch: Any = None,
+    *,
+    name: str | None = None,
+    **options: Any,
+) -> TracedStep:
+    """Return the graph that `compile_ir` returns, with the state to begin with, and what it was traced for."""
+    if example_batch is None:
+        raise TracingError(
+            "a step is traced on an example batch",
+            fix="compile_ir(model, optimizer, loss_fn, (input, target))",
+        )
+    function, subjects = step_of(model, optimizer, loss_fn, **options)
+    args, kwargs = arguments_of(example_batch)
+    named: str = getattr(function, "__name__", "step")
+    return trace_function(function, subjects, args, kwargs, name=name or named)
+
+
+def step_of(
+    model: Module | Callable[..., Any],
+    optimizer: Optimizer | None,
+    loss_fn: LossFunction | None,
+    *,
+    modules: Sequence[Module] | None = None,
+    optimizers: Sequence[Optimizer] | None = None,
+    **options: Any,
+) -> tuple[Callable[..., Any], Subjects]:
+    """Return a step function, and what it works on.
+
+    Raises:
+        TracingError: What is given does not make up a step.
+    """
+    if not isinstance(model, Module):
+        if not callable(model) or optimizer is not None or loss_fn is not None or options:
+            raise TracingError(
+                f"a step function stands alone: {type(model).__name__} was given with other parts of a step",
+                fix="compile_ir(model, optimizer, loss_fn, batch), or compile_ir(step_fn, example_batch=batch)",
+            )
+        return model, find_subjects(model, modules, optimizers)
+    if not isinstance(optimizer, Optimizer):
+        raise TracingError(
+            f"a step of a model needs an optimizer, not {optimizer!r}", fix="give one of torch.optim"
+        )
+    _require_known(options)
+    step = StepFunction(model, optimizer, loss_fn, **options)
+    named: list[tuple[str, Module]] = [("", model)]
+    if isinstance(loss_fn, Module) and _has_tensors(loss_fn):
+        named.append(("loss_fn", loss_fn))
+    subjects = subjects_of(named, [("", optimizer)])
+    if isinstance(loss_fn, Module) and len(named) == 1:
+        subjects = dataclasses.replace(subjects, watched=(loss_fn,))
+    return step, subjects
+
+
+def _require_known(options: Mapping[str, Any]) -> None:
+    known = [item.name for item in dataclasses.fields(StepFunction)][3:]
+    for name, value in options.items():
+        if isinstance(value, torch.amp.GradScaler):
+            raise scaler_error(f"{name}= is a GradScaler")
+        if name not in known:
+            raise TracingError(
+                f"a step of a model has no option {name!r}", fix=f"its options are {', '.join(known)}"
+            )
+
+
+def arguments_of(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the positional and the named arguments of a step."""
+    if isinstance(batch, Mapping):
+        return (), batch
+    return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}
+
+
+def _has_tensors(module: Module) -> bool:
+    return any(True for _ in (*module.parameters(), *module.buffers()))

@@ -1,0 +1,53 @@
+"""What a traced step needs before its writes are taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.fx import GraphModule, Node
+
+from npu_runtime.training.tracing.rng_state import is_random, writes_first
+
+
+def clean(module: GraphModule) -> None:
+    """Drop what only profilers see, and let random numbers be drawn in the order of memory."""
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and str(node.target).startswith("profiler."):
+            node.replace_all_uses_with(None)
+            module.graph.erase_node(node)
+        elif _fills_with_random_numbers(node):
+            _fill_in_order_of_memory(module, node)
+    module.recompile()
+
+
+def _fills_with_random_numbers(node: Node) -> bool:
+    return (
+        is_random(node) and writes_first(node) and not any(isinstance(item, Node) for item in node.args[1:])
+    )
+
+
+def _fill_in_order_of_memory(module: GraphModule, node: Node) -> None:
+    """Fill a view in which the elements are in the order of memory: the functional op makes its result so.
+
+    Dropout of an activation that is transposed draws the same numbers then as it does in place.
+    """
+    filled = node.args[0]
+    assert isinstance(filled, Node)
+    tensor = filled.meta["val"]
+    order = _order(tensor)
+    if order == list(range(tensor.dim())):
+        return
+    with module.graph.inserting_before(node):
+        view = module.graph.call_function(torch.ops.aten.permute.default, (filled, order))
+        module.graph.call_function(node.target, (view, *node.args[1:]), node.kwargs)  # type: ignore[arg-type]
+    node.replace_all_uses_with(filled)
+    module.graph.erase_node(node)
+
+
+def _order(tensor: torch.Tensor) -> Sequence[int]:
+    """Return the dimensions from the slowest to the fastest, if the tensor fills its memory without gaps."""
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis))
+    is_dense = tensor.permute(order).is_contiguous()
+    return order if is_dense else list(range(tensor.dim()))

@@ -1,0 +1,195 @@
+"""What a step works on: modules and optimizers, found where the step function refers to them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import Module, Parameter
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from npu_runtime.errors import TracingError
+from npu_runtime.probing.storage import overlapping
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The modules and optimizers of a step, by a prefix for the names in them.
+
+    Attributes:
+        modules: A single one has no prefix.
+        optimizers: Likewise.
+        watched: Further modules of the step, without tensors: a loss.
+    """
+
+    modules: Mapping[str, Module]
+    optimizers: Mapping[str, Optimizer]
+    watched: Sequence[Module] = ()
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return every parameter by name; one that is tied, by its first name."""
+        return {
+            prefix + name: parameter
+            for prefix, module in self.modules.items()
+            for name, parameter in module.named_parameters()
+        }
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Return every buffer by name; one that is tied, by its first name."""
+        return {
+            prefix + name: buffer
+            for prefix, module in self.modules.items()
+            for name, buffer in module.named_buffers()
+        }
+
+    def aliases(self, name: str, tensor: torch.Tensor) -> tuple[str, ...]:
+        """Return the further names of a parameter or buffer."""
+        return tuple(other for other in self._names().get(id(tensor), ()) if other != name)
+
+    def is_persistent(self, name: str) -> bool:
+        """Whether a buffer is in the ``state_dict`` of its module."""
+        for prefix, module in self.modules.items():
+            if name.startswith(prefix):
+                owner, _, key = name.removeprefix(prefix).rpartition(".")
+                try:
+                    return key not in module.get_submodule(owner)._non_persistent_buffers_set
+                except AttributeError:
+                    continue
+        raise AssertionError(f"{name} is a buffer of a module")
+
+    def optimized(self) -> dict[str, list[str]]:
+        """Return the names of the parameters of each optimizer, in its order.
+
+        Raises:
+            TracingError: One of them is no parameter of the modules.
+        """
+        names = {id(parameter): name for name, parameter in self.parameters().items()}
+        found: dict[str, list[str]] = {}
+        for prefix, optimizer in self.optimizers.items():
+            tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+            unknown = next((tensor for tensor in tensors if id(tensor) not in names), None)
+            if unknown is not None:
+                raise TracingError(
+                    f"the optimizer {type(optimizer).__name__} updates a tensor of shape {tuple(unknown.shape)} "
+                    "that is no parameter of the model",
+                    fix="make the optimizer of model.parameters(), after the last change to them; or name the other "
+                    "module, too: modules=[...]",
+                )
+            found[prefix] = [names[id(tensor)] for tensor in tensors]
+        return found
+
+    def _names(self) -> dict[int, list[str]]:
+        names: dict[int, list[str]] = {}
+        for prefix, module in self.modules.items():
+            for kind in (module.named_parameters, module.named_buffers):
+                for name, tensor in kind(remove_duplicate=False):
+                    names.setdefault(id(tensor), []).append(prefix + name)
+        return names
+
+
+def subjects_of(
+    modules: Sequence[tuple[str, Module]], optimizers: Sequence[tuple[str, Optimizer]]
+) -> Subjects:
+    """Return modules and optimizers under the names they go by; a single one needs none.
+
+    Raises:
+        TracingError: Two parameters lie in the same memory, or a module has none of its own.
+    """
+    named_modules = _prefixed(modules)
+    named_optimizers = _prefixed(optimizers)
+    found = Subjects(named_modules, named_optimizers)
+    tensors = {**found.parameters(), **found.buffers()}
+    for name, tensor in tensors.items():
+        if is_lazy(tensor):
+            raise TracingError(
+                f"{name!r} has no shape yet: its module is lazy",
+                fix="run the model once, on a batch, before training it",
+            )
+    pair = overlapping(tensors, tensors)
+    if pair is not None:
+        raise TracingError(
+            f"{pair[0]!r} and {pair[1]!r} are different tensors in the same memory",
+            fix="tie them by using one parameter twice, or clone one of them",
+        )
+    return found
+
+
+def _prefixed(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    unique: dict[int, tuple[str, Any]] = {}
+    for name, item in items:
+        unique.setdefault(id(item), (name, item))
+    is_single = len(unique) == 1
+    return {f"{name}." if name and not is_single else "": item for name, item in unique.values()}
+
+
+def find_subjects(
+    function: Callable[..., Any],
+    modules: Sequence[Module] | None = None,
+    optimizers: Sequence[Optimizer] | None = None,
+) -> Subjects:
+    """Return the modules and optimizers that a step function works on.
+
+    Args:
+        function: The step.
+        modules: The modules, where they are not to be found: in its closure, its globals, its defaults, or as
+            attributes of the object that it is a method of.
+        optimizers: The optimizers, likewise.
+
+    Raises:
+        TracingError: There is no module.
+    """
+    reached = list(_reached(function))
+    found = [(name, item) for name, item in reached if isinstance(item, Module)]
+    outer = [pair for pair in found if not any(_is_inside(pair[1], other) for _, other in found)]
+    named = outer if modules is None else _named(modules, "module")
+    steps = [(name, item) for name, item in reached if isinstance(item, Optimizer)]
+    chosen = steps if optimizers is None else _named(optimizers, "optimizer")
+    if not named:
+        raise TracingError(
+            f"the step function {getattr(function, '__name__', function)!r} refers to no module",
+            fix="name what it trains: compile_ir(step, example_batch=..., modules=[model], optimizers=[optimizer])",
+        )
+    return subjects_of(named, chosen)
+
+
+def _named(items: Sequence[Any], word: str) -> list[tuple[str, Any]]:
+    return [(f"{word}{index}", item) for index, item in enumerate(items)]
+
+
+def _is_inside(module: Module, other: Module) -> bool:
+    return module is not other and any(part is module for part in other.modules())
+
+
+def _reached(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what a function refers to, by name: nested functions are followed."""
+    pending: list[Any] = [function]
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, functools.partial):
+            pending += [item.func, *item.args, *item.keywords.values()]
+            continue
+        owner = getattr(item, "__self__", None)
+        if owner is not None and not inspect.ismodule(owner) and hasattr(owner, "__dict__"):
+            yield from vars(owner).items()
+        plain = inspect.unwrap(getattr(item, "__func__", item))
+        if not inspect.isfunction(plain):
+            continue
+        names = inspect.getclosurevars(plain)
+        for name, value in [*names.nonlocals.items(), *names.globals.items(), *_defaults(plain)]:
+            yield name, value
+            if inspect.isfunction(value) and value.__module__ == plain.__module__:
+                pending.append(value)
+
+
+def _defaults(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    parameters = inspect.signature(function).parameters.values()
+    return [(item.name, item.default) for item in parameters if item.default is not item.empty]

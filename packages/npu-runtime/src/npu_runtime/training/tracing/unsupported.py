@@ -1,0 +1,199 @@
+"""What cannot be a step, and why: each refusal names the user's line where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch.fx import GraphModule, Node
+
+from npu_ir.capture.export_errors import without_advice
+from npu_ir.capture.provenance import place
+from npu_runtime._torch import OpOverload
+from npu_runtime._torch.tracing import is_tracing, written
+from npu_runtime.errors import TracingError
+from npu_runtime.training.tracing.components import Subjects
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OWN = str(Path(__file__).parents[2]) + os.sep
+_NUMBERS = (bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFloat)
+_SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "aten.is_nonzero.default")
+
+
+def require_no_hooks(subjects: Subjects) -> None:
+    """Refuse parameters with hooks: they are on the parameters, not on what is traced in their place."""
+    for key, parameter in subjects.parameters().items():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise TracingError(
+                f"the parameter {key!r} has hooks, which would not run in a graph",
+                fix="change gradients between backward() and step() of a step function, or in a module's own hook",
+            )
+
+
+_NO_SCALER = "autocast=torch.bfloat16 needs no scaling; or keep steps in float16 in eager PyTorch; GradScaler(enabled=False) may stay"
+
+
+def scaler_error(what: str, where: str = "") -> TracingError:
+    """Return what to tell the user of a step that would scale its loss, and look at the gradients for what overflowed."""
+    return TracingError(
+        f"{what}, which decides in Python, by the content of the gradients, whether to take a step",
+        where=where,
+        fix=_NO_SCALER,
+    )
+
+
+@contextlib.contextmanager
+def scalers_refused() -> Iterator[None]:
+    """Refuse a step that scales its loss when it does so: before the scaler makes its state of what is traced."""
+    kind = torch.amp.GradScaler
+    plain = {name: getattr(kind, name) for name in ("scale", "unscale_", "step", "update")}
+
+    def refusing(name: str) -> Callable[..., Any]:
+        @functools.wraps(plain[name])
+        def method(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
+            if scaler.is_enabled() and is_tracing():
+                where = _users_line(traceback.extract_stack())
+                raise scaler_error(f"the step calls {name}() of a GradScaler", where)
+            return plain[name](scaler, *args, **kwargs)
+
+        return method
+
+    try:
+        for name in plain:
+            setattr(kind, name, refusing(name))
+        yield
+    finally:
+        for name, method in plain.items():
+            setattr(kind, name, method)
+
+
+def require_tensor(result: Any) -> torch.Tensor:
+    """Return a result of a step.
+
+    Raises:
+        TracingError: It is not a tensor.
+    """
+    if isinstance(result, torch.Tensor):
+        return result
+    if result is None or isinstance(result, _NUMBERS):
+        raise TracingError(
+            f"the step returns {'nothing' if result is None else 'a number'} where its results are tensors",
+            fix="return the loss itself, not loss.item(): call item() on what the step returns, when you need it",
+        )
+    kind = type(result).__name__
+    raise TracingError(
+        f"the step returns {kind}, which is not a tensor",
+        fix=f"leave the {kind} out of what the model, or the loss function, returns; a model of transformers returns no "
+        "cache when it is called with use_cache=False",
+    )
+
+
+def require_no_sync(module: GraphModule) -> None:
+    """Refuse a step that takes the content of a tensor to Python.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    for node in module.graph.nodes:
+        if str(node.target) in _SYNCHRONIZING:
+            raise TracingError(
+                f"{node.target} takes the content of a tensor to Python, and the device would have to wait",
+                where=place(node),
+                fix="keep it a tensor: no .item(), float(), nonzero() or masks as indices in a step",
+            )
+
+
+def require_no_strangers(module: GraphModule) -> None:
+    """Refuse a step that trains what it was not told of: it would be a constant.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    for node in module.graph.nodes:
+        found = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(found, torch.Tensor) and found.requires_grad:
+            reader = next(iter(node.users), node)
+            raise TracingError(
+                f"the step reads a tensor of shape {tuple(found.shape)} that requires gradients, and that is no parameter "
+                "of its modules",
+                where=place(reader),
+                fix="name the module it belongs to: modules=[...]; or use it through the module, not through a copy",
+            )
+
+
+def refuse_write(tensor: torch.Tensor) -> NoReturn:
+    """Refuse an op before it writes into a tensor that is a constant to the graph: the trace would change it.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    raise _outside(tensor, _users_line(traceback.extract_stack()))
+
+
+def require_no_writes_outside(module: GraphModule) -> None:
+    """Refuse a step that writes into a view of a tensor that is a constant to its graph: the next step would not see it.
+
+    Raises:
+        TracingError: Names the user's line.
+    """
+    for node in module.graph.nodes:
+        for item in written(node.target, node.args, node.kwargs):
+            root = _memory_of(item) if isinstance(item, Node) else None
+            if root is not None and root.op == "get_attr":
+                raise _outside(getattr(module, str(root.target)), place(node))
+
+
+def _memory_of(node: Node) -> Node:
+    """Return what a node is a view of; ``lift_fresh`` gives a tensor that the step has made itself."""
+    while _is_view(node) and isinstance(first := next(iter(node.args), None), Node):
+        node = first
+    return node
+
+
+def _is_view(node: Node) -> bool:
+    if node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, OpOverload) or node.target is torch.ops.aten.lift_fresh.default:
+        return False
+    results = node.target._schema.returns
+    return bool(results) and results[0].alias_info is not None
+
+
+def _outside(tensor: torch.Tensor, where: str) -> TracingError:
+    return TracingError(
+        f"the step writes into a tensor of shape {tuple(tensor.shape)} that is no parameter and no buffer of its modules",
+        where=where,
+        fix="make it a buffer: register_buffer; or return what is to be kept",
+    )
+
+
+def untraceable(error: Exception) -> TracingError:
+    """Return what to tell the user of an error that tracing raised."""
+    text = without_advice(str(error).strip()).splitlines()
+    kind = type(error).__name__
+    where = _users_line(traceback.extract_tb(error.__traceback__))
+    if "DataDependent" in kind or "data-dependent" in str(error):
+        return TracingError(
+            f"the step decides by the content of a tensor: {text[0] if text else kind}",
+            where=where,
+            fix="compute both sides and choose with torch.where; keep numbers in tensors, without .item()",
+        )
+    return TracingError(
+        f"the step cannot be traced: {kind}: {text[0] if text else ''}",
+        where=where,
+        fix="run the step in eager PyTorch: where that fails, too, it is wrong; while it is traced, "
+        "tensors have shapes but no content, so let it do without .numpy(), .tolist() and what is not an op of PyTorch",
+    )
+
+
+def _users_line(frames: Sequence[traceback.FrameSummary]) -> str:
+    """Return the innermost line of the user's code."""
+    outside = [item for item in frames if not item.filename.startswith((_TORCH, _OWN, "<"))]
+    return f"{outside[-1].filename}:{outside[-1].lineno}" if outside else ""
