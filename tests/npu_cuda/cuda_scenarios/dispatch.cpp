@@ -1,15 +1,15 @@
 // From a call to a launch: what dispatch refuses before anything runs.
 #include "core/dispatch.h"
 
+#include "core/builtin.h"
 #include "core/graph.h"
-#include "ops/all.h"
 #include "rig.h"
 
-// In place of ops/all.cpp, core/devices.cpp and core/call_capture.cpp, which would bring every op and every device.
+// In place of builtin/, core/devices.cpp and core/call_capture.cpp, which would bring every op and every device.
 namespace npu {
 
-std::vector<OpInfo> all_ops() { return {{OpKind::Copy, "Copy", 1, 1, 1}}; }
-std::vector<KernelPtr> all_kernels() { return {scenarios::add_one()}; }
+std::vector<OpInfo> builtin_ops() { return {{OpKind::Copy, "Copy", 1, 1, 1}}; }
+std::vector<KernelPtr> builtin_kernels() { return {scenarios::add_one()}; }
 
 Status find_device(DeviceType, int, Device** out) {
   *out = &scenarios::device();

@@ -1,26 +1,17 @@
-#include "core/build_info.h"
+#include "core/builtin.h"
 #include "core/device.h"
-#include "host/host_device.h"
-
-#ifdef NPU_WITH_CUDA
-#include "cuda/cuda_devices.h"
-#endif
 
 namespace npu {
 namespace {
 
 struct Found {
-  std::vector<Device*> devices{&HostDevice::instance()};
+  std::vector<Device*> devices{builtin_host()};
   std::string absence;  // why there is no cuda device
 };
 
 Found find_all() {
   Found found;
-#ifdef NPU_WITH_CUDA
-  for (Device* device : cuda_devices(&found.absence)) found.devices.push_back(device);
-#else
-  found.absence = std::string("npu-cuda was built without CUDA: ") + build_info().reason;
-#endif
+  for (Device* device : builtin_gpus(&found.absence)) found.devices.push_back(device);
   return found;
 }
 
@@ -43,9 +34,9 @@ const std::vector<Device*>& devices() { return found().devices; }
 
 std::string cuda_absence() { return found().absence; }
 
-// The host is found without a look at CUDA, which takes time, and does not outlive a fork of the process.
+// The host is compared first: see builtin_host.
 Status find_device(const std::string& name, Device** out) {
-  if (name == "host") return *out = &HostDevice::instance(), Status();
+  if (name == "host") return *out = builtin_host(), Status();
   for (Device* device : devices()) {
     if (device->name() != name && !(name == "cuda" && device->type() == DeviceType::Cuda)) continue;
     *out = device;
@@ -58,7 +49,7 @@ Status find_device(const std::string& name, Device** out) {
 }
 
 Status find_device(DeviceType type, int id, Device** out) {
-  if (type == DeviceType::Host && id == 0) return *out = &HostDevice::instance(), Status();
+  if (type == DeviceType::Host && id == 0) return *out = builtin_host(), Status();
   for (Device* device : devices()) {
     if (device->type() != type || device->id() != id) continue;
     *out = device;

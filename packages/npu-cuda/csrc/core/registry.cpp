@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "ops/all.h"
+#include "core/builtin.h"
 
 namespace npu {
 namespace {
@@ -97,8 +97,8 @@ KernelRegistry& KernelRegistry::instance() {
   // Never destroyed: kernels from Python must not be released after the interpreter is gone.
   static KernelRegistry* registry = [] {
     auto* made = new KernelRegistry();
-    const Status status = made->add(all_ops(), all_kernels());
-    if (!status.ok()) {  // only a mistake in ops/all.cpp
+    const Status status = made->add(builtin_ops(), builtin_kernels());
+    if (!status.ok()) {  // only a mistake in builtin/ops.cpp
       std::fprintf(stderr, "npu-cuda: %s\n", status.message().c_str());
       std::abort();
     }

@@ -1,7 +1,6 @@
-#include "ops/all.h"
-
 #include <iterator>
 
+#include "core/builtin.h"
 #include "ops/add/add.h"
 #include "ops/copy/copy.h"
 #include "ops/gemm/gemm.h"
@@ -16,9 +15,9 @@ void append(std::vector<KernelPtr> some, std::vector<KernelPtr>* all) {
 
 }  // namespace
 
-std::vector<OpInfo> all_ops() { return {add_info(), relu_info(), gemm_info(), copy_info()}; }
+std::vector<OpInfo> builtin_ops() { return {add_info(), relu_info(), gemm_info(), copy_info()}; }
 
-std::vector<KernelPtr> all_kernels() {
+std::vector<KernelPtr> builtin_kernels() {
   std::vector<KernelPtr> all;
   for (auto* kernels : {add_host_kernels, relu_host_kernels, gemm_host_kernels, copy_host_kernels}) append(kernels(), &all);
 #ifdef NPU_WITH_CUDA

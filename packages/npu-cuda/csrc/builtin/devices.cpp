@@ -1,0 +1,22 @@
+#include "core/build_info.h"
+#include "core/builtin.h"
+#include "host/host_device.h"
+
+#ifdef NPU_WITH_CUDA
+#include "cuda/cuda_devices.h"
+#endif
+
+namespace npu {
+
+Device* builtin_host() { return &HostDevice::instance(); }
+
+#ifdef NPU_WITH_CUDA
+std::vector<Device*> builtin_gpus(std::string* absence) { return cuda_devices(absence); }
+#else
+std::vector<Device*> builtin_gpus(std::string* absence) {
+  *absence = std::string("npu-cuda was built without CUDA: ") + build_info().reason;
+  return {};
+}
+#endif
+
+}  // namespace npu
