@@ -1,4 +1,8 @@
-"""What a loaded program assumed of its sizes: torch.export keeps it as Python code, ``L['x'].size()[0] % 3 == 0``."""
+"""Parser of the guards of a loaded program, which are Python code: ``L['x'].size()[0] % 3 == 0``.
+
+A recursive descent over Python's syntax tree. Negations are pushed inwards (De Morgan), so that a guard
+becomes a conjunction of relations; a disjunction cannot be expressed as constraints and is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 from npu_ir.constraints import Constraint
 from npu_ir.symbols import call
 
-# What the placeholder of an input is called, and in which dimension: what stands for that size.
+# From the name of an input's placeholder and a dimension to the expression of that size.
 SizeOf = Callable[[str, int], Any]
 
 _RELATIONS: dict[type[ast.cmpop], str] = {
@@ -34,17 +38,16 @@ _FUNCTIONS = {"max": "max", "min": "min", "round": "round_to"}
 
 
 def constraints_of(code: str, size_of: SizeOf) -> list[Constraint]:
-    """Return a guard as constraints that hold together.
+    """Return a guard as a conjunction of constraints.
 
     Raises:
-        ValueError: It does not consist of relations between numbers that an expression can hold, or leaves a
-            choice between some.
+        ValueError: The guard is not made of relations between expressible numbers, or contains a disjunction.
     """
     return list(_constraints(ast.parse(code.strip(), mode="eval").body, size_of, holds=True))
 
 
 def _constraints(found: ast.expr, size_of: SizeOf, *, holds: bool) -> Iterator[Constraint]:
-    """Yield what must be so for a guard to hold, or not to."""
+    """Yield the constraints under which a guard holds or, if not ``holds``, its negation does."""
     if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.Not):
         yield from _constraints(found.operand, size_of, holds=not holds)
     elif isinstance(found, ast.BoolOp) and isinstance(found.op, ast.And if holds else ast.Or):
@@ -89,7 +92,7 @@ def _binary(found: ast.BinOp, size_of: SizeOf) -> Any:
 
 
 def _path(found: ast.expr) -> list[str]:
-    """Return the steps of ``L['a'][0]``: how the placeholder of that input is called."""
+    """Return the keys in ``L['a'][0]``; joined by "_", they are the name of the input's placeholder."""
     if isinstance(found, ast.Subscript) and isinstance(found.slice, ast.Constant):
         return [*_path(found.value), str(found.slice.value)]
     if isinstance(found, ast.Name) and found.id == "L":

@@ -1,4 +1,4 @@
-"""From what PyTorch knows of sizes to the types of a graph: symbols get names, expressions a normal form."""
+"""Translation of PyTorch's symbolic sizes to the symbols and expressions of a graph."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from npu_ir.types import Type
 
 
 class Sizes:
-    """Names the symbols of one exported program as its graph meets them.
+    """The symbols of one exported program, declared in its graph in the order of their first use.
 
     The sizes of inputs are ``s0``, ``s1``, ..., unless a Dim names them; those that depend on data are
     ``u0``, ``u1``, ... A size that cannot be written as an expression becomes a symbol of its own, which
     takes its value from the tensor that has this size.
 
     Args:
-        graph: Where the symbols are declared.
-        program: As torch.export made it.
+        graph: The graph in which the symbols are declared.
+        program: The exported program.
     """
 
     def __init__(self, graph: Graph, program: ExportedProgram) -> None:
@@ -36,19 +36,19 @@ class Sizes:
         self._ranges = _torch.size_ranges(program)
         self._names = _torch.dim_names(program)
         self._symbols: dict[Any, Expr] = {}
-        self._dims: dict[Any, Dim] = {}  # of SymPy's expressions: most sizes of a program are alike
+        self._dims: dict[Any, Dim] = {}  # by SymPy expression: a program has few distinct sizes
         self._counters = {prefix: itertools.count() for prefix in "su"}
 
     def type_of(self, value: Any) -> Type:
         """Return the type of a tensor, a number or None in the metadata of an FX node.
 
         Raises:
-            ParseError: It is none of these.
+            ParseError: ``value`` is something else.
         """
         return traced_type(value, self.dim)
 
     def dim(self, size: Any) -> Dim:
-        """Return a size of PyTorch's as one of the graph."""
+        """Return a size of PyTorch as a size of the graph."""
         expression = _torch.size_expression(size)
         if isinstance(expression, int):
             return expression
@@ -60,8 +60,9 @@ class Sizes:
         return self._dims[expression]
 
     def constraints(self) -> list[Constraint]:
-        """Return what the program assumes of sizes of its inputs, beyond ranges and equalities."""
+        """Return the program's guards on sizes of its inputs, beyond ranges and equalities."""
         found = []
+        # The guards reside in the ShapeEnv of the trace; a loaded program has them as Python code.
         try:
             for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
                 found.append(Constraint(self._converted(left), relation, self._converted(right)))
@@ -75,7 +76,7 @@ class Sizes:
         return [constraint for constraint in dict.fromkeys(found) if constraint.symbols]
 
     def _input_size(self, name: str, axis: int) -> Dim:
-        """Return a size of the input whose placeholder is called ``name``."""
+        """Return the size along ``axis`` of the input whose placeholder is called ``name``."""
         for node in self._program.graph.nodes:
             if node.name == name and isinstance(node.meta.get("val"), torch.Tensor):
                 return self.dim(node.meta["val"].shape[axis])

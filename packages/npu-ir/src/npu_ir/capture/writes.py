@@ -1,9 +1,9 @@
-"""What an FX node changes in place; and writes spelled out that PyTorch's functionalization gets wrong.
+"""The writes of FX nodes, and a decomposition of those that PyTorch's functionalization gets wrong.
 
-Functionalization replaces an op that writes by a functional one through a kernel made for that op.
-Where there is none (``polygamma_``, ``out=`` of most composite ops, torch 2.13) it fails, or loses the
-write without a word. Such an op is taken apart before: its functional form, then a copy into what it
-writes.
+Functionalization replaces an op that writes by a functional one through a kernel generated for that op.
+Without such a kernel (``polygamma_``, ``out=`` of most composite ops, torch 2.13) it fails, or silently
+loses the write. Such an op is decomposed first: its functional op, then a copy of the result into the
+mutated tensor.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from npu_ir.ops.schema import OpSchema, schema_of
 
 
 def tensor_of(node: Node) -> torch.Tensor | None:
-    """Return the FakeTensor of what ``node`` returns; None where that is no strided tensor."""
+    """Return the FakeTensor of the result of ``node``; None if it is not a strided tensor."""
     value = node.meta.get("val")
     return value if _is_strided(value) else None
 
 
 def tensors_of(node: Node) -> list[torch.Tensor]:
-    """Return the FakeTensors of what ``node`` returns, one or several, as far as they are strided."""
+    """Return the FakeTensors of the strided tensors among the results of ``node``."""
     return [leaf for leaf in _torch.tree_leaves(node.meta.get("val")) if _is_strided(leaf)]
 
 
@@ -36,12 +36,12 @@ def _is_strided(value: Any) -> bool:
 
 
 def schema_of_node(node: Node) -> OpSchema | None:
-    """Return the schema of the op that ``node`` calls; None where it calls no op."""
+    """Return the schema of the op that ``node`` calls; None if it does not call an op."""
     return schema_of(node.target) if isinstance(node.target, _torch.OpOverload) else None
 
 
 def written(node: Node) -> list[Node]:
-    """Return the nodes whose tensors ``node`` changes in place."""
+    """Return the nodes whose tensors ``node`` mutates."""
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
         return []
@@ -53,7 +53,7 @@ def written(node: Node) -> list[Node]:
 def destinations(node: Node) -> list[Node]:
     """Return the nodes that ``node`` writes without reading them: ``out=``."""
     schema = schema_of_node(node)
-    if schema is None or schema.op is torch.ops.aten.empty.out:  # whatever memory holds: nothing is written
+    if schema is None or schema.op is torch.ops.aten.empty.out:  # leaves the content undefined
         return []
     return [item for name in _destinations(schema) for item in _flat(node.kwargs[name])]
 
@@ -69,16 +69,16 @@ def _flat(argument: Any) -> list[Any]:
 
 
 def hides_a_write(node: Node) -> bool:
-    """Whether an op updates running statistics that its schema declares read-only.
+    """Return whether an op updates running statistics that its schema declares read-only.
 
     ``batch_norm``, ``native_batch_norm`` and ``instance_norm`` in training mode do. PyTorch's
-    functionalization knows the first two; the last is taken apart before it runs.
+    functionalization handles the first two; the last is decomposed before it runs.
     """
     schema = schema_of_node(node)
     if schema is None or "running_mean" not in schema.by_name or schema.by_name["running_mean"].writes:
         return False
     if "running_mean_out" in schema.return_names or schema.op._opname.endswith("_backward"):
-        return False  # it returns what others write; or only reads it
+        return False  # functional variants return the new statistics, backward ops only read them
     given = _arguments(node, schema)
     is_training = any(given.get(name) for name in ("training", "train", "use_input_stats"))
     return is_training and isinstance(given.get("running_mean"), Node)
@@ -89,10 +89,10 @@ def _arguments(node: Node, schema: OpSchema) -> dict[str, Any]:
 
 
 def spell_out_write(node: Node) -> None:
-    """Put the functional form and copies in place of ``node`` where functionalization needs that.
+    """Replace ``node`` by a functional op and copies of its results, where functionalization needs that.
 
-    Left as it is: an op that PyTorch functionalizes by itself, or without a functional form that
-    gives results of the type it writes.
+    An op stays if PyTorch functionalizes it by itself, or if no functional op returns results of the types
+    that it writes.
     """
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
@@ -123,9 +123,9 @@ def spell_out_write(node: Node) -> None:
 
 
 def _is_misread(schema: OpSchema) -> bool:
-    """Whether functionalization has no kernel for an ATen op, or one that mixes up what is written where.
+    """Return whether functionalization has no kernel for an ATen op, or one that mixes up its writes.
 
-    The latter is so of batch norms with ``out=``: their running statistics come out as results.
+    The latter holds for batch norms with ``out=``: their running statistics become results.
     """
     mixes_up = "running_mean" in schema.by_name and bool(_destinations(schema))
     return schema.op.namespace == "aten" and (mixes_up or not _torch.can_be_functionalized(schema.op))
@@ -137,7 +137,7 @@ def _destinations(schema: OpSchema) -> list[str]:
 
 
 def _functional_forms(schema: OpSchema) -> Iterator[_torch.OpOverload]:
-    """Yield the ops that take the same arguments, but return what this one writes."""
+    """Yield the ops with the same arguments that return what this one writes."""
     destinations = _destinations(schema)
     wanted = {name: type for name, type in _types_of_arguments(schema.op).items() if name not in destinations}
     name = schema.op._opname if destinations else schema.op._opname.removesuffix("_")
@@ -152,7 +152,7 @@ def _types_of_arguments(op: _torch.OpOverload) -> dict[str, str]:
 
 
 def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments by name as ``op`` takes them: positional ones as far as they are given."""
+    """Return args and kwargs of a call of ``op``; arguments after the first absent one go by keyword."""
     args: list[Any] = []
     rest = dict(given)
     for arg in schema_of(op).args:
@@ -163,7 +163,7 @@ def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, .
 
 
 def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the FakeTensors that ``op`` returns where ``node`` stands."""
+    """Return the FakeTensors that ``op`` returns at the position of ``node``."""
     args, kwargs = fake_arguments(args, kwargs)
     with _torch.trial([item.meta["val"] for item in node.all_input_nodes]):
         results = op(*args, **kwargs)
@@ -171,7 +171,11 @@ def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: d
 
 
 def _call_on_copies(node: Node, schema: OpSchema) -> None:
-    """Put a call of a custom op on copies in place of ``node``, and copies of what that wrote back."""
+    """Replace the call of a custom op by one on copies, followed by copies back into the mutated tensors.
+
+    The call on copies returns the results of the op, then the new content of each mutated argument, in the
+    order of the schema.
+    """
     given = _arguments(node, schema)
     op, args, kwargs = _torch.functional_call(schema.op, given)
     results = _results(node, op, args, kwargs)
@@ -193,21 +197,21 @@ def _call_on_copies(node: Node, schema: OpSchema) -> None:
 
 
 def _inserted(node: Node, target: Any, args: Any, kwargs: Any, value: Any) -> Node:
-    """Return a new FX node that stands where ``node`` does and returns what ``value`` is like."""
+    """Return a new FX node with the metadata of ``node`` and the result ``value``."""
     made = node.graph.call_function(target, args, kwargs)
     made.meta = {**node.meta, "val": value}
     return made
 
 
 def _same_type(left: Any, right: Any) -> bool:
-    """Whether two tensors have the same dtype and, for sure, shape; or neither is a tensor."""
+    """Return whether two tensors have the same dtype and provably the same shape; or neither is a tensor."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor)
     return left.dtype == right.dtype and _torch.same_sizes(left.shape, right.shape)
 
 
 def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:
-    """Put ``call`` in place of ``node``, and copies of its results into ``targets``."""
+    """Replace ``node`` by ``call`` and copies of its results into ``targets``."""
     graph = node.graph
     with graph.inserting_before(node):
         called = graph.call_function(*call)

@@ -1,7 +1,7 @@
-"""The Python functions that compute with sizes and other numbers, by the name a node carries.
+"""The Python functions on sizes and other numbers, by the op type of their nodes.
 
-torch.export leaves them in its programs where sizes are symbolic: ``operator.add``, ``math.ceil``,
-``torch.sym_max``. They read and return numbers, never tensors, and have no effects.
+torch.export leaves them in programs with symbolic sizes: ``operator.add``, ``math.ceil``,
+``torch.sym_max``. They take and return numbers, never tensors, and have no side effects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCALAR_FUNCTIONS: dict[str, Callable[..., Any]] = {
     for name in names
     if hasattr(module, name)
 }
-# By identity: some stand in two modules under two names (math.sqrt of sizes is torch.sym_sqrt).
+# By identity: some are in two modules under two names (math.sqrt of sizes is torch.sym_sqrt).
 _NAMES = {id(function): name for name, function in reversed(SCALAR_FUNCTIONS.items())}
 
 
