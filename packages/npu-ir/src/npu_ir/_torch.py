@@ -67,6 +67,7 @@ def pytree_node_named(name: str) -> PytreeNode | None:
 
 def spec_parts(spec: Any) -> tuple[Any, Any, list[Any]]:
     """Return type (None at a leaf), context and children of a torch ``TreeSpec``."""
+    # The children are a method or an attribute, depending on the release.
     return (
         spec.type,
         spec.context,
@@ -186,7 +187,7 @@ def storage_id(tensor: torch.Tensor) -> int:
     """
     while is_wrapper(tensor):
         tensor = next(iter(wrapped_parts(tensor).values()))
-    return int(tensor.untyped_storage()._cdata)
+    return int(tensor.untyped_storage()._cdata)  # not data_ptr(), which is 0 for fake and meta tensors
 
 
 def is_transformed(tensor: torch.Tensor) -> bool:
@@ -377,13 +378,14 @@ def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
         if isinstance(size, torch.SymInt)
     }
     ranges = {}
+    # Beyond the traced range no guards were recorded, so the stated one is cut to it.
     for symbol, stated in program.range_constraints.items():
         low, high = (int(end) if end.is_Integer else None for end in (stated.lower, stated.upper))
         if symbol in traced and traced[symbol].lower.is_Integer:
             low = max(low or 0, int(traced[symbol].lower)) if low is not None else int(traced[symbol].lower)
         elif symbol in sizes and not traced:
             low = max(low or 0, 2)
-        if any(size.xreplace({symbol: 0}) == 0 for size in sizes):
+        if any(size.xreplace({symbol: 0}) == 0 for size in sizes):  # size 0 is never traced
             low = max(low or 0, 1)
         ranges[str(symbol)] = (low, None if high is not None and high >= 2**62 else high)
     return ranges

@@ -94,6 +94,7 @@ class Converter:
         self._constant_names.update(dict.fromkeys(self.graph.constants))
         self._values.update(arguments)
         signature.add_results(self._convert_nodes(self._program.graph_module))
+        # The updates of direct replacements; those of a retraced program are in its signature.
         for node in self._written:
             self.graph.set_update(arguments[node], self._values[node])
         for buffer, new in self._replaced.values():

@@ -50,6 +50,7 @@ def _constraints(found: ast.expr, size_of: SizeOf, *, holds: bool) -> Iterator[C
     """Yield the constraints under which a guard holds or, if not ``holds``, its negation does."""
     if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.Not):
         yield from _constraints(found.operand, size_of, holds=not holds)
+    # De Morgan: under negation, "or" is a conjunction of negated parts, and "and" the refused disjunction.
     elif isinstance(found, ast.BoolOp) and isinstance(found.op, ast.And if holds else ast.Or):
         for part in found.values:
             yield from _constraints(part, size_of, holds=holds)

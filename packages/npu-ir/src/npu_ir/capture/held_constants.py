@@ -55,6 +55,7 @@ def name_held_tensors(
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     kept = {output.target for output in signature.output_specs}
     for spec, node in zip(list(signature.input_specs), placeholders, strict=True):
+        # torch.export makes every registered buffer an argument, read or not.
         if spec.target in paths and not node.users and spec.target not in kept:
             program.graph.erase_node(node)
             signature.input_specs.remove(spec)

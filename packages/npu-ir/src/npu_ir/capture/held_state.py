@@ -44,6 +44,7 @@ class HeldState:
 
     def put_back(self) -> None:
         """Restore the content of everything that has changed."""
+        # Compared by identity: == of tensors is elementwise, and of other objects may run code of the model.
         for owner, content in self._contents:
             current = _content(owner)
             if len(current) != len(content) or any(map(_differ, current, content)):

@@ -22,9 +22,8 @@ class StandIns:
 
     def __init__(self, mode: Any) -> None:
         self.mode = mode
-        self._fakes: dict[
-            int, tuple[torch.Tensor, torch.Tensor]
-        ] = {}  # with the original, which keeps its id
+        # By id, together with the original: while that is alive, no other tensor gets its id.
+        self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._storages: dict[int, torch.UntypedStorage] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:

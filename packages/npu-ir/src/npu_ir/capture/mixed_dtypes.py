@@ -40,6 +40,7 @@ def require_taken_dtypes(node: Node, op: _torch.OpOverload) -> None:
     problem = _problem(op, arguments, lambda tensor: _small(tensor, sizes, tensor.dtype))
     if problem is None:
         return
+    # The small sizes may be the cause, too. They are not if the call runs with one common dtype.
     common = functools.reduce(torch.promote_types, dtypes)
     if _problem(op, arguments, lambda tensor: _small(tensor, sizes, common)) is None:
         raise ConversionError(

@@ -67,7 +67,7 @@ def separate_placeholders(
             continue
         _require_ties(node, aliases, targets)
         first = by_name[aliases.ties.get(node.name, node.name)]
-        if node is not first:
+        if node is not first:  # functionalization fails on placeholders that share memory (torch 2.13)
             copies[node].replace_all_uses_with(copies[first])
             with tensor.fake_mode:  # type: ignore[attr-defined]
                 copies[node].meta["val"] = torch.empty_like(tensor)

@@ -74,7 +74,7 @@ class Assignments:
             return None
         if is_plain and module is not self._root and self._is_written(module, name, old):
             old.copy_(new)
-            return old
+            return old  # a registration hook may return the tensor to register: the buffer stays itself
         if not _same_type(original, new):
             self._require_untied(module, name, old)
         self._marked.add(key)
@@ -145,6 +145,7 @@ def settle_assignments(program: ExportedProgram) -> None:
     Until then the buffer keeps its content for whoever holds it. The copy that torch.export appends for a
     marked assignment of another type would broadcast and cast the new tensor.
     """
+    # Later marks of a buffer override earlier ones: only its last assignment is visible after the call.
     marks = replacements(program)
     marked = {buffer for buffer, _ in marks.values()}
     for node in _misfits(program):

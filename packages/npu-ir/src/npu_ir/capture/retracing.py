@@ -90,6 +90,7 @@ def _targets(node: Node, module: GraphModule) -> list[Node]:
         return [*written(node), *(item for item in node.all_input_nodes if item.op == "placeholder")]
     if not is_call_of(node, GRAD_REGION, AUTOCAST_REGION):
         return written(node)
+    # Regions may mutate their operands, unlike the bodies of control flow, where torch.export refuses that.
     inner = (item for body in bodies(node, module) for item in nodes(body))
     return node.all_input_nodes if any(written(item) or hides_a_write(item) for item in inner) else []
 

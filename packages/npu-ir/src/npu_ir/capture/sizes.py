@@ -98,6 +98,7 @@ class Sizes:
     def _declared(self, prefix: str, range: Range, name: str | None = None) -> Expr:
         taken = self.graph.symbols
         if name is None or name in taken or not is_symbol_name(name):
+            # Names of Dims that are declared later are reserved for them.
             generated = (f"{prefix}{index}" for index in self._counters[prefix])
             name = next(name for name in generated if name not in taken and name not in self._names.values())
         return self.graph.add_symbol(name, range)

@@ -18,6 +18,7 @@ from npu_ir.capture.provenance import place
 from npu_ir.errors import ConversionError
 from npu_ir.node import Value
 
+# The op by which an exported program reads an inner tensor.
 READS_PART = "export.access_subclass_inner_tensor.default"
 
 

@@ -106,6 +106,7 @@ def spell_out_write(node: Node) -> None:
         return
     if not _is_misread(schema):
         return
+    # An out= op becomes its functional overload and a copy_ into each destination, foo_ likewise foo and copy_.
     given = _arguments(node, schema)
     names = _destinations(schema) or [arg.name for arg in schema.args if arg.writes]
     targets = [item for name in names for item in _flat(given.get(name))]
@@ -113,6 +114,7 @@ def spell_out_write(node: Node) -> None:
         return
     for name in _destinations(schema):
         del given[name]
+    # A copy_ casts and broadcasts, which the op itself may refuse: results of other types are not taken.
     for functional in _functional_forms(schema):
         args, kwargs = _ordered(functional, given)
         results = _results(node, functional, args, kwargs)
@@ -182,6 +184,7 @@ def _call_on_copies(node: Node, schema: OpSchema) -> None:
     with node.graph.inserting_before(node):
         called = _inserted(node, op, args, kwargs, tuple(results))
         targets = [given.get(arg.name) for arg in schema.args if arg.writes]
+        # The op's own results come first; for an op without any this is one None.
         first = len(results) - len(targets)
         for index, target in enumerate(targets, start=first):
             part = _inserted(node, _torch.GETITEM, (called, index), {}, results[index])
@@ -229,6 +232,7 @@ def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: lis
         copy.meta = {**node.meta, "val": target.meta["val"]}
     if len(results) == 1:
         node.replace_all_uses_with(copies[0])
+    # Readers get the copies, not the results: they alias the targets, as the results of the original op did.
     for user in list(node.users):
         user.replace_all_uses_with(copies[user.args[1]])  # type: ignore[index]
         graph.erase_node(user)

@@ -86,6 +86,7 @@ def bind_arguments(
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
     written: list[int] = []
+    # After the first argument left at its default, the rest goes by keyword.
     for position, arg in enumerate(schema.args):
         found, template = taker.take(arg)
         if not found and arg.required:
@@ -161,6 +162,7 @@ class _Taker:
         self._sizes: Iterator[int | None] = iter(attrs.get(LIST_SIZES) or ())
         self._masks: Iterator[Iterable[bool]] = iter(attrs.get(NONE_MASKS) or ())
         self._recorded = None if operands is None else {name: index for index, name in enumerate(operands)}
+        # Without a record, the inputs are taken from a stack with the first one on top.
         self._pending = list(range(count - 1, -1, -1))
         self._taken = 0
         self._count = count
@@ -168,7 +170,7 @@ class _Taker:
     @property
     def has_spare_record(self) -> bool:
         """True if the record has more lists than the schema."""
-        nothing = object()
+        nothing = object()  # None is an entry: an absent optional list
         return next(self._sizes, nothing) is not nothing or next(self._masks, nothing) is not nothing
 
     @property

@@ -100,7 +100,7 @@ def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device
     if binding.written:
         return _run_on_copies(op, binding, inputs, device)
     args, kwargs = binding.arguments(inputs, device)
-    if isinstance(op, HigherOrderOperator):
+    if isinstance(op, HigherOrderOperator):  # above autograd it would trace its regions, not run them
         with _torch.below_autograd():
             return _flat(op(*args, **kwargs))
     return _flat(op(*args, **kwargs))

@@ -152,7 +152,7 @@ def _problem_of_sizes(call: TypedCall, stand_ins: StandIns, types: Sequence[Type
         values: dict[str, Dim] = {name: nearest(known, wanted) for name, known in call.ranges}
         try:
             inputs = tuple(type.substitute(values) for type in call.types)
-            found = _inferred(replace(call, types=inputs, ranges=()))
+            found = _inferred(replace(call, types=inputs, ranges=()))  # static sizes: recurses once
             expected = [type.substitute(values) for type in types]
         except GraphError:
             continue  # the op does not accept such sizes

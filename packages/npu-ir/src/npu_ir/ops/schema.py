@@ -43,6 +43,7 @@ class ArgKind(enum.Enum):
     PLAIN = "plain"
 
 
+# Schemas are written with Tensor?, but the types in them print as Optional[Tensor].
 _KINDS = {
     "Tensor": ArgKind.TENSOR,
     "Optional[Tensor]": ArgKind.OPTIONAL_TENSOR,

@@ -13,8 +13,16 @@ if TYPE_CHECKING:
 _MAKERS = frozenset({"empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided"})
 # Ops that overwrite a part of their first input, and keep the rest.
 _FILLERS = frozenset(
-    {"as_strided_scatter", "diagonal_scatter", "index_copy", "index_put", "masked_scatter", "scatter"}
-    | {"select_scatter", "slice_scatter"}
+    {
+        "as_strided_scatter",
+        "diagonal_scatter",
+        "index_copy",
+        "index_put",
+        "masked_scatter",
+        "scatter",
+        "select_scatter",
+        "slice_scatter",
+    }
 )
 
 
