@@ -215,8 +215,8 @@ def functional_call(
     """
     from torch._higher_order_ops.auto_functionalize import auto_functionalized
 
-    given = {arg.name: arguments.get(arg.name, arg.default_value) for arg in op._schema.arguments}
-    return auto_functionalized, (op,), given
+    by_name = {arg.name: arguments.get(arg.name, arg.default_value) for arg in op._schema.arguments}
+    return auto_functionalized, (op,), by_name
 
 
 def is_functional_call(target: Any) -> bool:
@@ -236,8 +236,8 @@ def higher_order_op(name: str) -> HigherOrderOperator | None:
     """Return the higher-order operator of this name, such as ``cond``; None if there is none."""
     import torch._higher_order_ops  # registers them
 
-    found = torch._ops._higher_order_ops.get(name)
-    return found if isinstance(found, HigherOrderOperator) else None
+    op = torch._ops._higher_order_ops.get(name)
+    return op if isinstance(op, HigherOrderOperator) else None
 
 
 def has_side_effects(op: Any) -> bool:
@@ -346,12 +346,12 @@ def stride_of_filled(stride: Any) -> Any:
         return expression
     from torch.utils._sympy.functions import Max
 
-    found = {
+    replacements = {
         part: part.args[1 - part.args.index(1)]
         for part in expression.atoms(Max)
         if len(part.args) == 2 and 1 in part.args
     }
-    return expression.xreplace(found)
+    return expression.xreplace(replacements)
 
 
 def is_data_dependent(symbol: Any) -> bool:
@@ -434,15 +434,15 @@ def size_guards(program: Any, symbols: set[Any]) -> list[tuple[str, Any, Any]]:
         return []
     has_backed = hasattr(shape_env, "backed_var_to_val")  # where it exists, the other name warns
     examples = shape_env.backed_var_to_val if has_backed else shape_env.var_to_val
-    found = []
+    guards = []
     for guard in shape_env.guards:
         for expression in _relations(to_nnf(shape_env.replace(guard.expr), simplify=False), examples):
             if not expression.free_symbols <= symbols:
                 continue
             truth = bound_sympy(expression, program.range_constraints)
             if not (truth.is_singleton() and bool(truth.lower)):
-                found.append((_RELATIONS[type(expression).__name__], *expression.args))
-    return found
+                guards.append((_RELATIONS[type(expression).__name__], *expression.args))
+    return guards
 
 
 def _relations(expression: Any, examples: Mapping[Any, Any]) -> Iterator[Any]:

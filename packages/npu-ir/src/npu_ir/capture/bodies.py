@@ -29,11 +29,11 @@ def bodies(node: Node, module: GraphModule) -> Iterator[GraphModule]:
     """Yield the bodies that ``node``, a node of ``module``, runs."""
     for item in node.all_input_nodes:
         if item.op == "get_attr":
-            found = module
+            attribute = module
             for step in str(item.target).split("."):
-                found = getattr(found, step)
-            if isinstance(found, GraphModule):
-                yield found
+                attribute = getattr(attribute, step)
+            if isinstance(attribute, GraphModule):
+                yield attribute
 
 
 def is_call_of(node: Node, *names: str) -> bool:

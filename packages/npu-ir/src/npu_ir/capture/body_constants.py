@@ -57,8 +57,8 @@ def _lifted_from_bodies(module: GraphModule) -> Iterator[tuple[Node, list[torch.
 
 def _held_tensors(body: GraphModule) -> list[tuple[Node, torch.Tensor]]:
     attributes = [(node, node.target) for node in body.graph.nodes if node.op == "get_attr"]
-    found = [(node, getattr(body, str(target), None)) for node, target in attributes]
-    return [(node, value) for node, value in found if isinstance(value, torch.Tensor)]
+    values = [(node, getattr(body, str(target), None)) for node, target in attributes]
+    return [(node, value) for node, value in values if isinstance(value, torch.Tensor)]
 
 
 def _take_as_arguments(body: GraphModule, held: Sequence[tuple[GraphModule, Node, torch.Tensor]]) -> None:
@@ -89,9 +89,9 @@ def _add_operands(node: Node, operands: list[Node]) -> None:
         node.args = (*node.args, *operands)
         return
     for position in _OPERANDS[name]:
-        given = node.args[position]
-        assert isinstance(given, (list, tuple))
-        node.update_arg(position, type(given)([*given, *operands]))
+        current = node.args[position]
+        assert isinstance(current, (list, tuple))
+        node.update_arg(position, type(current)([*current, *operands]))
 
 
 def _attribute(module: GraphModule, user: Node, tensor: torch.Tensor) -> Node:

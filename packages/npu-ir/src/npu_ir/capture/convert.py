@@ -176,8 +176,8 @@ class Converter:
     def convert_module(self, module: GraphModule, arguments: Sequence[Argument] | None = None) -> Any:
         """Convert an FX graph and return its results; its placeholders are ``arguments``, or else inputs."""
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-        given = arguments or [Argument(InputKind.INPUT, node.name) for node in placeholders]
-        for node, argument in zip(placeholders, given, strict=True):
+        graph_arguments = arguments or [Argument(InputKind.INPUT, node.name) for node in placeholders]
+        for node, argument in zip(placeholders, graph_arguments, strict=True):
             self._values[node] = self._add_argument(argument, self.type(node, node.meta.get("val")))
         return self._convert_nodes(module)
 
@@ -283,25 +283,27 @@ class Converter:
 
     def _attribute(self, node: Node, module: GraphModule) -> Any:
         """Return the attribute that an FX node reads from its module: another FX graph, or a tensor."""
-        found: Any = module
+        attribute: Any = module
         for step in str(node.target).split("."):
-            found = getattr(found, step)
-        if _torch.is_tree_spec(found):
-            return found
-        if isinstance(found, GraphModule):
-            self._module_names[found] = str(node.target)
-            return found
-        data = content(found)
+            attribute = getattr(attribute, step)
+        if _torch.is_tree_spec(attribute):
+            return attribute
+        if isinstance(attribute, GraphModule):
+            self._module_names[attribute] = str(node.target)
+            return attribute
+        data = content(attribute)
         if data is None:
             raise ConversionError(
                 f"the region reads {node.target!r}, which is not a tensor with data", where=place(node)
             )
-        known = self._region_constants.get((id(self.graph), id(found)))
-        if known is None:
+        constant = self._region_constants.get((id(self.graph), id(attribute)))
+        if constant is None:
             name = unique_name(self._constant_names, {}, str(node.target))
             self._constant_names[name] = None
-            known = self._region_constants[id(self.graph), id(found)] = self.graph.add_constant(name, data)
-        return known
+            constant = self._region_constants[id(self.graph), id(attribute)] = self.graph.add_constant(
+                name, data
+            )
+        return constant
 
 
 def _plain(argument: Any) -> Any:

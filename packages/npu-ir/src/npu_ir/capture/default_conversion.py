@@ -119,13 +119,15 @@ def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) 
     """
     if len(schema.return_names) != len(types):
         return types
-    given = {f"{name}_out": value.type for name, value in zip(flat.operands, flat.inputs, strict=True)}
-    kept = [given.get(name) for name in schema.return_names]
+    argument_types = {
+        f"{name}_out": value.type for name, value in zip(flat.operands, flat.inputs, strict=True)
+    }
+    old_types = [argument_types.get(name) for name in schema.return_names]
     return [
         dataclasses.replace(type, dtype=old.dtype)
         if isinstance(old, TensorType) and isinstance(type, TensorType)
         else type
-        for old, type in zip(kept, types, strict=True)
+        for old, type in zip(old_types, types, strict=True)
     ]
 
 

@@ -66,14 +66,14 @@ def direct_replacements(
     for node in nodes(program.graph_module):
         if node in replaced or not (hides_a_write(node) or written(node)):
             continue
-        found = _batch_norm(node) if hides_a_write(node) else _single_write(node)
-        if found is None:
+        replacement = _batch_norm(node) if hides_a_write(node) else _single_write(node)
+        if replacement is None:
             return None
-        for target in found.written:
+        for target in replacement.written:
             is_argument = target.graph is program.graph and target.name in updatable
             if not _is_invisible(node, target, aliases, read_last, is_argument=is_argument):
                 return None
-        replacements[node] = found
+        replacements[node] = replacement
     return replacements
 
 

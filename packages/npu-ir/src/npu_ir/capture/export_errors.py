@@ -97,9 +97,9 @@ def _fix(text: str) -> str:
 def _where(model: torch.nn.Module, error: Exception) -> str | None:
     """Return the innermost module that ``error`` passed through, and the innermost line of user code."""
     paths = {id(module): path for path, module in model.named_modules()}
-    found = ""
+    module_text = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner = frame.f_locals.get("self")
         if path := paths.get(id(owner)):
-            found = f"{path} ({type(owner).__name__})"
-    return ", ".join(filter(None, (found, user_line(error)))) or None
+            module_text = f"{path} ({type(owner).__name__})"
+    return ", ".join(filter(None, (module_text, user_line(error)))) or None

@@ -76,9 +76,9 @@ def extract_ir(
         return graph
     # An input is mutated, and inputs that share memory with it see that. The first export gave each input
     # memory of its own, so the model is exported once more, with the aliasing in the program.
-    found = overlaps(args, kwargs)
-    if found:
-        return _with_overlaps(model, args, kwargs, dynamic_shapes, found, name)
+    groups = overlaps(args, kwargs)
+    if groups:
+        return _with_overlaps(model, args, kwargs, dynamic_shapes, groups, name)
     if _has_repeats(args, kwargs):
         program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
         return convert_exported_program(program, name=name)
@@ -90,7 +90,7 @@ def _with_overlaps(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     dynamic_shapes: Any,
-    found: Sequence[Overlap],
+    groups: Sequence[Overlap],
     name: str,
 ) -> Graph:
     if dynamic_shapes is not None:
@@ -100,10 +100,10 @@ def _with_overlaps(
             where=type(model).__name__,
             fix="pass a copy (clone), or leave dynamic_shapes out",
         )
-    with through_views(model, found):
+    with through_views(model, groups):
         program = export_program(model, args, kwargs)
     graph = convert_exported_program(program, name=name)
-    state_overlaps(graph, args, kwargs, found)
+    state_overlaps(graph, args, kwargs, groups)
     return graph
 
 
@@ -136,25 +136,25 @@ def export_program(
     with stand_ins.in_model(model), _cpu_default_device():
         args, kwargs = _example_inputs((args, kwargs), stand_ins, subject, shared_inputs)
         call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
-        unknown = {
+        without_data = {
             path: stand_ins.of(item)
             for path, item in subject.held.items()
             if is_on_meta(item) or (_torch.is_fake(item) and item.fake_mode is stand_ins.mode)  # type: ignore[attr-defined]
         }
-        program = call.export(unknown)
+        program = call.export(without_data)
         changed = written_constants(program)
         if changed & subject.held.keys():  # as constants, their content would be frozen into the program
             written = {path: item for path, item in subject.held.items() if path in changed}
-            program = call.export(unknown | written)
+            program = call.export(without_data | written)
         return program
 
 
 def _require_containers(args: Any, kwargs: Any) -> None:
     """Refuse arguments that are not in containers: a bare tensor would be split into its rows."""
     if isinstance(args, torch.Tensor) or not (kwargs is None or isinstance(kwargs, Mapping)):
-        given = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
+        types = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
         raise ExportError(
-            f"expected a tuple of arguments and a dict of keyword arguments, got {given}",
+            f"expected a tuple of arguments and a dict of keyword arguments, got {types}",
             fix="put the arguments into a tuple: extract_ir(model, (x, y))",
         )
 
@@ -176,7 +176,7 @@ def _example_inputs(
     torch.export treats a tensor that is passed twice as one input, and the graph would then be wrong
     for two different tensors. With ``shared_inputs`` that is wanted.
     """
-    known = {id(tensor) for tensor in subject.tensors}
+    own_tensors = {id(tensor) for tensor in subject.tensors}
     seen: set[int] = set()
     storages: set[int] = set()
 
@@ -185,7 +185,7 @@ def _example_inputs(
             return leaf
         is_strided = leaf.layout is torch.strided
         shares = id(leaf) in seen or (is_strided and _torch.storage_id(leaf) in storages)
-        is_copied = id(leaf) in known or (shares and not shared_inputs)
+        is_copied = id(leaf) in own_tensors or (shares and not shared_inputs)
         seen.add(id(leaf))
         if is_strided:
             storages.add(_torch.storage_id(leaf))
@@ -198,12 +198,12 @@ def _example_inputs(
 def _apart(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the same type with its own memory and undefined content."""
     is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
-    made = (
+    copy = (
         tensor.detach().new_empty_strided(tensor.shape, tensor.stride())
         if is_plain
         else tensor.detach().clone()
     )
-    return made.requires_grad_(tensor.requires_grad)
+    return copy.requires_grad_(tensor.requires_grad)
 
 
 @contextlib.contextmanager

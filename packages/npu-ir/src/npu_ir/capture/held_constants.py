@@ -53,10 +53,10 @@ def name_held_tensors(
     """
     signature = program.graph_signature
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    kept = {output.target for output in signature.output_specs}
+    returned = {output.target for output in signature.output_specs}
     for spec, node in zip(list(signature.input_specs), placeholders, strict=True):
         # torch.export makes every registered buffer an argument, read or not.
-        if spec.target in paths and not node.users and spec.target not in kept:
+        if spec.target in paths and not node.users and spec.target not in returned:
             program.graph.erase_node(node)
             signature.input_specs.remove(spec)
             del program.constants[str(spec.target)]

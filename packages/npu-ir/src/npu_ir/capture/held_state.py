@@ -50,11 +50,11 @@ class HeldState:
             if len(current) != len(content) or any(map(_differ, current, content)):
                 _fill(owner, content)
         for item, slots in self._slots:
-            found = slots_of(item)
-            for name in found.keys() - slots.keys():
+            current_slots = slots_of(item)
+            for name in current_slots.keys() - slots.keys():
                 object.__delattr__(item, name)
             for name, value in slots.items():
-                if name not in found or found[name] is not value:
+                if name not in current_slots or current_slots[name] is not value:
                     object.__setattr__(item, name, value)
 
 

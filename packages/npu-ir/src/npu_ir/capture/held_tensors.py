@@ -91,10 +91,10 @@ def _parts(item: Any) -> Iterator[tuple[Any, Any]]:
 def namespace(item: Any) -> dict[str, Any] | None:
     """Return the ``__dict__`` of an object itself, bypassing what a proxy forwards to."""
     try:
-        found = object.__getattribute__(item, "__dict__")
+        attributes = object.__getattribute__(item, "__dict__")
     except AttributeError:
         return None
-    return found if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def slots_of(item: Any) -> dict[str, Any]:
@@ -106,10 +106,10 @@ def slots_of(item: Any) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1024)
 def _slot_names(kind: type) -> tuple[str, ...]:
     """Return the names of the slots of a class and its bases, private ones mangled."""
-    found = []
+    slot_names = []
     for owner in kind.__mro__:
         names = vars(owner).get("__slots__", ())
         for name in (names,) if isinstance(names, str) else names:
             is_private = name.startswith("__") and not name.endswith("__")
-            found.append(f"_{owner.__name__.lstrip('_')}{name}" if is_private else name)
-    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
+            slot_names.append(f"_{owner.__name__.lstrip('_')}{name}" if is_private else name)
+    return tuple(name for name in slot_names if name not in ("__dict__", "__weakref__"))

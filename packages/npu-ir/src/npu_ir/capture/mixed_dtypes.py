@@ -58,10 +58,10 @@ def _is_plain(value: Any) -> bool:
 
 def _small_sizes(tensors: list[torch.Tensor]) -> dict[Any, int]:
     """Return a small size for each size: equal ones stay equal, larger ones larger, and 1 stays 1."""
-    found = {_torch.size_expression(size) for tensor in tensors for size in tensor.shape}
-    known = sorted(size for size in found if isinstance(size, int) and size > 1)
-    open_sizes = sorted((size for size in found if not isinstance(size, int)), key=str)
-    return {0: 0, 1: 1, **{size: number for number, size in enumerate([*known, *open_sizes], start=2)}}
+    sizes = {_torch.size_expression(size) for tensor in tensors for size in tensor.shape}
+    static_sizes = sorted(size for size in sizes if isinstance(size, int) and size > 1)
+    open_sizes = sorted((size for size in sizes if not isinstance(size, int)), key=str)
+    return {0: 0, 1: 1, **{size: number for number, size in enumerate([*static_sizes, *open_sizes], start=2)}}
 
 
 def _small(tensor: torch.Tensor, sizes: dict[Any, int], dtype: torch.dtype) -> torch.Tensor:

@@ -58,9 +58,9 @@ def overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overlap]:
     for place, leaf in _leaves(args, kwargs):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf):
             # Overlap is not transitive, groups are: one leaf may join several of them.
-            met = [group for group in groups if any(_meet(leaf, other) for other in group.values())]
-            groups = [group for group in groups if group not in met]
-            groups.append({key: item for group in met for key, item in group.items()} | {place: leaf})
+            touching = [group for group in groups if any(_meet(leaf, other) for other in group.values())]
+            groups = [group for group in groups if group not in touching]
+            groups.append({key: item for group in touching for key, item in group.items()} | {place: leaf})
     if all(len({id(item) for item in group.values()}) == 1 for group in groups):
         return []
     return [_overlap(group) for group in groups if len(group) > 1]
@@ -89,26 +89,27 @@ def _overlap(group: dict[Place, torch.Tensor]) -> Overlap:
 
 
 @contextlib.contextmanager
-def through_views(model: torch.nn.Module, found: Sequence[Overlap]) -> Iterator[None]:
+def through_views(model: torch.nn.Module, groups: Sequence[Overlap]) -> Iterator[None]:
     """Run ``forward`` on views of one tensor in place of overlapping inputs, and copy the views back."""
-    if not found:
+    if not groups:
         yield
         return
     forward, own = model.forward, vars(model).get("forward")
 
     @functools.wraps(forward)
     def on_views(*args: Any, **kwargs: Any) -> Any:
-        given = dict(_leaves(args, kwargs))
+        inputs = dict(_leaves(args, kwargs))
         views: dict[Place, torch.Tensor] = {}
-        for item in found:
-            made = item.views(given[next(iter(item.inputs))].new_zeros(item.numel))
-            for place, view in made.items():
-                view.copy_(given[place])
-            views |= made  # torch.export traces the aliasing, as all views have one base inside of forward
+        for item in groups:
+            # Views of one base, created in forward: torch.export traces their aliasing.
+            group_views = item.views(inputs[next(iter(item.inputs))].new_zeros(item.numel))
+            for place, view in group_views.items():
+                view.copy_(inputs[place])
+            views |= group_views
         positional, named = (_replaced(name, tree, views) for name, tree in (("", args), (None, kwargs)))
         result = forward(*positional, **named)
         for place, view in views.items():
-            given[place].copy_(view)
+            inputs[place].copy_(view)
         return result
 
     model.forward = on_views
@@ -133,17 +134,17 @@ def _replaced(name: str | None, tree: Any, views: Mapping[Place, torch.Tensor]) 
 
 
 def state_overlaps(
-    graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], found: Sequence[Overlap]
+    graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], groups: Sequence[Overlap]
 ) -> None:
     """Declare the overlaps of inputs in ``graph``."""
     structure, leaves = graph.call
     positional, named = structure.children
-    given = flatten_like(args, positional, "args") + flatten_like(kwargs, named, "kwargs")
-    for overlap in found:
+    tensors = flatten_like(args, positional, "args") + flatten_like(kwargs, named, "kwargs")
+    for overlap in groups:
         members = {id(item) for item in overlap.inputs.values()}
         inputs = [
             (leaf, item)
-            for leaf, item in zip(leaves, given, strict=True)
+            for leaf, item in zip(leaves, tensors, strict=True)
             if isinstance(leaf, Value) and id(item) in members
         ]
         first, tensor = inputs[0]

@@ -112,7 +112,7 @@ def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
     Raises:
         ConversionError: A mark is in a region, or its target cannot be traced back to a buffer.
     """
-    found = {}
+    marks = {}
     for node in nodes(program.graph_module):
         if str(node.target) == _MARK:
             old, new = _arguments(node)
@@ -121,8 +121,8 @@ def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
                 raise _refusal(
                     program, node, "in autocast, or where it has been written to, that cannot be captured"
                 )
-            found[node] = buffer, new
-    return found
+            marks[node] = buffer, new
+    return marks
 
 
 def _arguments(node: Node) -> tuple[Node, Node]:
@@ -182,12 +182,12 @@ def _keep_results(program: ExportedProgram, buffers: set[Any], before: Node) -> 
         tensor = tensor_of(node)
         if tensor is not None and _torch.storage_id(tensor) in storages:
             with program.graph.inserting_before(before):
-                kept = program.graph.call_function(torch.ops.aten.clone.default, (node,))
-            kept.meta = {**node.meta, "val": tensor.detach().clone()}
-            output.replace_input_with(node, kept)
+                clone = program.graph.call_function(torch.ops.aten.clone.default, (node,))
+            clone.meta = {**node.meta, "val": tensor.detach().clone()}
+            output.replace_input_with(node, clone)
             for spec in program.graph_signature.output_specs:
                 if spec.arg.name == node.name:
-                    spec.arg = TensorArgument(kept.name)
+                    spec.arg = TensorArgument(clone.name)
 
 
 def _misfits(program: ExportedProgram) -> list[Node]:

@@ -108,9 +108,9 @@ def _spell_out_indices(module: GraphModule) -> None:
         plain = plain_index(node) if node.op == "call_function" else None
         if plain is not None:
             with module.graph.inserting_before(node):
-                made = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]
-            made.meta = plain.meta
-            node.replace_all_uses_with(made)
+                index = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]
+            index.meta = plain.meta
+            node.replace_all_uses_with(index)
             module.graph.erase_node(node)
 
 

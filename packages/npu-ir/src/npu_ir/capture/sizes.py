@@ -61,19 +61,19 @@ class Sizes:
 
     def constraints(self) -> list[Constraint]:
         """Return the program's guards on sizes of its inputs, beyond ranges and equalities."""
-        found = []
+        result = []
         # The guards reside in the ShapeEnv of the trace; a loaded program has them as Python code.
         try:
             for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
-                found.append(Constraint(self._converted(left), relation, self._converted(right)))
+                result.append(Constraint(self._converted(left), relation, self._converted(right)))
             for code in _torch.guard_code(self._program):
-                found += constraints_of(code, self._input_size)
+                result += constraints_of(code, self._input_size)
         except (NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
             raise ConversionError(
                 f"torch.export took a branch by sizes in a way that a graph cannot state: {error}",
                 fix="decide by a comparison of sizes, or by torch.cond",
             ) from error
-        return [constraint for constraint in dict.fromkeys(found) if constraint.symbols]
+        return [constraint for constraint in dict.fromkeys(result) if constraint.symbols]
 
     def _input_size(self, name: str, axis: int) -> Dim:
         """Return the size along ``axis`` of the input whose placeholder is called ``name``."""
@@ -85,15 +85,15 @@ class Sizes:
     def _converted(self, expression: Any) -> Any:
         return from_sympy(expression, self._symbol)
 
-    def _symbol(self, found: Any) -> Expr:
-        if _torch.is_number_of_float(found):
-            raise NotExpressibleError(f"{found} is a float")
-        if found not in self._symbols:
-            prefix = "u" if _torch.is_data_dependent(found) else "s"
-            self._symbols[found] = self._declared(
-                prefix, self._range(str(found)), self._names.get(str(found))
+    def _symbol(self, sympy_symbol: Any) -> Expr:
+        if _torch.is_number_of_float(sympy_symbol):
+            raise NotExpressibleError(f"{sympy_symbol} is a float")
+        if sympy_symbol not in self._symbols:
+            prefix = "u" if _torch.is_data_dependent(sympy_symbol) else "s"
+            self._symbols[sympy_symbol] = self._declared(
+                prefix, self._range(str(sympy_symbol)), self._names.get(str(sympy_symbol))
             )
-        return self._symbols[found]
+        return self._symbols[sympy_symbol]
 
     def _declared(self, prefix: str, range: Range, name: str | None = None) -> Expr:
         taken = self.graph.symbols

@@ -47,12 +47,12 @@ def wrapped_body(name: str, args: Sequence[Any]) -> tuple[GraphModule, Sequence[
 
     Gradient modes, checkpointing and the like do not affect the computed values, so the body is inlined.
     """
-    found = _BODY_AND_OPERANDS.get(name.removeprefix(f"{HIGHER_ORDER}."))
-    if found is None:
+    positions = _BODY_AND_OPERANDS.get(name.removeprefix(f"{HIGHER_ORDER}."))
+    if positions is None:
         return None
-    body, operands = args[found[0]], args[found[1]]
+    body, operands = args[positions[0]], args[positions[1]]
     assert isinstance(body, GraphModule), f"{name} calls a {type(body)}"
-    return body, operands[0] if found[1].stop else operands
+    return body, operands[0] if positions[1].stop else operands
 
 
 def require_convertible(node: Node, name: str) -> None:

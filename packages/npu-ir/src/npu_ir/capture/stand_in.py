@@ -13,10 +13,10 @@ def stand_in(node: Node, op: Any, args: tuple[Any, ...], value: Any, name: str =
 
     It has the provenance of ``node``, and its name by default.
     """
-    made = Node(node.graph, name or node.name, "call_function", op, (), {})
-    made._args = args  # set directly, as the args setter would register it as a user of its operands
-    made.meta = {**node.meta, "val": value}
-    return made
+    substitute = Node(node.graph, name or node.name, "call_function", op, (), {})
+    substitute._args = args  # set directly, as the args setter would register it as a user of its operands
+    substitute.meta = {**node.meta, "val": value}
+    return substitute
 
 
 def plain_index(node: Node) -> Node | None:

@@ -69,14 +69,14 @@ def require_no_written_constants(program: ExportedProgram, aliases: Aliases) -> 
     kinds = {spec.arg.name: (spec.kind, spec.target) for spec in program.graph_signature.input_specs}
     for node in nodes(program.graph_module):
         for target in written(node):
-            found = [
+            arguments = [
                 kinds[other.name]
                 for other in aliases.of(target)
                 if other.op == "placeholder" and other.graph is program.graph
             ]
-            if found and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in found):
+            if arguments and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in arguments):
                 raise ConversionError(
-                    f"{node.target} changes {found[0][1]!r}, which is not a parameter or buffer",
+                    f"{node.target} changes {arguments[0][1]!r}, which is not a parameter or buffer",
                     where=place(node),
                     fix="make it a buffer: self.register_buffer(name, tensor)",
                 )
@@ -103,7 +103,7 @@ def require_results_apart(program: ExportedProgram) -> None:
 
 def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: Aliases) -> None:
     """Refuse a functional program that lost the write of an ``out=`` op into a placeholder."""
-    kept = {
+    updated = {
         spec.target
         for spec in functional.graph_signature.output_specs
         if spec.kind is not OutputKind.USER_OUTPUT
@@ -113,7 +113,7 @@ def require_writes(program: ExportedProgram, functional: ExportedProgram, aliase
         for destination in destinations(node):
             sources = [other.name for other in aliases.placeholders_of(destination)]
             is_empty = _torch.is_certain(destination.meta["val"].numel() == 0)
-            if sources and not is_empty and not any(names[name] & kept for name in sources):
+            if sources and not is_empty and not any(names[name] & updated for name in sources):
                 raise ConversionError(
                     f"PyTorch's functionalization loses what {node.target} writes into {sources[0]!r}",
                     where=place(node),

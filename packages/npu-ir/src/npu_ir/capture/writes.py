@@ -45,9 +45,9 @@ def written(node: Node) -> list[Node]:
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
         return []
-    given = _arguments(node, schema)
-    found = [item for arg in schema.args if arg.writes for item in _flat(given.get(arg.name))]
-    return [item for item in found if isinstance(item, Node)]
+    arguments = _arguments(node, schema)
+    targets = [item for arg in schema.args if arg.writes for item in _flat(arguments.get(arg.name))]
+    return [item for item in targets if isinstance(item, Node)]
 
 
 def destinations(node: Node) -> list[Node]:
@@ -60,8 +60,8 @@ def destinations(node: Node) -> list[Node]:
 
 def fake_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments of an FX node with FakeTensors and symbolic numbers in place of nodes."""
-    found: tuple[Any, Any] = torch.fx.map_arg((args, kwargs), lambda item: item.meta["val"])
-    return found
+    fakes: tuple[Any, Any] = torch.fx.map_arg((args, kwargs), lambda item: item.meta["val"])
+    return fakes
 
 
 def _flat(argument: Any) -> list[Any]:
@@ -79,9 +79,9 @@ def hides_a_write(node: Node) -> bool:
         return False
     if "running_mean_out" in schema.return_names or schema.op._opname.endswith("_backward"):
         return False  # functional variants return the new statistics, backward ops only read them
-    given = _arguments(node, schema)
-    is_training = any(given.get(name) for name in ("training", "train", "use_input_stats"))
-    return is_training and isinstance(given.get("running_mean"), Node)
+    arguments = _arguments(node, schema)
+    is_training = any(arguments.get(name) for name in ("training", "train", "use_input_stats"))
+    return is_training and isinstance(arguments.get("running_mean"), Node)
 
 
 def _arguments(node: Node, schema: OpSchema) -> dict[str, Any]:
@@ -106,17 +106,17 @@ def spell_out_write(node: Node) -> None:
         return
     if not _is_misread(schema):
         return
-    # An out= op becomes its functional overload and a copy_ into each destination, foo_ likewise foo and copy_.
-    given = _arguments(node, schema)
+    # An out= op becomes its functional overload and a copy_ into each destination; foo_ becomes foo, copy_.
+    arguments = _arguments(node, schema)
     names = _destinations(schema) or [arg.name for arg in schema.args if arg.writes]
-    targets = [item for name in names for item in _flat(given.get(name))]
+    targets = [item for name in names for item in _flat(arguments.get(name))]
     if not all(isinstance(target, Node) for target in targets):
         return
     for name in _destinations(schema):
-        del given[name]
+        del arguments[name]
     # A copy_ casts and broadcasts, which the op itself may refuse: results of other types are not taken.
     for functional in _functional_forms(schema):
-        args, kwargs = _ordered(functional, given)
+        args, kwargs = _ordered(functional, arguments)
         results = _results(node, functional, args, kwargs)
         expected = [target.meta["val"] for target in targets]
         if len(results) == len(expected) and all(map(_same_type, results, expected)):
@@ -178,12 +178,12 @@ def _call_on_copies(node: Node, schema: OpSchema) -> None:
     The call on copies returns the results of the op, then the new content of each mutated argument, in the
     order of the schema.
     """
-    given = _arguments(node, schema)
-    op, args, kwargs = _torch.functional_call(schema.op, given)
+    arguments = _arguments(node, schema)
+    op, args, kwargs = _torch.functional_call(schema.op, arguments)
     results = _results(node, op, args, kwargs)
     with node.graph.inserting_before(node):
         called = _inserted(node, op, args, kwargs, tuple(results))
-        targets = [given.get(arg.name) for arg in schema.args if arg.writes]
+        targets = [arguments.get(arg.name) for arg in schema.args if arg.writes]
         # The op's own results come first; for an op without any this is one None.
         first = len(results) - len(targets)
         for index, target in enumerate(targets, start=first):
@@ -201,9 +201,9 @@ def _call_on_copies(node: Node, schema: OpSchema) -> None:
 
 def _inserted(node: Node, target: Any, args: Any, kwargs: Any, value: Any) -> Node:
     """Return a new FX node with the metadata of ``node`` and the result ``value``."""
-    made = node.graph.call_function(target, args, kwargs)
-    made.meta = {**node.meta, "val": value}
-    return made
+    call = node.graph.call_function(target, args, kwargs)
+    call.meta = {**node.meta, "val": value}
+    return call
 
 
 def _same_type(left: Any, right: Any) -> bool:

@@ -56,16 +56,16 @@ def flatten_arguments(
     Raises:
         GraphError: There are too many or unknown arguments, or a list mixes tensors and plain data.
     """
-    given = _by_name(schema, args, kwargs)
+    arguments = _by_name(schema, args, kwargs)
     inputs: list[Any] = []
     operands: list[str] = []
     attrs: dict[str, Literal] = {}
     sizes: list[int | None] = []
     masks: list[list[bool]] = []
     for arg in schema.args:
-        if arg.name not in given and arg.kind is not ArgKind.TENSOR_LIST:
+        if arg.name not in arguments and arg.kind is not ArgKind.TENSOR_LIST:
             continue
-        value = given.get(arg.name)
+        value = arguments.get(arg.name)
         if is_value(value):
             inputs.append(value)
             operands.append(arg.name)
@@ -149,14 +149,14 @@ def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         args = [*args[:fixed], list(args[fixed:])]
     if len(args) > len(schema.args):
         raise GraphError(f"{schema.name} takes {len(schema.args)} arguments, got {len(args)}")
-    given = {arg.name: value for arg, value in zip(schema.args, args, strict=False)}
+    arguments = {arg.name: value for arg, value in zip(schema.args, args, strict=False)}
     for name, value in kwargs.items():
-        if name not in schema.by_name or name in given:
+        if name not in schema.by_name or name in arguments:
             raise GraphError(
-                f"{schema.name} got {'an unknown' if name not in given else 'a second'} argument {name!r}"
+                f"{schema.name} got {'an unknown' if name not in arguments else 'a second'} argument {name!r}"
             )
-        given[name] = value
-    return given
+        arguments[name] = value
+    return arguments
 
 
 def put(template: Any, path: tuple[int, ...], item: Any, operand: str) -> Any:

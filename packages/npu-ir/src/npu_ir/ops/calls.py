@@ -187,10 +187,10 @@ class _Taker:
         if arg.name in self._attrs:
             return True, self._with_slots(arg.name)
         if self._recorded is not None:
-            given = arg.name in self._recorded
+            is_given = arg.name in self._recorded
         else:
-            given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
-        return given, self._slot(arg.name) if given else None
+            is_given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
+        return is_given, self._slot(arg.name) if is_given else None
 
     def _with_slots(self, name: str) -> Template:
         """Return an attribute with slots for the inputs in it."""

@@ -89,5 +89,5 @@ def _is_off(node: OpNode, argument: Any) -> bool:
     """Return whether an argument is a switch that is off; one that is known only at run time may be on."""
     if argument.name not in _SWITCHES or argument.name in (node.operands or ()):
         return False
-    given = node.attrs.get(argument.name, argument.default_value if argument.has_default_value() else None)
-    return isinstance(given, (bool, int, float)) and given == 0
+    value = node.attrs.get(argument.name, argument.default_value if argument.has_default_value() else None)
+    return isinstance(value, (bool, int, float)) and value == 0

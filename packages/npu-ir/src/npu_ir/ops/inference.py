@@ -162,10 +162,10 @@ def _problem_of_sizes(call: TypedCall, stand_ins: StandIns, types: Sequence[Type
     return None
 
 
-def _is_same(found: Type, expected: Type) -> bool:
-    if isinstance(found, TensorType):
-        return found.same_shape_and_dtype(expected)
-    return replace(found, value=None) == expected or found == expected
+def _is_same(actual: Type, expected: Type) -> bool:
+    if isinstance(actual, TensorType):
+        return actual.same_shape_and_dtype(expected)
+    return replace(actual, value=None) == expected or actual == expected
 
 
 def _without_nothing(op: Op, results: list[Any]) -> list[Any]:

@@ -171,10 +171,10 @@ def resolve(op_type: str) -> OpOverload | None:
         return None
     namespace, name, overload = parts
     try:
-        found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+        op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     except (AttributeError, RuntimeError):
         return None
-    return found if isinstance(found, OpOverload) else None
+    return op if isinstance(op, OpOverload) else None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -100,10 +100,10 @@ class StandIns:
         expression = _torch.size_expression(size)
         return expression if isinstance(expression, int) else from_sympy(expression, self._symbol)
 
-    def _symbol(self, found: Any) -> Expr:
-        if found not in self._symbols:
+    def _symbol(self, sympy_symbol: Any) -> Expr:
+        if sympy_symbol not in self._symbols:
             raise NotExpressibleError("a size depends on data, or on a number that is not known")
-        return self._symbols[found]
+        return self._symbols[sympy_symbol]
 
 
 @functools.cache

@@ -31,13 +31,13 @@ def unfilled(graph: Graph) -> set[Value]:
 
     It spreads through views and ops that overwrite only a part.
     """
-    found: set[Value] = set()
+    values: set[Value] = set()
     for node in graph.nodes:
         name = _name(node)
-        is_passed_on = bool(node.inputs) and node.inputs[0] in found and (name in _FILLERS or is_view(node))
+        is_passed_on = bool(node.inputs) and node.inputs[0] in values and (name in _FILLERS or is_view(node))
         if is_passed_on or name.removeprefix("new_") in _MAKERS:
-            found.update(node.outputs)
-    return found
+            values.update(node.outputs)
+    return values
 
 
 def _name(node: OpNode) -> str:
