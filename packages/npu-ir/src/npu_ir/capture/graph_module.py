@@ -104,7 +104,7 @@ def _require_functional(module: GraphModule) -> None:
     for node in nodes(module):
         if node.op == "placeholder" and "val" not in node.meta:
             raise ConversionError(
-                f"nothing is known of what the module takes as {node.name!r}",
+                f"the placeholder {node.name!r} of the module has no meta['val']",
                 fix="trace it with FakeTensors: make_fx(..., tracing_mode='fake')",
             )
         if written(node) or hides_a_write(node):

@@ -40,7 +40,7 @@ def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> tor
     raise ConversionError(
         f"{op} gives {wanted[0]} here because that is the default dtype of this process",
         where=place(node),
-        fix="cast what it gets (x.to(...)), or capture the model under float32: "
+        fix="cast its operands (x.to(...)), or capture the model under float32: "
         "torch.set_default_dtype(torch.float32)",
     )
 

@@ -206,7 +206,7 @@ def _is_appended(node: Node) -> bool:
 def require_same_types(program: ExportedProgram) -> None:
     """Refuse an unmarked assignment of a tensor of another type: torch.export would broadcast and cast it."""
     for node in _misfits(program):
-        raise _refusal(program, node, "a program of torch.export cannot say that")
+        raise _refusal(program, node, "an exported program cannot express that")
 
 
 def require_no_replacements(program: ExportedProgram) -> None:

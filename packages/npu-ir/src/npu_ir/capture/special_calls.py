@@ -80,7 +80,7 @@ def _require_known_type(name: str, node: Node) -> None:
     """Refuse ops that create quantized tensors: their FakeTensors are not quantized (torch 2.13)."""
     if name.startswith(_QUANTIZING):
         raise ConversionError(
-            f"{name} makes a quantized tensor, of which PyTorch says that it is plain (torch 2.13)",
+            f"{name} makes a quantized tensor, but its FakeTensor is not quantized (torch 2.13)",
             where=place(node),
             fix="compute on integers and scales (torch.ao.quantization.pt2e, torchao), "
             "or register_conversion(...)",

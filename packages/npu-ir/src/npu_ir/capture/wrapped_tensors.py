@@ -72,6 +72,6 @@ def require_plain(node: Node, arguments: Sequence[Any]) -> None:
             raise ConversionError(
                 f"{node.target} works on {argument.target!r} as a whole, which is a tensor subclass",
                 where=place(node),
-                fix="use it where its __torch_function__ takes it apart: "
+                fix="use it where its __torch_function__ unwraps it: "
                 "not inside of control flow, nor as a result",
             )

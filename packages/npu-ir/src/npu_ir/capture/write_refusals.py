@@ -37,7 +37,7 @@ def require_separate_elements(program: ExportedProgram) -> None:
             if tensor is not None and _is_expanded(tensor):
                 raise ConversionError(
                     f"{node.target} changes an expanded tensor in place: "
-                    "several of its elements are one place in memory",
+                    "several of its elements share one address",
                     where=place(node),
                     fix="clone() the tensor before it is changed",
                 )

@@ -165,8 +165,8 @@ def put(template: Any, path: tuple[int, ...], item: Any, operand: str) -> Any:
         return item
     if not path or not isinstance(template, list) or path[0] >= len(template):
         raise GraphError(
-            f"there is no place for the input {operand!r}",
-            fix="its attribute is a list with None in that place",
+            f"there is no position for the input {operand!r}",
+            fix="its attribute is a list with None in that position",
         )
     filled = put(template[path[0]], path[1:], item, operand)
     return [*template[: path[0]], filled, *template[path[0] + 1 :]]
