@@ -118,5 +118,5 @@ def test_batch_norm_that_updates_running_statistics_is_refused() -> None:
 def test_placeholders_without_metadata_are_refused() -> None:
     module = torch.fx.symbolic_trace(torch.nn.ReLU())
 
-    with pytest.raises(ConversionError, match="nothing is known of what the module takes as 'input_1'"):
+    with pytest.raises(ConversionError, match="the placeholder 'input_1' of the module has no meta"):
         convert_graph_module(module)

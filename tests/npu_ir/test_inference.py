@@ -253,8 +253,8 @@ def test_types_are_told_in_terms_of_the_symbols_of_the_graph(
 @pytest.mark.parametrize(
     ("op_type", "args", "message"),
     [
-        ("aten.add.Tensor", "[x, y]", "cannot be told: RuntimeError: The size of tensor a"),
-        ("aten.view.default", "[x, [2, -1, 3]]", "cannot be told"),
+        ("aten.add.Tensor", "[x, y]", "cannot be inferred: RuntimeError: The size of tensor a"),
+        ("aten.view.default", "[x, [2, -1, 3]]", "cannot be inferred"),
         ("aten.view.default", "[x, [unknown, -1]]", "a size depends on data, or on a number that is not known"),
         ("aten.nonzero.default", "[x]", "a size depends on data"),
         ("aten.squeeze.dim", "[x, 0]", r"for all sizes: f32\[8\] where s0 = 1"),
@@ -262,7 +262,7 @@ def test_types_are_told_in_terms_of_the_symbols_of_the_graph(
         ("aten.chunk.default", "[y, 3]", "only where Eq"),
         ("aten.cross.default", "[triples, triples]", "only where Ne"),
         ("aten.relu_.default", "[x]", "changes a tensor in place: a graph is functional"),
-        ("aten.mm.default", "[x, x]", "cannot be told: RuntimeError"),
+        ("aten.mm.default", "[x, x]", "cannot be inferred: RuntimeError"),
     ],
 )  # fmt: skip
 def test_types_that_cannot_be_told_for_all_sizes_are_refused(
@@ -292,7 +292,7 @@ def test_another_range_of_a_symbol_is_another_question() -> None:
 def test_an_op_that_only_has_an_executor_does_not_tell_its_types() -> None:
     register_executor("only_executed")(lambda inputs, attrs: inputs)
     try:
-        with pytest.raises(GraphError, match=r"no operator only_executed that tells the types[^\0]*types="):
+        with pytest.raises(GraphError, match=r"no operator only_executed to infer[^\0]*types="):
             infer_types("only_executed", [], {}, operands=None, symbols={})
     finally:
         unregister_executor("only_executed")
@@ -316,7 +316,7 @@ def test_an_op_that_refuses_writes_nothing_to_the_log() -> None:
 
     log.addHandler(handler)
     try:
-        with pytest.raises(GraphError, match="cannot be told: RuntimeError"):
+        with pytest.raises(GraphError, match="cannot be inferred: RuntimeError"):
             infer(graph, "aten.max_pool2d_with_indices.default", x, [2, 2])
     finally:
         log.removeHandler(handler)

@@ -331,7 +331,7 @@ def test_a_value_without_a_place_is_refused(attrs: dict[str, Any], operand: str)
     x, n = graph.add_input("x", F32), graph.add_input("n", ScalarType("int"))
     graph.insert("aten.view.default", [x, n], attrs, types=F32, operands=["self", operand])
 
-    with pytest.raises(GraphError, match=r"node 'view': there is no place for the input 'size"):
+    with pytest.raises(GraphError, match=r"node 'view': there is no position for the input 'size"):
         graph.check()
 
 

@@ -151,7 +151,7 @@ def test_a_wrapped_buffer_is_taken_apart_too() -> None:
 def test_a_wrapped_input_is_refused() -> None:
     with pytest.raises(
         ConversionError,
-        match=r"'x' is a tensor subclass, and is no parameter or buffer of the state_dict"
+        match=r"'x' is a tensor subclass, and is not a parameter or buffer of the state_dict"
         r"[\s\S]*fix: make it a parameter or a persistent buffer, or pass the plain tensors in it",
     ):
         extract_ir(Using(ones(4, 4), lambda w, x: x @ w), (scaled(),))
@@ -166,7 +166,7 @@ def test_a_wrapped_buffer_that_is_not_persistent_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x @ self.more
 
-    with pytest.raises(ConversionError, match="'more' is a tensor subclass, and is no parameter or buffer"):
+    with pytest.raises(ConversionError, match="'more' is a tensor subclass, and is not a parameter"):
         extract_ir(Hidden(), (ones(3, 4),))
 
 

@@ -97,7 +97,9 @@ def test_a_rule_that_never_ends_is_said_to_not_converge() -> None:
             aten.isnan.default(x), r"%isnan is bool\[3, 4\], it cannot stand for", id="another dtype"
         ),
         pytest.param(
-            aten.matmul.default(x, x), "what aten.matmul.default returns on .* cannot be told", id="no type"
+            aten.matmul.default(x, x),
+            "what aten.matmul.default returns on .* cannot be inferred",
+            id="no type",
         ),
         pytest.param(op("mylib.two")(op("mylib.one")(x)), "there is no operator mylib.one", id="no operator"),
         pytest.param(lambda edit, match: None, "the replacement of %relu is None, no value", id="nothing"),

@@ -1,4 +1,4 @@
-"""The private torch APIs this package uses, each behind one function. Nothing else may touch them."""
+"""The private torch APIs that this package uses, each behind one function. No other module may use them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HigherOrderOperator: TypeAlias = torch._ops.HigherOrderOperator
 
 @dataclass(frozen=True, slots=True)
 class PytreeNode:
-    """How a registered container type is taken apart and put together."""
+    """The functions of a registered container type that flatten and unflatten it."""
 
     type: type
     flatten: Callable[[Any], tuple[list[Any], Any]]
@@ -35,7 +35,7 @@ def type_name(container: type) -> str:
 
 
 def pytree_node(container: type) -> PytreeNode | None:
-    """Return how ``container`` is registered with torch's pytrees, or None where it is a leaf."""
+    """Return the registration of ``container`` with torch's pytrees, or None if it is a leaf."""
     from torch.utils import _pytree
 
     node = _pytree.SUPPORTED_NODES.get(container)
@@ -67,6 +67,7 @@ def pytree_node_named(name: str) -> PytreeNode | None:
 
 def spec_parts(spec: Any) -> tuple[Any, Any, list[Any]]:
     """Return type (None at a leaf), context and children of a torch ``TreeSpec``."""
+    # The children are a method or an attribute, depending on the release.
     return (
         spec.type,
         spec.context,
@@ -75,7 +76,7 @@ def spec_parts(spec: Any) -> tuple[Any, Any, list[Any]]:
 
 
 def is_tree_spec(value: Any) -> bool:
-    """Return whether ``value`` describes the structure of a pytree."""
+    """Return whether ``value`` is a torch ``TreeSpec``."""
     from torch.utils import _pytree
 
     return isinstance(value, _pytree.TreeSpec)
@@ -103,7 +104,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 
 def fake_mode_of(tensors: list[torch.Tensor]) -> Any:
-    """Return the FakeTensorMode that ``tensors`` live in, or a new one if none of them is fake."""
+    """Return the FakeTensorMode of ``tensors``, or a new one if none of them is fake."""
     from torch._subclasses import FakeTensorMode
 
     for tensor in tensors:
@@ -113,17 +114,17 @@ def fake_mode_of(tensors: list[torch.Tensor]) -> Any:
 
 
 def fake_of(tensor: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
-    """Return a FakeTensor like ``tensor``, of the mode that ``others`` live in."""
+    """Return a FakeTensor like ``tensor``, of the mode of ``others``."""
     fake: torch.Tensor = fake_mode_of(others).from_tensor(tensor, static_shapes=True)
     return fake
 
 
 @contextlib.contextmanager
 def trial(tensors: list[torch.Tensor]) -> Iterator[None]:
-    """Run ops on these FakeTensors without a trace: sizes are not assumed to be anything they are not.
+    """Run ops on these FakeTensors without side effects: no guards and no new symbols are recorded.
 
     Raises:
-        RuntimeError: What an op gives depends on a size that only running the program tells.
+        RuntimeError: The result of an op depends on a size that is known only at run time.
     """
     mode = fake_mode_of(tensors)
     env = mode.shape_env
@@ -136,14 +137,14 @@ def trial(tensors: list[torch.Tensor]) -> Iterator[None]:
 
 
 def is_certain(condition: Any) -> bool:
-    """Return whether a comparison of sizes holds whatever symbolic ones are; assumes nothing of them."""
+    """Return whether a comparison of sizes provably holds for all values of the symbols; adds no guard."""
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return condition if isinstance(condition, bool) else bool(statically_known_true(condition))
 
 
 def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Return whether sizes or strides are equal whatever symbolic ones are; assumes nothing of them."""
+    """Return whether sizes or strides are provably equal for all values of the symbols; adds no guard."""
     return len(left) == len(right) and all(
         size_expression(a) == size_expression(b) or is_certain(a == b)
         for a, b in zip(left, right, strict=True)
@@ -151,14 +152,14 @@ def same_sizes(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 
 def is_tracing() -> bool:
-    """Return whether PyTorch records what is computed, as torch.export does while a model runs."""
+    """Return whether PyTorch is tracing, as torch.export does while a model runs."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
     return get_proxy_mode() is not None
 
 
 def is_wrapper(tensor: Any) -> bool:
-    """Return whether ``tensor`` is of a subclass that wraps other tensors and can be taken apart."""
+    """Return whether ``tensor`` is of a subclass that wraps other tensors and can be flattened."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return is_traceable_wrapper_subclass(tensor)
@@ -180,27 +181,27 @@ def with_parts(tensor: Any, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Return a number that tensors sharing memory have in common; fake and meta ones too.
+    """Return an id of the storage of a tensor; fake and meta tensors have one, too.
 
-    A wrapper subclass has the memory of the first tensor in it.
+    A wrapper subclass has the storage of its first inner tensor.
     """
     while is_wrapper(tensor):
         tensor = next(iter(wrapped_parts(tensor).values()))
-    return int(tensor.untyped_storage()._cdata)
+    return int(tensor.untyped_storage()._cdata)  # not data_ptr(), which is 0 for fake and meta tensors
 
 
 def is_transformed(tensor: torch.Tensor) -> bool:
-    """Return whether ``tensor`` is a wrapper that ``torch.func`` (``vmap``, ``grad``) works with."""
+    """Return whether ``tensor`` is a wrapper of a ``torch.func`` transform (``vmap``, ``grad``)."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def is_transform(target: Any) -> bool:
-    """Return whether an FX node's target is a step of a ``torch.func`` transform, as torch.export leaves them."""
+    """Return whether an FX node's target is a call that torch.export leaves of a ``torch.func`` transform."""
     return getattr(target, "__module__", "") == "torch._functorch.predispatch"
 
 
 def can_be_functionalized(op: OpOverload) -> bool:
-    """Return whether PyTorch has a kernel that replaces ``op``, which writes, by a functional op."""
+    """Return whether PyTorch has a kernel that functionalizes ``op``, which writes."""
     name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "Functionalize")
 
@@ -208,23 +209,23 @@ def can_be_functionalized(op: OpOverload) -> bool:
 def functional_call(
     op: OpOverload, arguments: Mapping[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return target, args and kwargs of the FX node that calls ``op``, which writes, on copies.
+    """Return target, args and kwargs of an FX node that calls ``op``, which writes, on copies.
 
-    It returns the results of ``op`` (None where it has none), then what it wrote.
+    The node returns the results of ``op`` (None if it has none), then the mutated copies.
     """
     from torch._higher_order_ops.auto_functionalize import auto_functionalized
 
-    given = {arg.name: arguments.get(arg.name, arg.default_value) for arg in op._schema.arguments}
-    return auto_functionalized, (op,), given
+    by_name = {arg.name: arguments.get(arg.name, arg.default_value) for arg in op._schema.arguments}
+    return auto_functionalized, (op,), by_name
 
 
 def is_functional_call(target: Any) -> bool:
-    """Return whether an FX node's target is that of `functional_call`."""
+    """Return whether an FX node's target is the target of `functional_call`."""
     return isinstance(target, HigherOrderOperator) and target.name() == "auto_functionalized"  # type: ignore[no-untyped-call]
 
 
 def is_functional_call_on_views(target: Any) -> bool:
-    """Return whether an FX node's target calls an op on copies, and says how views of these are made.
+    """Return whether an FX node's target calls an op on copies of bases, from which it creates the views.
 
     PyTorch's own functionalization leaves such calls of custom ops (torch 2.13).
     """
@@ -235,12 +236,12 @@ def higher_order_op(name: str) -> HigherOrderOperator | None:
     """Return the higher-order operator of this name, such as ``cond``; None if there is none."""
     import torch._higher_order_ops  # registers them
 
-    found = torch._ops._higher_order_ops.get(name)
-    return found if isinstance(found, HigherOrderOperator) else None
+    op = torch._ops._higher_order_ops.get(name)
+    return op if isinstance(op, HigherOrderOperator) else None
 
 
 def has_side_effects(op: Any) -> bool:
-    """Return whether PyTorch knows that ``op`` does more than compute its results."""
+    """Return whether PyTorch registers ``op`` as one with side effects."""
     from torch._higher_order_ops import effects
     from torch.fx.node import _side_effectful_functions
 
@@ -253,30 +254,30 @@ def has_side_effects(op: Any) -> bool:
 
 
 def below_autograd() -> Any:
-    """Return a context in which control-flow operators just run; above it they trace what they run."""
+    """Return a context in which control-flow operators only run; above autograd they trace their bodies."""
     return torch._C._AutoDispatchBelowAutograd()
 
 
 def without_modes() -> Any:
-    """Return a context in which tensors are what they are, also where PyTorch is tracing with FakeTensors."""
+    """Return a context without dispatch modes: real tensors stay real while PyTorch is tracing."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()
 
 
 def overloads(namespace: str, name: str) -> list[OpOverload]:
-    """Return every overload of the op ``namespace.name``; none where there is no such op."""
+    """Return every overload of the op ``namespace.name``; none if there is no such op."""
     packet = getattr(getattr(torch.ops, namespace), name, None)
     return [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Return whether ``op`` consists of other ops for autograd too, as `inline_decomposition` needs it."""
+    """Return whether ``op`` is implemented by other ops for all backends and autograd (CompositeImplicit)."""
     return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
-    """Put what a composite op consists of in place of one call of it, in an FX graph of fakes."""
+    """Replace one call of a composite op in an FX graph with FakeTensors by the ops that it consists of."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     function = _decomposed(node.target)
@@ -301,7 +302,7 @@ def inline_decomposition(module: torch.fx.GraphModule, node: torch.fx.Node) -> N
 
 
 def _decomposed(target: Any) -> Callable[..., Any]:
-    """Return the function of other ops that a composite op is, or a call of an op on copies of what it writes."""
+    """Return the function that decomposes a composite op, or a call of `is_functional_call_on_views`."""
     from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2_dense
 
     if is_functional_call_on_views(target):
@@ -310,7 +311,7 @@ def _decomposed(target: Any) -> Callable[..., Any]:
 
 
 def _replace(node: torch.fx.Node, result: Any) -> None:
-    """Let readers of ``node`` read ``result``: one node, or one for each of several results."""
+    """Replace the uses of ``node`` by ``result``: one node, or one for each of several results."""
     if isinstance(result, torch.fx.Node):
         node.replace_all_uses_with(result)
     else:
@@ -322,7 +323,7 @@ def _replace(node: torch.fx.Node, result: Any) -> None:
 
 
 def accepts_calls_of(op: OpOverload, schema: str) -> bool:
-    """Return whether every call written for ``schema``, an older one, is right for ``op`` as it is."""
+    """Return whether every call that conforms to an older ``schema`` is valid for the present ``op``."""
     try:
         present: Any = op._schema
         return bool(present.is_backward_compatible_with(torch._C.parse_schema(schema)))
@@ -331,7 +332,7 @@ def accepts_calls_of(op: OpOverload, schema: str) -> bool:
 
 
 def size_expression(size: Any) -> Any:
-    """Return a size as an ``int``, or as the SymPy expression that a SymInt stands for."""
+    """Return a size as an ``int``, or as the SymPy expression of a SymInt."""
     if isinstance(size, int):
         return size
     expression = size.node.expr if isinstance(size, torch.SymInt) else size
@@ -339,33 +340,33 @@ def size_expression(size: Any) -> Any:
 
 
 def stride_of_filled(stride: Any) -> Any:
-    """Return a stride, or its expression, for a tensor that is not empty: ``max(1, size)`` is the size."""
+    """Return a stride or its expression for a non-empty tensor, in which ``max(1, size)`` is ``size``."""
     expression = size_expression(stride)
     if isinstance(expression, int):
         return expression
     from torch.utils._sympy.functions import Max
 
-    found = {
+    replacements = {
         part: part.args[1 - part.args.index(1)]
         for part in expression.atoms(Max)
         if len(part.args) == 2 and 1 in part.args
     }
-    return expression.xreplace(found)
+    return expression.xreplace(replacements)
 
 
 def is_data_dependent(symbol: Any) -> bool:
-    """Return whether a SymPy symbol stands for a size that depends on the content of a tensor."""
+    """Return whether a SymPy symbol is a size that depends on the content of a tensor."""
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     return bool(symbol_is_type(symbol, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)))
 
 
 def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
-    """Return the values that a program was traced for, by symbol; None where there is no end.
+    """Return the ranges that a program was traced for, by symbol; None for an open end.
 
-    torch.export takes the sizes of tensors for at least 2 while it traces, even where the program says that
-    they may be less; `without_assumptions_of_size`, for at least 1 (torch 2.13). Of a loaded program nobody
-    knows how it was traced.
+    While it traces, torch.export assumes that sizes of tensors are at least 2, even if the program states a
+    lower bound; under `without_assumptions_of_size`, at least 1 (torch 2.13). For a loaded program it is
+    unknown how it was traced.
     """
     shape_env = _shape_env_of(program)
     traced = shape_env.var_to_range if shape_env is not None and shape_env.var_to_sources else {}
@@ -377,20 +378,21 @@ def size_ranges(program: Any) -> dict[str, tuple[int | None, int | None]]:
         if isinstance(size, torch.SymInt)
     }
     ranges = {}
+    # Beyond the traced range no guards were recorded, so the stated one is cut to it.
     for symbol, stated in program.range_constraints.items():
         low, high = (int(end) if end.is_Integer else None for end in (stated.lower, stated.upper))
         if symbol in traced and traced[symbol].lower.is_Integer:
             low = max(low or 0, int(traced[symbol].lower)) if low is not None else int(traced[symbol].lower)
         elif symbol in sizes and not traced:
             low = max(low or 0, 2)
-        if any(size.xreplace({symbol: 0}) == 0 for size in sizes):
+        if any(size.xreplace({symbol: 0}) == 0 for size in sizes):  # size 0 is never traced
             low = max(low or 0, 1)
         ranges[str(symbol)] = (low, None if high is not None and high >= 2**62 else high)
     return ranges
 
 
 def traced_ranges(graph: torch.fx.Graph) -> dict[Any, Any]:
-    """Return the values that the symbols of an FX graph may have, by SymPy symbol, as it was traced."""
+    """Return the ranges that an FX graph was traced for, by SymPy symbol."""
     for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and is_fake(value) and value.fake_mode.shape_env is not None:  # type: ignore[attr-defined]
@@ -399,7 +401,7 @@ def traced_ranges(graph: torch.fx.Graph) -> dict[Any, Any]:
 
 
 def guard_code(program: Any) -> list[str]:
-    """Return the guards of a program that was loaded from a file, as Python code; of others `size_guards` tells."""
+    """Return the guards of a program loaded from a file, as Python code; for others see `size_guards`."""
     shape_env = _shape_env_of(program)
     is_loaded = shape_env is not None and not shape_env.var_to_sources
     return list(getattr(program, "_guards_code", None) or []) if is_loaded else []
@@ -416,13 +418,13 @@ _RELATIONS = {
 
 
 def size_guards(program: Any, symbols: set[Any]) -> list[tuple[str, Any, Any]]:
-    """Return what torch.export assumed of these symbols while it traced: relation, left and right side.
+    """Return the guards of torch.export on these symbols: relation, left and right side.
 
-    What follows from the ranges of the symbols alone is left out. Of an assumption that one of several
-    things holds, that part is returned which held for the example.
+    Guards that follow from the ranges of the symbols are left out. Of a disjunction, the part that held for
+    the example is returned, which implies it.
 
     Raises:
-        ValueError: An assumption is no relation between numbers; says which.
+        ValueError: A guard is not a relation between numbers; states which.
     """
     from sympy.logic.boolalg import to_nnf  # type: ignore[import-untyped]
     from torch.utils._sympy.value_ranges import bound_sympy
@@ -432,19 +434,19 @@ def size_guards(program: Any, symbols: set[Any]) -> list[tuple[str, Any, Any]]:
         return []
     has_backed = hasattr(shape_env, "backed_var_to_val")  # where it exists, the other name warns
     examples = shape_env.backed_var_to_val if has_backed else shape_env.var_to_val
-    found = []
+    guards = []
     for guard in shape_env.guards:
         for expression in _relations(to_nnf(shape_env.replace(guard.expr), simplify=False), examples):
             if not expression.free_symbols <= symbols:
                 continue
             truth = bound_sympy(expression, program.range_constraints)
             if not (truth.is_singleton() and bool(truth.lower)):
-                found.append((_RELATIONS[type(expression).__name__], *expression.args))
-    return found
+                guards.append((_RELATIONS[type(expression).__name__], *expression.args))
+    return guards
 
 
 def _relations(expression: Any, examples: Mapping[Any, Any]) -> Iterator[Any]:
-    """Yield relations that all hold exactly where ``expression`` does, or in a part of that around the example."""
+    """Yield relations whose conjunction equals ``expression``, or implies it and holds for the examples."""
     kind = type(expression).__name__
     if kind in _RELATIONS:
         yield expression
@@ -461,14 +463,14 @@ def _relations(expression: Any, examples: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 def is_number_of_float(symbol: Any) -> bool:
-    """Return whether a SymPy symbol stands for a float."""
+    """Return whether a SymPy symbol is a float."""
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     return bool(symbol_is_type(symbol, (SymT.FLOAT, SymT.UNBACKED_FLOAT)))
 
 
 def without_assumptions_of_size() -> Any:
-    """Return a context in which torch.export takes for granted that open sizes are at least 1, not 2."""
+    """Return a context in which torch.export assumes that symbolic sizes are at least 1, not 2."""
     from torch.fx.experimental import _config
 
     return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
@@ -499,9 +501,9 @@ def _shape_env_of(program: Any) -> Any:
 
 
 class FakeWorld:
-    """Where ops run on tensors without data, of sizes that may be open: every assumption of a size is noted.
+    """An environment of FakeTensors with symbolic sizes, in which ops run and their guards are recorded.
 
-    Sizes are those of the graph, so a symbol may be 0 or 1 where its range says so.
+    The symbols are those of a graph, so they may be 0 or 1 if their ranges allow it.
     """
 
     def __init__(self) -> None:
@@ -513,7 +515,7 @@ class FakeWorld:
         self.mode = FakeTensorMode(shape_env=self._env)
 
     def open_size(self, name: str, low: int | None, high: int | None, example: int) -> Any:
-        """Return a new SymInt; PyTorch follows ``example`` where it must take a branch."""
+        """Return a new SymInt; PyTorch follows ``example`` if it must decide a branch."""
         import sympy  # type: ignore[import-untyped]
         from torch._dynamo.source import ConstantSource
         from torch.fx.experimental.symbolic_shapes import DimDynamic, StrictMinMaxConstraint
@@ -532,7 +534,7 @@ class FakeWorld:
         return self._env.create_symintnode(symbol, hint=example)
 
     def unknown(self, kind: str) -> Any:
-        """Return a symbolic ``int``, ``float`` or ``bool`` of which nothing is known."""
+        """Return an unbacked symbolic ``int``, ``float`` or ``bool``."""
         create: dict[str, Callable[[], Any]] = {
             "int": self._env.create_unbacked_symint,
             "float": self._env.create_unbacked_symfloat,
@@ -542,23 +544,24 @@ class FakeWorld:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Run ops on the FakeTensors of this world, and make new ones."""
+        """Run ops on the FakeTensors of this environment, and create new ones."""
         with (
             self.mode,
             without_assumptions_of_size(),
             self._env.ignore_fresh_unbacked_symbols(),
-            held_log(lambda _record: None, ("torch", "torch._subclasses.fake_tensor")),  # the exception tells
+            # Dropped: the exception says the same.
+            held_log(lambda _record: None, ("torch", "torch._subclasses.fake_tensor")),
         ):
             yield
 
     @property
     def assumptions(self) -> list[str]:
-        """What ops assumed of open sizes that does not follow from their ranges."""
+        """The guards of ops on symbolic sizes that do not follow from their ranges."""
         return [str(relation.xreplace(self._names)) for relation in self._assumed]
 
     @property
     def assumes_bounds_only(self) -> bool:
-        """Whether all assumptions are that a size is below or above something, or not 0 or 1."""
+        """True if every guard states that a size is below or above a bound, or not 0 or 1."""
         return all(map(_is_bound, self._assumed))
 
     @property
@@ -570,13 +573,13 @@ class FakeWorld:
 def held_log(
     hold: Callable[[logging.LogRecord], None], names: Collection[str] | None = None
 ) -> Iterator[None]:
-    """Call ``hold`` with each warning and error that PyTorch logs in this thread, in place of writing it to stderr.
+    """Pass each warning and error that PyTorch logs in this thread to ``hold``, not to stderr.
 
-    Nothing is held where the user has set up what PyTorch logs, by ``TORCH_LOGS`` or by `torch._logging.set_logs`.
+    Nothing is held if the user has configured the logs, by ``TORCH_LOGS`` or by `torch._logging.set_logs`.
 
     Args:
-        hold: Gets each record once.
-        names: The loggers whose handlers write it; None for all that PyTorch has set up.
+        hold: Called once with each record.
+        names: The loggers whose handlers are filtered; None for all that PyTorch has registered.
     """
     from torch._logging import _internal
 
@@ -607,7 +610,7 @@ def held_log(
 
 
 def printing_module() -> ModuleType:
-    """Return the module of torch.export that prints the part of a graph that it has when it fails (torch 2.13)."""
+    """Return the module of torch.export that prints a partial graph when it fails (torch 2.13)."""
     import torch.export._trace
 
     return torch.export._trace
@@ -621,6 +624,6 @@ def _is_bound(relation: Any) -> bool:
 
 
 def negated_view(tensor: torch.Tensor) -> torch.Tensor:
-    """Return ``-tensor`` in the same memory: it is negated when it is read."""
+    """Return ``-tensor`` as a view, with the lazy neg bit set."""
     negated: torch.Tensor = torch._neg_view(tensor)
     return negated

@@ -1,4 +1,4 @@
-"""From a PyTorch model to a graph: export, functionalize, convert."""
+"""Capture of a PyTorch model as a graph: export, functionalize, convert."""
 
 from npu_ir.capture.convert import Converter, convert_exported_program
 from npu_ir.capture.empty_parameters import empty_weights

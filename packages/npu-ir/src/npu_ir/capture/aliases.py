@@ -1,4 +1,4 @@
-"""Which nodes of an exported program share memory."""
+"""Alias sets of an exported program: the nodes that share memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LIFT = torch.ops.aten.lift_fresh_copy.default
 
 
 class Aliases:
-    """Which nodes of a program share memory, read off the FakeTensors of its metadata.
+    """The alias sets of a program, read off the storages of the FakeTensors in its metadata.
 
-    A body that shares memory with what is around it (a region without gradients) has the same
-    FakeTensors as that; torch.export refuses control flow whose bodies return or change their operands.
+    A body that shares memory with the graph around it (a region without gradients) has the same FakeTensors
+    as that graph; torch.export refuses control flow whose bodies return or mutate their operands.
 
     Attributes:
-        position: Where each node stands, those of a body before the one that runs it.
-        ties: For each placeholder that is the same tensor as an earlier one: that one's name.
+        position: The execution order: nodes of a body come before the node that runs it.
+        ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
     """
 
     def __init__(self, module: GraphModule) -> None:
@@ -46,7 +46,7 @@ class Aliases:
         tensor, source = tensor_of(node), idle_dropout_input(node)
         if tensor is None:
             return
-        if source is not None:
+        if source is not None:  # unite the two sets; the set of `source` is final, as nodes come in order
             self._same[_torch.storage_id(tensor)] = self.storage(source)
         if _is_only_copied(node):
             return
@@ -65,17 +65,17 @@ class Aliases:
                 return
 
     def storage(self, tensor: torch.Tensor) -> int:
-        """Return a number that tensors sharing memory have in common."""
+        """Return the id of the alias set of ``tensor``."""
         storage = _torch.storage_id(tensor)
         return self._same.get(storage, storage)
 
     def of(self, node: Node) -> list[Node]:
-        """Return every node that shares memory with ``node``, itself included, in whichever graph."""
+        """Return every node that shares memory with ``node``, itself included, in any graph."""
         tensor = tensor_of(node)
         return [node] if tensor is None else self._members[self.storage(tensor)]
 
     def placeholders_of(self, node: Node) -> list[Node]:
-        """Return the placeholders of its graph that share memory with ``node``."""
+        """Return the placeholders of the graph of ``node`` that share memory with it."""
         return [other for other in self.of(node) if other.op == "placeholder" and other.graph is node.graph]
 
     def is_from_outside(self, node: Node) -> bool:
@@ -91,7 +91,10 @@ _DROPOUTS = frozenset(
 
 
 def idle_dropout_input(node: Node) -> torch.Tensor | None:
-    """Return what a dropout gets that drops nothing: eager returns it itself, the FakeTensor is a copy (torch 2.13)."""
+    """Return the input of a dropout that drops nothing; None for other nodes.
+
+    Eager mode returns this input itself, while the FakeTensor of the result is a copy (torch 2.13).
+    """
     if node.target not in _DROPOUTS or len(node.args) != 3 or not isinstance(node.args[0], Node):
         return None
     _, probability, is_training = node.args
@@ -99,7 +102,7 @@ def idle_dropout_input(node: Node) -> torch.Tensor | None:
 
 
 def same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two tensors on the same memory are the same elements in the same order, for sure."""
+    """Return whether two tensors on the same memory are provably the same elements in the same order."""
     if _torch.is_wrapper(left) or _torch.is_wrapper(right):
         return type(left) is type(right) and _same_parts(left, right)
     return (
@@ -111,7 +114,7 @@ def same_view(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _same_parts(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors of one wrapper subclass consist of the same tensors."""
+    """Return whether two tensors of one wrapper subclass consist of the same tensors."""
     pairs = zip(_torch.wrapped_parts(left).items(), _torch.wrapped_parts(right).items(), strict=False)
     return all(
         name == other_name and _torch.storage_id(part) == _torch.storage_id(other) and same_view(part, other)
@@ -120,6 +123,9 @@ def _same_parts(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _is_only_copied(node: Node) -> bool:
-    """Whether a tensor was made in ``forward``: its FakeTensor and that of its copy share memory (torch 2.13)."""
+    """Return whether ``node`` is a tensor literal of ``forward``, of which the program reads only copies.
+
+    The FakeTensors of the literal and of its copy share memory, which the tensors do not (torch 2.13).
+    """
     is_argument = node.op in {"placeholder", "get_attr"}
     return is_argument and bool(node.users) and all(user.target is LIFT for user in node.users)

@@ -1,4 +1,4 @@
-"""The FX graphs that an FX graph runs: branches, loop bodies, regions with a gradient mode of their own."""
+"""The nested FX graphs of an FX graph: branches, loop bodies, regions with their own gradient mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Node
 
 GRAD_REGION = "wrap_with_set_grad_enabled"
 AUTOCAST_REGION = "wrap_with_autocast"
-# What torch.export 2.13 leaves of an autocast region around control flow.
+# The call that torch.export 2.13 leaves of an autocast region around control flow.
 ENTER_AUTOCAST = "_enter_autocast"
 
 
@@ -26,14 +26,14 @@ def nodes(module: torch.nn.Module) -> Iterator[Node]:
 
 
 def bodies(node: Node, module: GraphModule) -> Iterator[GraphModule]:
-    """Yield what ``node``, which is one of ``module``, runs."""
+    """Yield the bodies that ``node``, a node of ``module``, runs."""
     for item in node.all_input_nodes:
         if item.op == "get_attr":
-            found = module
+            attribute = module
             for step in str(item.target).split("."):
-                found = getattr(found, step)
-            if isinstance(found, GraphModule):
-                yield found
+                attribute = getattr(attribute, step)
+            if isinstance(attribute, GraphModule):
+                yield attribute
 
 
 def is_call_of(node: Node, *names: str) -> bool:

@@ -1,7 +1,7 @@
-"""Tensors made in the body of control flow, handed in from outside.
+"""Lifting of tensors created in control-flow bodies to operands of the bodies.
 
-torch.export keeps them as attributes of the body; tracing that again fails (torch 2.13), as
-functionalization leaves tensors of its own kind in their place.
+torch.export keeps them as attributes of the body. A retrace fails on these (torch 2.13), as
+functionalization replaces them by functional tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from npu_ir import _torch
 from npu_ir.capture.bodies import AUTOCAST_REGION, GRAD_REGION, bodies, is_call_of
 
-# Where the operators take what each of their bodies gets last.
+# The positions of the operand lists that are appended to the arguments of the bodies.
 _OPERANDS: Mapping[str, tuple[int, ...]] = {
     "cond": (3,),
     "while_loop": (3,),
@@ -28,7 +28,7 @@ _OPERANDS: Mapping[str, tuple[int, ...]] = {
 
 
 def lift_body_constants(program: ExportedProgram) -> None:
-    """Make the tensors that bodies hold constants of ``program``, which is edited."""
+    """Turn the tensors that bodies hold into constants of ``program``, which is edited."""
     module = program.graph_module
     for node, tensors in _lifted_from_bodies(module):
         _add_operands(node, [_program_constant(program, tensor) for tensor in tensors])
@@ -36,7 +36,11 @@ def lift_body_constants(program: ExportedProgram) -> None:
 
 
 def _lifted_from_bodies(module: GraphModule) -> Iterator[tuple[Node, list[torch.Tensor]]]:
-    """Yield the nodes of ``module`` whose bodies now take tensors that they held, and these tensors."""
+    """Turn the tensors that bodies hold into arguments; yield the calling nodes and these tensors.
+
+    It works inside out: an inner body's tensors become attributes of the outer body, and are lifted from
+    there. All branches get the same operands.
+    """
     for node in list(module.graph.nodes):
         if not is_call_of(node, *_OPERANDS, GRAD_REGION, AUTOCAST_REGION):
             continue
@@ -53,8 +57,8 @@ def _lifted_from_bodies(module: GraphModule) -> Iterator[tuple[Node, list[torch.
 
 def _held_tensors(body: GraphModule) -> list[tuple[Node, torch.Tensor]]:
     attributes = [(node, node.target) for node in body.graph.nodes if node.op == "get_attr"]
-    found = [(node, getattr(body, str(target), None)) for node, target in attributes]
-    return [(node, value) for node, value in found if isinstance(value, torch.Tensor)]
+    values = [(node, getattr(body, str(target), None)) for node, target in attributes]
+    return [(node, value) for node, value in values if isinstance(value, torch.Tensor)]
 
 
 def _take_as_arguments(body: GraphModule, held: Sequence[tuple[GraphModule, Node, torch.Tensor]]) -> None:
@@ -85,9 +89,9 @@ def _add_operands(node: Node, operands: list[Node]) -> None:
         node.args = (*node.args, *operands)
         return
     for position in _OPERANDS[name]:
-        given = node.args[position]
-        assert isinstance(given, (list, tuple))
-        node.update_arg(position, type(given)([*given, *operands]))
+        current = node.args[position]
+        assert isinstance(current, (list, tuple))
+        node.update_arg(position, type(current)([*current, *operands]))
 
 
 def _attribute(module: GraphModule, user: Node, tensor: torch.Tensor) -> Node:

@@ -1,7 +1,8 @@
-"""A guard of the content of tensors that torch.export writes into while it runs ``forward``.
+"""Protection of the content of real tensors while torch.export runs ``forward``.
 
-Parameters, buffers and inputs are FakeTensors then. What ``forward`` reaches another way (a plain attribute, a buffer that
-a cache object holds, too) is not, and an op on nothing but such tensors runs for real (torch 2.13).
+Parameters, buffers and inputs are FakeTensors then. Tensors that ``forward`` reaches another way (in a
+plain attribute, or a buffer that a cache object holds, too) are not, and an op on only such tensors runs
+for real (torch 2.13).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from npu_ir.core.tensor_bytes import same_data
 
 @contextlib.contextmanager
 def contents_restored() -> Iterator[None]:
-    """Put back the content of every real tensor that a call of PyTorch's functions in here changes."""
+    """Restore the content of every real tensor that PyTorch's functions mutate in the context."""
     first = _FirstContents()
     try:
         with first:
@@ -29,7 +30,7 @@ def contents_restored() -> Iterator[None]:
 
 
 class _FirstContents(TorchFunctionMode):
-    """Copies what a call could write into for real, before it runs: the tensors of calls that get no FakeTensor."""
+    """A mode that copies, before a call on real tensors only, the tensors that it might write into."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,10 +38,10 @@ class _FirstContents(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # Dynamo traces this mode into branches of control flow; torch.export looks at all weights before it traces.
+        # Dynamo traces this mode into branches of control flow; torch.export reads all weights untraced.
         if torch.compiler.is_dynamo_compiling() or not _torch.is_tracing():
             return func(*args, **kwargs)
-        if getattr(func, "__name__", "") != "__get__":  # attributes are only looked at
+        if getattr(func, "__name__", "") != "__get__":  # reads of attributes do not write
             self._copy(
                 [leaf for leaf in _torch.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             )
@@ -55,7 +56,7 @@ class _FirstContents(TorchFunctionMode):
                     self._contents[id(tensor)] = tensor, tensor.detach().clone()
 
     def put_back(self) -> None:
-        """Give every tensor that was copied, and is of the same type still, its content back."""
+        """Restore the content of every copied tensor whose shape is unchanged."""
         with torch.no_grad():
             for tensor, content in self._contents.values():
                 if tensor.shape == content.shape and not same_data(tensor, content):

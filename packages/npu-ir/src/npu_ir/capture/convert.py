@@ -1,4 +1,4 @@
-"""From an exported program to a graph: every FX node by the same rule, none by its own code."""
+"""Conversion of an exported program to a graph: one rule for all ATen ops, based on their schemas."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def convert_exported_program(program: ExportedProgram, *, name: str | None = Non
         name: Name of the graph.
 
     Raises:
-        ConversionError: A node is of a kind that has no place in a graph, or the content of a constant
+        ConversionError: A node is of a kind that a graph cannot represent, or the content of a constant
             does not exist; names node and source line.
     """
     require_data(program)
@@ -63,7 +63,7 @@ def convert_exported_program(program: ExportedProgram, *, name: str | None = Non
 
 
 class Converter:
-    """One conversion in progress; what a registered conversion works with.
+    """A conversion in progress, which registered conversions get as an argument.
 
     Attributes:
         graph: The graph being built: the program's, or that of the region being converted.
@@ -77,11 +77,13 @@ class Converter:
         self._replacements = functional.replacements
         self._ties = functional.ties
         self._replaced = functional.replaced
-        self._values: dict[Node, Any] = {}  # what a later reader of the node gets
-        self._written: dict[Node, None] = {}  # placeholders with another content than at the start
+        # The current value of each node. A direct replacement of a write rebinds the mutated node to the
+        # result of the functional op, so that later readers get the new content: SSA renaming.
+        self._values: dict[Node, Any] = {}
+        self._written: dict[Node, None] = {}  # mutated placeholders
         self._converted: dict[Node, Any] = {}
         self._module_names: dict[GraphModule, str] = {}
-        # torch.export calls the constants of every body alike; in a graph all have names of their own.
+        # torch.export reuses the names of constants in every body; in a graph they must be unique.
         self._constant_names: dict[str, None] = {}
         self._region_constants: dict[tuple[int, int], Value] = {}
         self._conversions = plugin_manager.registry().table("conversion")
@@ -93,6 +95,7 @@ class Converter:
         self._constant_names.update(dict.fromkeys(self.graph.constants))
         self._values.update(arguments)
         signature.add_results(self._convert_nodes(self._program.graph_module))
+        # The updates of direct replacements; those of a retraced program are in its signature.
         for node in self._written:
             self.graph.set_update(arguments[node], self._values[node])
         for buffer, new in self._replaced.values():
@@ -100,17 +103,17 @@ class Converter:
 
     @property
     def converted(self) -> Mapping[Node, Any]:
-        """What each FX node that calls something became: a value, or values nested as its results are."""
+        """The value of each converted call, or its values nested as the results of the FX node are."""
         return MappingProxyType(self._converted)
 
     # For registered conversions
 
     def value(self, argument: Any) -> Any:
-        """Return an FX argument, in plain containers, with every FX node replaced by what stands for it."""
+        """Return an FX argument in plain containers, with every FX node replaced by its value."""
         return _plain(torch.fx.map_arg(argument, self._values.__getitem__))
 
     def types(self, node: Node) -> list[Type]:
-        """Return the types of what an FX node returns, flat.
+        """Return the types of the results of an FX node, flat.
 
         Raises:
             ConversionError: The node returns something without a type.
@@ -141,7 +144,7 @@ class Converter:
         name: str | None = None,
         output_names: Sequence[str] | None = None,
     ) -> OpNode:
-        """Append a graph node that comes from an FX node, with its provenance and, by default, its types."""
+        """Append a graph node with the provenance and, by default, the types of an FX node."""
         try:
             return self.graph.insert(
                 op_type,
@@ -158,7 +161,7 @@ class Converter:
             raise ConversionError(error.message, where=place(node), fix=error.fix) from error
 
     def region(self, module: GraphModule) -> Graph:
-        """Return an FX graph that a control-flow operator calls as a graph, to be a region of a node."""
+        """Return the graph of a body of a control-flow operator, to be used as a region of a node."""
         around, self.graph = self.graph, Graph(self._module_names[module])
         try:
             self.convert_body(module)
@@ -167,15 +170,15 @@ class Converter:
             self.graph = around
 
     def convert_body(self, module: GraphModule) -> None:
-        """Convert an FX graph that takes nothing but inputs, and state what it returns."""
+        """Convert an FX graph whose placeholders are all inputs, and set the results of the graph."""
         leaves, structure = flatten(self.convert_module(module))
         self.graph.set_results(structure, leaves)
 
     def convert_module(self, module: GraphModule, arguments: Sequence[Argument] | None = None) -> Any:
-        """Convert an FX graph and return what it returns; its placeholders are ``arguments``, or else inputs."""
+        """Convert an FX graph and return its results; its placeholders are ``arguments``, or else inputs."""
         placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-        given = arguments or [Argument(InputKind.INPUT, node.name) for node in placeholders]
-        for node, argument in zip(placeholders, given, strict=True):
+        graph_arguments = arguments or [Argument(InputKind.INPUT, node.name) for node in placeholders]
+        for node, argument in zip(placeholders, graph_arguments, strict=True):
             self._values[node] = self._add_argument(argument, self.type(node, node.meta.get("val")))
         return self._convert_nodes(module)
 
@@ -202,7 +205,7 @@ class Converter:
     # Nodes
 
     def _convert_nodes(self, module: GraphModule) -> Any:
-        """Convert the nodes of one FX graph; return what its output node returns."""
+        """Convert the nodes of one FX graph; return the argument of its output node."""
         for node in module.graph.nodes:
             if node.op == "call_function":
                 self._values[node] = self._converted[node] = self._convert(node)
@@ -225,7 +228,7 @@ class Converter:
         return self._convert_call(node, name)
 
     def _convert_call(self, node: Node, name: str) -> Any:
-        """Convert what computes something."""
+        """Convert a call that computes something."""
         wrapped = wrapped_body(name, self.value(node.args))
         if wrapped is not None:
             return self._inline(*wrapped)
@@ -246,7 +249,7 @@ class Converter:
         return default_conversion(self, node, node.target)  # type: ignore[arg-type]
 
     def _replace(self, replacement: Replacement) -> Any:
-        """Convert the functional op that takes the place of one that writes."""
+        """Convert the functional op that replaces an op that writes."""
         results = default_conversion(self, replacement.call, replacement.op)
         for target, position in replacement.written.items():
             self._values[target] = results if position is None else results[position]
@@ -274,36 +277,38 @@ class Converter:
         return values
 
     def _inline(self, body: GraphModule, operands: Sequence[Any]) -> Any:
-        """Convert what an FX graph consists of in place of the call of it."""
+        """Convert the nodes of a body in place of the call of it."""
         inner = [node for node in body.graph.nodes if node.op == "placeholder"]
         self._values.update(zip(inner, operands, strict=True))
         return self._convert_nodes(body)
 
     def _attribute(self, node: Node, module: GraphModule) -> Any:
-        """Return what an FX graph takes from its module: another FX graph, or a tensor."""
-        found: Any = module
+        """Return the attribute that an FX node reads from its module: another FX graph, or a tensor."""
+        attribute: Any = module
         for step in str(node.target).split("."):
-            found = getattr(found, step)
-        if _torch.is_tree_spec(found):
-            return found
-        if isinstance(found, GraphModule):
-            self._module_names[found] = str(node.target)
-            return found
-        data = content(found)
+            attribute = getattr(attribute, step)
+        if _torch.is_tree_spec(attribute):
+            return attribute
+        if isinstance(attribute, GraphModule):
+            self._module_names[attribute] = str(node.target)
+            return attribute
+        data = content(attribute)
         if data is None:
             raise ConversionError(
-                f"the region reads {node.target!r}, which is no tensor with data", where=place(node)
+                f"the region reads {node.target!r}, which is not a tensor with data", where=place(node)
             )
-        known = self._region_constants.get((id(self.graph), id(found)))
-        if known is None:
+        constant = self._region_constants.get((id(self.graph), id(attribute)))
+        if constant is None:
             name = unique_name(self._constant_names, {}, str(node.target))
             self._constant_names[name] = None
-            known = self._region_constants[id(self.graph), id(found)] = self.graph.add_constant(name, data)
-        return known
+            constant = self._region_constants[id(self.graph), id(attribute)] = self.graph.add_constant(
+                name, data
+            )
+        return constant
 
 
 def _plain(argument: Any) -> Any:
-    """Return nested containers of FX, which are types of its own, as Python's."""
+    """Return an argument with FX's own container types replaced by Python's."""
     if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
         return (list if isinstance(argument, list) else tuple)(map(_plain, argument))
     if isinstance(argument, dict):

@@ -1,4 +1,4 @@
-"""The conversion of every FX node that a plugin does not convert: by its schema or signature."""
+"""Default conversion of an FX node, by the schema or signature of its op."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def default_conversion(converter: Converter, node: Node, op: Op) -> Any:
 
 
 def _conversion_with_regions(converter: Converter, node: Node, op: Op, flat: FlatArguments) -> Any:
-    """Append the graph node for a control-flow operator: what it calls become regions of the node."""
+    """Append the graph node for a control-flow operator, with its bodies as regions."""
     pairs = list(zip(flat.operands, flat.inputs, strict=True))
     inserted = converter.insert(
         node,
@@ -87,12 +87,12 @@ def _cast(
 
 
 def functional_call_conversion(converter: Converter, node: Node) -> Any:
-    """Append the graph node for a call of an op on copies of what it writes: it returns these copies too."""
+    """Append the graph node for an op that runs on copies of what it writes, and returns them, too."""
     op, *args = node.args
     assert isinstance(op, _torch.OpOverload)
     schema = schema_of(op)
     flat = _flattened(converter, node, schema, args)
-    results = node.meta["val"]  # None stands for no result, or for an optional tensor that is not given
+    results = node.meta["val"]  # None for an op without results, and for an absent optional tensor
     inserted = converter.insert(
         node,
         op_type_of(op),
@@ -115,17 +115,19 @@ def _flattened(converter: Converter, node: Node, schema: OpSchema, args: Sequenc
 def _with_kept_dtypes(schema: OpSchema, flat: FlatArguments, types: list[Type]) -> list[Type]:
     """Give the new content of an argument (``running_mean_out``) the argument's dtype.
 
-    The FakeTensors of half-precision running statistics are float32, the op's results are not (torch 2.13).
+    New half-precision running statistics are float32 as FakeTensors, but not in reality (torch 2.13).
     """
     if len(schema.return_names) != len(types):
         return types
-    given = {f"{name}_out": value.type for name, value in zip(flat.operands, flat.inputs, strict=True)}
-    kept = [given.get(name) for name in schema.return_names]
+    argument_types = {
+        f"{name}_out": value.type for name, value in zip(flat.operands, flat.inputs, strict=True)
+    }
+    old_types = [argument_types.get(name) for name in schema.return_names]
     return [
         dataclasses.replace(type, dtype=old.dtype)
         if isinstance(old, TensorType) and isinstance(type, TensorType)
         else type
-        for old, type in zip(kept, types, strict=True)
+        for old, type in zip(old_types, types, strict=True)
     ]
 
 
@@ -134,7 +136,7 @@ def _is_value(argument: Any) -> bool:
 
 
 def _node_name(node: Node, schema: OpSchema) -> str:
-    """Return the FX node's name; ``relu__1`` becomes ``relu_1`` where relu took relu_'s place."""
+    """Return the FX node's name; ``relu__1`` becomes ``relu_1`` where relu replaces relu_."""
     if isinstance(node.target, _torch.OpOverload) and node.target is not schema.op:
         written, functional = node.target._opname, str(schema.op._opname)
         if node.name.startswith(written):
@@ -152,7 +154,7 @@ def _output_names(name: str, schema: OpSchema, count: int) -> list[str] | None:
 def _with_dtype(
     schema: OpSchema, inputs: Sequence[Value], attrs: dict[str, Literal], types: list[Type]
 ) -> dict[str, Literal]:
-    """Pin the dtype of a tensor made from nothing: left open, it would follow the process's default."""
+    """Fix the dtype of a factory op, which otherwise would follow the default dtype of the process."""
     dtype = schema.by_name.get("dtype")
     if (
         any(isinstance(value.type, TensorType) for value in inputs)
@@ -172,7 +174,7 @@ def _nest_present(result: Any, leaves: Any) -> Any:
 
 
 def flat_results(result: Any) -> list[Any]:
-    """Return the leaves of what an op returns; an op that returns nothing has none."""
+    """Return the leaves of the results of an op, flat; None is a leaf."""
     if isinstance(result, (tuple, list)):
         return [leaf for part in result for leaf in flat_results(part)]
     return [result]

@@ -1,6 +1,11 @@
-"""Functional ops in place of those that write, where no other tensor that is read later shows the difference.
+"""Direct replacement of ops that write by functional ops, where no tensor read later can tell.
 
-What is written may be a parameter, buffer or input itself: its last content becomes an update of the graph.
+The written tensor may be a parameter, buffer or input itself: its final content becomes an update of the
+graph.
+
+The analysis is static, on the alias sets of the exported program: a write is replaceable if every alias
+of the written tensor is created by the write or after it, or has no reader after it. Then renaming all
+later reads to the result of the functional op (as SSA construction does) gives the same values.
 """
 
 from __future__ import annotations
@@ -24,13 +29,14 @@ from npu_ir.ops.schema import resolve, schema_of
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What takes the place of an FX node that writes.
+    """The functional call that replaces an FX node that writes.
 
     Attributes:
-        call: The FX node to convert, as a call of ``op``: the node itself, or one that stands for it.
+        call: The FX node to convert, as a call of ``op``: the node itself, or a substitute node.
         op: A functional op.
-        written: Which of the results is the new content of what; None for the only result.
-        own: Which of the results the node itself returns, likewise.
+        written: For each mutated node, the index of the result with its new content; None for the only
+            result.
+        own: The index of the result that the node itself returns, likewise.
     """
 
     call: Node
@@ -42,12 +48,13 @@ class Replacement:
 def direct_replacements(
     program: ExportedProgram, aliases: Aliases, replaced: Mapping[Node, tuple[Node, Node]]
 ) -> dict[Node, Replacement] | None:
-    """Return what replaces every node that writes; None where that is not enough to make the program functional.
+    """Return a replacement for every node that writes; None if one of them cannot be replaced directly.
 
     Args:
-        program: What is captured.
-        aliases: Of the program.
-        replaced: The nodes that replace a buffer, with the buffer and what takes its place: read when all has run.
+        program: The exported program.
+        aliases: Its alias sets.
+        replaced: The nodes that replace a buffer, with the buffer and its replacement, which is read after
+            the last node.
     """
     read_last = {new for _, new in replaced.values()}
     updatable = {
@@ -59,36 +66,39 @@ def direct_replacements(
     for node in nodes(program.graph_module):
         if node in replaced or not (hides_a_write(node) or written(node)):
             continue
-        found = _batch_norm(node) if hides_a_write(node) else _single_write(node)
-        if found is None:
+        replacement = _batch_norm(node) if hides_a_write(node) else _single_write(node)
+        if replacement is None:
             return None
-        for target in found.written:
+        for target in replacement.written:
             is_argument = target.graph is program.graph and target.name in updatable
             if not _is_invisible(node, target, aliases, read_last, is_argument=is_argument):
                 return None
-        replacements[node] = found
+        replacements[node] = replacement
     return replacements
 
 
 def _is_invisible(
     node: Node, written: Node, aliases: Aliases, read_last: Collection[Node], *, is_argument: bool
 ) -> bool:
-    """Whether nothing but later readers of ``written`` itself can see what ``node`` writes.
+    """Return whether only later readers of ``written`` itself can observe what ``node`` writes.
 
     Args:
-        node: What writes.
-        written: What is written.
-        aliases: Of the program.
-        read_last: What is read when all has run.
-        is_argument: ``written`` is a parameter, buffer or input, whose last content the graph tells.
+        node: The node that writes.
+        written: The mutated node.
+        aliases: The alias sets of the program.
+        read_last: Nodes that are read after the last node.
+        is_argument: ``written`` is a parameter, buffer or input, whose final content is an update of the
+            graph.
     """
     if torch.Tag.inplace_view in node.target.tags:  # type: ignore[union-attr]
-        return True  # only the Python object changes, not the memory
+        return True  # t_() and the like mutate the metadata of the Python object, not the memory
+    # The caller sees a write into memory from outside: it must be the whole of one argument, for an update.
     if aliases.is_from_outside(written) and not (
         is_argument and written.op == "placeholder" and aliases.placeholders_of(written) == [written]
     ):
         return False
     now = aliases.position[node]
+    # Aliases created at or after the write derive from the new content; older ones must not be read again.
     return all(
         alias is written
         or aliases.position[alias] >= now
@@ -102,10 +112,10 @@ _FUNCTIONAL_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.defa
 
 
 def _batch_norm(node: Node) -> Replacement | None:
-    """Return the op that computes new running statistics, which ``batch_norm`` in training mode writes."""
+    """Return the replacement of ``batch_norm`` in training mode, which writes its running statistics."""
     if node.target is not _BATCH_NORM or len(node.args) < 8:
         return None
-    args = tuple(node.args[:8])  # the last one chooses an implementation
+    args = tuple(node.args[:8])  # without the last one, cudnn_enabled: it selects an implementation
     mean, variance = args[3:5]
     if not (isinstance(mean, Node) and isinstance(variance, Node)):
         return None
@@ -126,9 +136,9 @@ def _single_write(node: Node) -> Replacement | None:
 
 
 def _functional_op(node: Node) -> _torch.OpOverload | None:
-    """Return the op that computes what ``node`` writes, if it exists and gives the same type.
+    """Return the functional op of the in-place op of ``node``; None if there is none of the same type.
 
-    Only of ATen's ops the names say which is which: ``relu`` and ``relu_``.
+    Only the names of ATen ops relate the two: ``relu`` and ``relu_``.
     """
     schema = schema_of_node(node)
     assert schema is not None
@@ -139,7 +149,7 @@ def _functional_op(node: Node) -> _torch.OpOverload | None:
     if functional is None:
         return None
     candidate = schema_of(functional)
-    # The first may have another name: dropout has an input, dropout_ a self.
+    # The first argument may have another name: dropout calls it input, dropout_ self.
     same_arguments = [arg.kind for arg in candidate.args] == [arg.kind for arg in schema.args] and [
         arg.name for arg in candidate.args[1:]
     ] == [arg.name for arg in schema.args[1:]]
@@ -149,7 +159,10 @@ def _functional_op(node: Node) -> _torch.OpOverload | None:
 
 
 def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
-    """Whether ``functional`` gives the dtype, shape and strides that writing in place keeps, for sure."""
+    """Return whether ``functional`` provably returns the dtype, shape and strides of the mutated tensor.
+
+    A write keeps the dtype and shape of its target, where the functional op promotes and broadcasts.
+    """
     expected = tensor_of(node)
     if expected is None:
         return False
@@ -159,7 +172,7 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
     try:
         with _torch.trial([expected]):
             result = functional(*args, **kwargs)
-    except RuntimeError:  # what it gives depends on a size that only running the program tells
+    except RuntimeError:  # the result depends on a size that is known only at run time
         return False
     return (
         isinstance(result, torch.Tensor)
@@ -170,7 +183,7 @@ def _gives_same_type(node: Node, functional: _torch.OpOverload) -> bool:
 
 
 def _are_all_like(tensor: torch.Tensor, arguments: Any) -> bool:
-    """Whether all tensors among the arguments are contiguous and have the sizes of ``tensor``, for sure."""
+    """Return whether all tensors in ``arguments`` are provably contiguous and of the shape of ``tensor``."""
     leaves = _torch.tree_leaves(arguments)
     if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
         return False
@@ -187,7 +200,10 @@ def _are_all_like(tensor: torch.Tensor, arguments: Any) -> bool:
 
 
 def _dtype_of_one_element(op: _torch.OpOverload, args: Any, kwargs: Any) -> torch.dtype | None:
-    """Return the dtype of what a pointwise op gives; trying it on symbolic sizes takes a thousand times longer."""
+    """Return the result dtype of a pointwise op, from tensors of one element.
+
+    A trial on symbolic sizes takes a thousand times longer.
+    """
 
     def small(leaf: Any) -> Any:
         is_tensor = isinstance(leaf, torch.Tensor)

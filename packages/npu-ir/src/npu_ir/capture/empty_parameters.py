@@ -1,4 +1,4 @@
-"""Models built without their weights, but with what they compute from their configuration."""
+"""Construction of models without their parameters, but with their computed buffers and tensors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch.nn.parameter import is_lazy
 def empty_weights() -> Iterator[None]:
     """Build models whose parameters are on ``meta``, while buffers and plain tensors are computed.
 
-    A parameter moves to ``meta`` when a module gets it, so that no more than one is in memory at a time, and PyTorch
-    does not fill those that a layer makes. What a checkpoint leaves out, such as the frequencies of rotary embeddings,
-    has content, which a graph of the model carries: it runs from the checkpoint alone. Under ``torch.device("meta")``
-    it would have to be passed as constants.
+    A parameter moves to ``meta`` when it is registered, so that at most one is in memory at a time, and
+    PyTorch does not initialize those that a layer creates. Tensors outside the checkpoint, such as the
+    frequencies of rotary embeddings, have content, which a graph of the model carries: it runs from the
+    checkpoint alone. Under ``torch.device("meta")`` they would have to be passed as constants.
 
-    It holds for modules that this thread builds. A model that exists already is not changed.
+    It affects modules that this thread builds. A model that exists already is not changed.
 
     Example:
         >>> with empty_weights():
@@ -51,7 +51,7 @@ def empty_weights() -> Iterator[None]:
 
 
 def _emptied(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    """Return a parameter on ``meta`` of the same kind, with the attributes that the model has given it."""
+    """Return a parameter on ``meta`` of the same type, with the attributes that the model has set on it."""
     empty = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
     vars(empty).update(vars(parameter))
     return empty

@@ -1,4 +1,4 @@
-"""One call of a model as torch.export captures it."""
+"""The export of one call of a model by torch.export."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from npu_ir.errors import NpuError
 
 
 class Subject:
-    """What is captured: a model, and where its tensors are.
+    """A model to capture, with the locations of its tensors.
 
     Attributes:
         model: The model.
         places: For the id of each parameter and buffer: the dict of a module that has it, and the key in it.
-        held: What the model holds besides, by path.
-        is_shared: Something else than its modules holds a tensor of the model.
+        held: The unregistered tensors of the model, by path.
+        is_shared: An attribute, container or object outside the registries holds a tensor of the model.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -56,14 +56,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class ExportCall:
-    """A model and what it is called with.
+    """A model with the arguments of one call.
 
     Attributes:
         subject: The model; its parameters and buffers are not on ``meta`` while it is exported.
         args: Positional arguments, likewise.
         kwargs: Keyword arguments, likewise.
-        dynamic_shapes: As `torch.export.export` takes it.
-        meta_is_cpu: Make what ``forward`` makes on ``meta`` on the CPU.
+        dynamic_shapes: In the format of `torch.export.export`.
+        meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
     """
 
     subject: Subject
@@ -73,15 +73,15 @@ class ExportCall:
     meta_is_cpu: bool
 
     def export(self, buffers: Mapping[str, torch.Tensor]) -> ExportedProgram:
-        """Return the program, in which what is held has its path for a name.
+        """Return the exported program, in which unregistered tensors are named by their paths.
 
         Args:
-            buffers: For those of the held tensors that are buffers in it, by path: what to trace. The others
-                are constants.
+            buffers: The tensors to trace in place of those unregistered ones that become buffers, by
+                path. The others become constants.
 
         Raises:
             ExportError: torch.export cannot capture the model.
-            ConversionError: ``forward`` changes what the model consists of.
+            ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
         """
         model, held = self.subject.model, self.subject.held
         try:
@@ -96,14 +96,14 @@ class ExportCall:
         return program
 
     def _exported(self, names: Mapping[str, str]) -> ExportedProgram:
-        """Return what torch.export makes, whose open sizes may be 1 where it can be sure of that; 0 they never are.
+        """Return the exported program, with dynamic sizes of at least 1 where possible, else at least 2.
 
-        By itself it takes sizes for at least 2 while it traces, and says that they may be less: a branch for a
-        batch of one would be lost without a word (torch 2.13). Where it cannot do without, it runs again as it
-        is, and the ranges of the graph begin at 2.
+        By default torch.export assumes sizes of at least 2 while it traces, and states ranges that begin
+        lower: a branch for a batch of one would be lost silently (torch 2.13). If it fails without this
+        assumption, it runs again with it, and the ranges of the graph begin at 2.
         """
         if self.dynamic_shapes is not None:
-            # Whatever it is, torch.export says it again below, or does without.
+            # An error that has another cause occurs again below.
             with contextlib.suppress(Exception), _torch.without_assumptions_of_size():
                 return self._traced(names)
         return self._traced(names)

@@ -1,4 +1,4 @@
-"""Failures of torch.export in fewer words: what, where in the model, and how to fix it."""
+"""Errors of torch.export in fewer words: the problem, its location in the model, and a fix."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ _FIX = (
     "call the model in PyTorch with these arguments: where that fails, too, they are wrong; "
     "otherwise torch.export.draft_export lists all obstacles at once"
 )
-_BRANCH = "the model decides by the content of a tensor: compute both ways and choose by torch.where; leave out an assert"
-# By a part of torch.export's message.
+_BRANCH = (
+    "the model decides by the content of a tensor: "
+    "compute both ways and choose by torch.where; leave out an assert"
+)
+# By a substring of torch.export's message.
 _FIXES = {
     "Could not extract specialized integer": "the model needs a number that is the content of a tensor: "
     "pass it as a Python number, which the graph is then fixed to",
     "data-dependent": _BRANCH,
     "in output, which is not a known type": "return tensors, numbers and containers of them; "
     "torch.export.register_dataclass makes a dataclass one (models of transformers: use_cache=False)",
-    "cpu and meta": "a tensor on meta that the model does not hold has no data: make it an attribute or a buffer of the "
-    "model, and the graph asks for it by name",
+    "cpu and meta": "a tensor on meta that the model does not hold has no data: "
+    "make it an attribute or a buffer of the model, and the graph asks for it by name",
     "Unsupported input type": "pass tensors, numbers, strings, None and containers of them; "
     "torch.export.register_dataclass makes a dataclass one",
 }
 _MOST_LINES = 5
-# What torch.export adds to its messages for its own users (torch 2.13).
+# Advice that torch.export adds to its messages for its own users (torch 2.13).
 _ADVICE = re.compile(
     r" *For more information, run with TORCH_LOGS=\S+"
     r"|(?s:\n\nThe error above occurred when calling torch\.export\.export.*)"
@@ -45,7 +48,7 @@ _CHECK = re.compile(r"^  \d\. (torch\._check\(.*\))$", re.MULTILINE)
 def export_error(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> ExportError:
-    """Return what to raise where torch.export raises ``error`` for ``model(*args, **kwargs)``."""
+    """Return the error to raise in place of ``error``, which torch.export raised for a call of ``model``."""
     name, wrong_call = type(model).__name__, misfit(model.forward, args, kwargs)
     if wrong_call is not None:
         return ExportError(
@@ -59,19 +62,19 @@ def export_error(
 
 
 def suggested_sizes(text: str) -> list[str]:
-    """Return the definitions of sizes that torch.export suggests in a message: ``s = Dim('s', max=512)``, ``t = 2*s``."""
+    """Return the size definitions suggested in a message: ``s = Dim('s', max=512)``, ``t = 2*s``."""
     _, found, rest = without_advice(text).partition("Suggested fixes:\n")
     lines = re.match(r"(?:  \w+ = .+\n?)*", rest)
     return [line.strip() for line in lines[0].splitlines()] if found and lines else []
 
 
 def without_advice(text: str) -> str:
-    """Return a message of torch.export without what it adds for its own users."""
+    """Return a message of torch.export without the advice for its own users."""
     return _ADVICE.sub("", text)
 
 
 def _summary(error: Exception) -> str:
-    """Return the message of torch.export without its advice, a list in lines of its own."""
+    """Return the message of torch.export without its advice; list items stay on their own lines."""
     text = without_advice(str(error).strip()).partition("\nSuggested fixes:")[0]
     text = re.sub(r"\nTo fix the error, insert one of(?s:.*)", "", text)
     text = re.sub(r"L\['(\w+)'\]", r"\1", text).replace(".size()[", ".shape[")
@@ -92,11 +95,11 @@ def _fix(text: str) -> str:
 
 
 def _where(model: torch.nn.Module, error: Exception) -> str | None:
-    """Return the innermost module that ``error`` passed through, and the innermost line of the user's."""
+    """Return the innermost module that ``error`` passed through, and the innermost line of user code."""
     paths = {id(module): path for path, module in model.named_modules()}
-    found = ""
+    module_text = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner = frame.f_locals.get("self")
         if path := paths.get(id(owner)):
-            found = f"{path} ({type(owner).__name__})"
-    return ", ".join(filter(None, (found, user_line(error)))) or None
+            module_text = f"{path} ({type(owner).__name__})"
+    return ", ".join(filter(None, (module_text, user_line(error)))) or None

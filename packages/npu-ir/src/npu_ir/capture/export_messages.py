@@ -1,7 +1,8 @@
-"""Logs, warnings and prints of torch.export: held back while it runs, and passed on where they matter.
+"""Logs, warnings and prints of torch.export: held back while it runs, and passed on if they matter.
 
-A failure is told by its exception, which gets what was held back as notes. After a success most of it is passed on;
-what says nothing of the program is only logged, by the logger ``npu_ir.capture`` at the level DEBUG.
+A failure is reported by its exception, to which the held messages are added as notes. After a success
+most of them are passed on; those that say nothing about the program are only logged, by
+``npu_ir.capture`` at level DEBUG.
 """
 
 from __future__ import annotations
@@ -23,30 +24,31 @@ from npu_ir import _torch
 from npu_ir.errors import CaptureWarning
 
 LOGGER = logging.getLogger("npu_ir.capture")
-# Modules of PyTorch that capture. What others warn of concerns the model, and eager mode warns of it, too.
+# The modules of PyTorch that capture. Warnings of others concern the model, and eager mode issues them, too.
 _CAPTURING = re.compile(
     r"torch\.(export|_export|fx|_subclasses|_functorch|_dynamo|_higher_order_ops|utils\._pytree)\b"
 )
 _WARNING_MODULES = ("warnings", "_py_warnings", "typing_extensions")
-# What is logged beside an exception, which says more; whoever catches that one does not need it.
+# Logged in addition to an exception, which says more.
 _BESIDE_EXCEPTIONS = re.compile(
-    r"failed while attempting to run meta|fake tensor raised|Unable to find user code|failed during evaluate_expr"
+    r"failed while attempting to run meta|fake tensor raised"
+    r"|Unable to find user code|failed during evaluate_expr"
 )
 _ASSIGNED = re.compile(r"The tensor attributes? (.*) (?:was|were) assigned during export")
 _SPECIALIZED = re.compile(r"dimension (\S+) 0/1 specialized; .* hint = (\d)")
-_ITS_OWN_DOING = re.compile(r".*LeafSpec")  # torch 2.13 warns of what it calls itself
+_ITS_OWN_DOING = re.compile(r".*LeafSpec")  # torch 2.13 warns of its own use of it
 
 
 class HeldMessages:
-    """Holds back what torch.export has to say in this thread; what the model itself says comes through.
+    """A context that holds back the messages of torch.export in this thread, but not those of the model.
 
     Args:
-        model: What is captured.
+        model: The model being captured.
     """
 
     def __init__(self, model: torch.nn.Module | None = None) -> None:
         self._model = model
-        self._held: list[tuple[str, Callable[[], None]]] = []  # what is said, and what says it
+        self._held: list[tuple[str, Callable[[], None]]] = []  # each text, and a function that emits it
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> None:
@@ -86,7 +88,7 @@ class HeldMessages:
         return True
 
     def _pass_on(self) -> None:
-        """Say what was held back and matters, in our own words where we have some."""
+        """Emit the held messages that matter, some of them as warnings of this package."""
         specialized: list[str] = []
         for text, say in self._held:
             if found := _SPECIALIZED.search(text):
@@ -97,8 +99,8 @@ class HeldMessages:
                 say()
         if specialized:
             _warn(
-                f"the graph is fixed to {', '.join(specialized)}: PyTorch opens no size whose example is 0 or 1; "
-                "pass an example of at least 2"
+                f"the graph is fixed to {', '.join(specialized)}: "
+                "PyTorch opens no size whose example is 0 or 1; pass an example of at least 2"
             )
 
     def _warn_of_attributes(self, paths: list[str]) -> None:
@@ -110,7 +112,7 @@ class HeldMessages:
             )
 
     def _is_list_of_parameters(self, path: str) -> bool:
-        """Return whether an attribute is the list that recurrent layers keep of their parameters (torch 2.13)."""
+        """Return whether an attribute is in a recurrent layer's own list of its parameters (torch 2.13)."""
         owner, _, attribute = path.removeprefix("self").rpartition(".")
         if self._model is None or not attribute.startswith("_flat_weights["):
             return False
@@ -118,12 +120,12 @@ class HeldMessages:
 
 
 class _StandIn:
-    """A function in place of one of a module; several may be there at a time, and go in any order.
+    """A substitute for a function of a module; substitutes may be nested, and removed in any order.
 
     Args:
         owner: The module.
-        name: Of the function; one of the module, or a builtin.
-        hold: Called in this thread only, with the arguments; returns whether it takes care of the call.
+        name: The name of the function, which is one of the module or a builtin.
+        hold: Called in this thread only, with the arguments; returns whether it handled the call.
     """
 
     def __init__(self, owner: ModuleType, name: str, hold: Callable[..., bool]) -> None:
@@ -139,7 +141,8 @@ class _StandIn:
         setattr(self._owner, self._name, self)
 
     def __exit__(self, *_: object) -> None:
-        self._thread = None  # somebody may still have it, and put it back
+        self._thread = None  # other code may restore this object later: it only forwards then
+        # Nested substitutes form a linked list; remove this one wherever it is.
         above, item = None, vars(self._owner).get(self._name)
         while isinstance(item, _StandIn) and item is not self:
             above, item = item, item._before
@@ -160,9 +163,9 @@ class _StandIn:
 
 @contextlib.contextmanager
 def _unfiltered(message: str) -> Iterator[None]:
-    """Let warnings come each time, and never as exceptions, whatever filters there are.
+    """Let matching warnings through each time, and never as exceptions, whatever the filters are.
 
-    Not by `warnings.catch_warnings`, which would put back what other threads have replaced meanwhile.
+    `warnings.catch_warnings` would discard what other threads have changed meanwhile.
     """
     warnings.filterwarnings("always", message)
     entry = warnings.filters[0]
@@ -174,14 +177,14 @@ def _unfiltered(message: str) -> Iterator[None]:
 
 
 def _warning_module(frame: FrameType | None) -> str:
-    """Return the name of the module that warns."""
+    """Return the name of the module that issues a warning."""
     while frame is not None and frame.f_globals.get("__name__") in _WARNING_MODULES:
         frame = frame.f_back
     return "" if frame is None else str(frame.f_globals.get("__name__"))
 
 
 def _warn(text: str) -> None:
-    """Warn at the line that called this package."""
+    """Issue a warning at the line that called this package."""
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("npu_ir"):
         level, frame = level + 1, frame.f_back

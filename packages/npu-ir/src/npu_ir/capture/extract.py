@@ -1,8 +1,8 @@
-"""Capturing a model with torch.export, whether or not its weights exist.
+"""Capture of a model with torch.export, with or without real weights.
 
-The model is exported as it is. Where its tensors are on ``meta``, FakeTensors on the CPU stand in
-for them while it is captured: on plain ``meta``, tensors made in ``forward`` would lose their content
-and devices would mix. The model itself is left as it was.
+During capture, FakeTensors on the CPU replace the model's tensors that are on ``meta``: on plain
+``meta``, tensors created in ``forward`` would lose their content and devices would mix. The model
+itself is left unchanged.
 """
 
 from __future__ import annotations
@@ -33,30 +33,32 @@ def extract_ir(
     name: str | None = None,
     dynamic_shapes: Any = None,
 ) -> Graph:
-    """Return what ``model(*args, **kwargs)`` computes, as a graph without weights.
+    """Return the computation of ``model(*args, **kwargs)`` as a graph without weights.
 
-    What torch.export logs and warns of is held back: it becomes notes of its exception, and goes to the logger
-    ``npu_ir.capture`` at the level DEBUG. Where ``TORCH_LOGS`` is set, PyTorch logs as always.
+    Logs and warnings of torch.export are held back: they become notes of its exception, and go to the
+    logger ``npu_ir.capture`` at level DEBUG. If ``TORCH_LOGS`` is set, PyTorch logs as usual.
 
     Args:
         model: Any module, in the mode (train or eval) to capture; real, built under
-            ``torch.device("meta")`` or `empty_weights`, or made of FakeTensors. What it holds without data and
-            without having registered it becomes a buffer by its path, and is passed as a constant.
-        args: Example arguments; only their structure, shapes and dtypes count, so they may be on
+            ``torch.device("meta")`` or `empty_weights`, or consisting of FakeTensors. A tensor that it
+            holds unregistered and without data becomes a buffer named by its path, and is passed as a
+            constant.
+        args: Example arguments; only their structure, shapes and dtypes matter, so they may be on
             ``meta`` or fake. Python scalars become part of the graph, unless ``dynamic_shapes`` says
             otherwise.
         kwargs: Example keyword arguments.
-        name: Name of the graph; the class of the model if not given.
-        dynamic_shapes: Which sizes the graph leaves open, as `torch.export.export` takes it: ``Dim``,
+        name: Name of the graph; by default the class name of the model.
+        dynamic_shapes: The dynamic sizes, in the format of `torch.export.export`: ``Dim``,
             ``Dim.AUTO`` or ``Dim.DYNAMIC`` by dimension, nested as the arguments are. The graph's symbols
             have the names of the ``Dim``.
 
     Raises:
         ExportError: torch.export cannot capture the model; the cause is its own exception.
-        ConversionError: The program holds something that has no place in a graph.
+        ConversionError: The exported program contains something that a graph cannot represent.
 
     Warns:
-        CaptureWarning: ``forward`` keeps a tensor that the graph does not keep, or a size that was to stay open is fixed.
+        CaptureWarning: ``forward`` stores a tensor that the graph does not keep, or a size that was to
+            be dynamic is fixed.
     """
     if not isinstance(model, torch.nn.Module):
         raise ExportError(
@@ -72,10 +74,11 @@ def extract_ir(
     graph = convert_exported_program(program, name=name)
     if not any(target in graph.inputs for target in graph.updates):
         return graph
-    # An input is changed in place: the change shows in inputs that share memory with it.
-    found = overlaps(args, kwargs)
-    if found:
-        return _with_overlaps(model, args, kwargs, dynamic_shapes, found, name)
+    # An input is mutated, and inputs that share memory with it see that. The first export gave each input
+    # memory of its own, so the model is exported once more, with the aliasing in the program.
+    groups = overlaps(args, kwargs)
+    if groups:
+        return _with_overlaps(model, args, kwargs, dynamic_shapes, groups, name)
     if _has_repeats(args, kwargs):
         program = export_program(model, args, kwargs, dynamic_shapes, shared_inputs=True)
         return convert_exported_program(program, name=name)
@@ -87,19 +90,20 @@ def _with_overlaps(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     dynamic_shapes: Any,
-    found: Sequence[Overlap],
+    groups: Sequence[Overlap],
     name: str,
 ) -> Graph:
     if dynamic_shapes is not None:
         raise ConversionError(
-            "inputs overlap in memory, and the model changes one of them: how they overlap is known for fixed sizes only",
+            "inputs overlap in memory, and the model changes one of them: "
+            "how they overlap is known for fixed sizes only",
             where=type(model).__name__,
             fix="pass a copy (clone), or leave dynamic_shapes out",
         )
-    with through_views(model, found):
+    with through_views(model, groups):
         program = export_program(model, args, kwargs)
     graph = convert_exported_program(program, name=name)
-    state_overlaps(graph, args, kwargs, found)
+    state_overlaps(graph, args, kwargs, groups)
     return graph
 
 
@@ -111,19 +115,19 @@ def export_program(
     *,
     shared_inputs: bool = False,
 ) -> ExportedProgram:
-    """Return ``model`` as torch.export captures it, ``meta`` tensors dressed as FakeTensors.
+    """Return the exported program of ``model``, with FakeTensors in place of ``meta`` tensors.
 
     Args:
         model: As for `extract_ir`.
         args: As for `extract_ir`.
         kwargs: As for `extract_ir`.
         dynamic_shapes: As for `extract_ir`.
-        shared_inputs: Let a tensor that is passed twice be one input.
+        shared_inputs: Treat a tensor that is passed twice as one input.
 
     Raises:
         ExportError: torch.export cannot capture the model.
-        ConversionError: It cannot, because the content of a tensor does not exist, or ``forward``
-            changes what the model consists of.
+        ConversionError: The content of a tensor does not exist, or ``forward`` registers, replaces or
+            removes a parameter, buffer or module.
     """
     require_plain_tensors(model, args, kwargs)
     subject = Subject(model)
@@ -132,25 +136,25 @@ def export_program(
     with stand_ins.in_model(model), _cpu_default_device():
         args, kwargs = _example_inputs((args, kwargs), stand_ins, subject, shared_inputs)
         call = ExportCall(subject, args, kwargs, dynamic_shapes, meta_is_cpu=any(map(is_on_meta, tensors)))
-        unknown = {
+        without_data = {
             path: stand_ins.of(item)
             for path, item in subject.held.items()
             if is_on_meta(item) or (_torch.is_fake(item) and item.fake_mode is stand_ins.mode)  # type: ignore[attr-defined]
         }
-        program = call.export(unknown)
+        program = call.export(without_data)
         changed = written_constants(program)
-        if changed & subject.held.keys():  # whatever the model does by their content would be frozen
+        if changed & subject.held.keys():  # as constants, their content would be frozen into the program
             written = {path: item for path, item in subject.held.items() if path in changed}
-            program = call.export(unknown | written)
+            program = call.export(without_data | written)
         return program
 
 
 def _require_containers(args: Any, kwargs: Any) -> None:
-    """Refuse arguments as one passes them to a model: a tensor would be taken apart by rows."""
+    """Refuse arguments that are not in containers: a bare tensor would be split into its rows."""
     if isinstance(args, torch.Tensor) or not (kwargs is None or isinstance(kwargs, Mapping)):
-        given = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
+        types = ", ".join(type(item).__name__ for item in (args, kwargs) if item is not None)
         raise ExportError(
-            f"expected a tuple of arguments and a dict of keyword arguments, got {given}",
+            f"expected a tuple of arguments and a dict of keyword arguments, got {types}",
             fix="put the arguments into a tuple: extract_ir(model, (x, y))",
         )
 
@@ -167,12 +171,12 @@ def _has_repeats(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _example_inputs(
     tree: tuple[Any, Any], stand_ins: StandIns, subject: Subject, shared_inputs: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments off ``meta``; what shares memory with an earlier one, or is one of the model's, is copied.
+    """Return the arguments off ``meta``, with copies of those that alias an earlier one or the model.
 
-    torch.export would take a tensor passed twice for one input, and the graph would then be wrong
-    for two different ones. With ``shared_inputs`` it may.
+    torch.export treats a tensor that is passed twice as one input, and the graph would then be wrong
+    for two different tensors. With ``shared_inputs`` that is wanted.
     """
-    known = {id(tensor) for tensor in subject.tensors}
+    own_tensors = {id(tensor) for tensor in subject.tensors}
     seen: set[int] = set()
     storages: set[int] = set()
 
@@ -181,7 +185,7 @@ def _example_inputs(
             return leaf
         is_strided = leaf.layout is torch.strided
         shares = id(leaf) in seen or (is_strided and _torch.storage_id(leaf) in storages)
-        is_copied = id(leaf) in known or (shares and not shared_inputs)
+        is_copied = id(leaf) in own_tensors or (shares and not shared_inputs)
         seen.add(id(leaf))
         if is_strided:
             storages.add(_torch.storage_id(leaf))
@@ -192,18 +196,18 @@ def _example_inputs(
 
 
 def _apart(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same type, of any content, with memory of its own."""
+    """Return a tensor of the same type with its own memory and undefined content."""
     is_plain = tensor.layout is torch.strided and not _torch.is_wrapper(tensor)
-    made = (
+    copy = (
         tensor.detach().new_empty_strided(tensor.shape, tensor.stride())
         if is_plain
         else tensor.detach().clone()
     )
-    return made.requires_grad_(tensor.requires_grad)
+    return copy.requires_grad_(tensor.requires_grad)
 
 
 @contextlib.contextmanager
 def _cpu_default_device() -> Iterator[None]:
-    """Make tensors of ``forward`` real where the default device is ``meta``."""
+    """Create the tensors of ``forward`` on the CPU where the default device is ``meta``."""
     with torch.device("cpu") if torch.get_default_device().type == "meta" else contextlib.nullcontext():
         yield

@@ -1,11 +1,11 @@
-"""Making an exported program functional: no op changes a tensor in place.
+"""Functionalization of an exported program: no op of the result mutates a tensor.
 
-torch.export leaves ``relu_`` and ``add_`` in its program. Two ways lead out:
+torch.export leaves ``relu_`` and ``add_`` in its program. They are removed in one of two ways:
 
-- *directly* (`direct_replacement`), where no other tensor that is read later can see the change: the
-  op's functional form takes its place during conversion. Activations and residual additions are of
-  this kind, and updates of whole buffers: running statistics, static caches.
-- *by tracing again* (`retracing`) with PyTorch's functionalization, for everything else: writes through
+- *directly* (`direct_replacement`), if no other tensor that is read later can observe the write: the
+  conversion uses the functional op instead. Activations and residual additions are of this kind, and
+  updates of whole buffers: running statistics, static caches.
+- *by retracing* (`retracing`) with PyTorch's functionalization, for everything else: writes through
   views, tied buffers, autocast regions. It costs about as much as the export itself.
 """
 
@@ -30,13 +30,13 @@ from npu_ir.capture.write_refusals import require_same_shapes
 
 @dataclass(frozen=True, slots=True)
 class FunctionalProgram:
-    """An exported program, and what is left to do to make it functional.
+    """An exported program with the substitutions that make its conversion functional.
 
     Attributes:
         program: The program to convert.
-        replacements: What to convert in place of each node that writes.
-        ties: For each placeholder that is the same tensor as an earlier one: that one's name.
-        replaced: The nodes that replace a buffer by a tensor of another type: the buffer, and that tensor.
+        replacements: The functional call to convert in place of each node that writes.
+        ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
+        replaced: For each node that replaces a buffer by a tensor of another type: the buffer and the tensor.
     """
 
     program: ExportedProgram
@@ -46,16 +46,17 @@ class FunctionalProgram:
 
 
 def functionalize(program: ExportedProgram) -> FunctionalProgram:
-    """Return ``program`` in a form whose conversion is functional.
+    """Return ``program`` prepared for a functional conversion.
 
     Raises:
-        ConversionError: Partly overlapping parameters, buffers or inputs are changed in place, the
-            shape of one is, or PyTorch's functionalization fails.
+        ConversionError: Partly overlapping parameters, buffers or inputs are mutated, the shape of one
+            is changed in place, or PyTorch's functionalization fails.
     """
     require_same_types(program)
     require_same_shapes(program)
     aliases = Aliases(program.graph_module)
     replaced = replacements(program)
+    # All or nothing: a single write without a direct replacement sends the whole program to the retrace.
     direct = None if _needs_tracing(program) else direct_replacements(program, aliases, replaced)
     if direct is not None:
         return FunctionalProgram(program, direct, aliases.ties, replaced)
@@ -67,7 +68,11 @@ def functionalize(program: ExportedProgram) -> FunctionalProgram:
 
 
 def _names_of_arguments(program: ExportedProgram) -> dict[tuple[InputKind, str | int], str]:
-    """Return the names of the placeholders by what they are: tracing again gives others, in another order, and may add some."""
+    """Return the names of the placeholders by kind and target.
+
+    A retraced program has other names, in another order, and may have more placeholders. User inputs have
+    no target, and are numbered instead.
+    """
     specs = program.graph_signature.input_specs
     inputs = itertools.count()
     return {
@@ -76,7 +81,7 @@ def _names_of_arguments(program: ExportedProgram) -> dict[tuple[InputKind, str |
 
 
 def _needs_tracing(program: ExportedProgram) -> bool:
-    """Whether a program contains what only tracing again takes apart: autocast, ``torch.func``, calls on views."""
+    """Return whether only a retrace decomposes the program: autocast, ``torch.func``, calls on views."""
     return torch.is_autocast_enabled("cpu") or any(
         _torch.is_transform(node.target)
         or _torch.is_functional_call_on_views(node.target)

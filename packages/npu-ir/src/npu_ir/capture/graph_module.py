@@ -1,4 +1,4 @@
-"""From an FX graph that is no exported program to a graph: AOTAutograd and make_fx make such graphs."""
+"""Conversion of an FX graph that is not an exported program, such as those of AOTAutograd and make_fx."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ _COPY = torch.ops.aten.copy_.default
 def convert_graph_module(
     module: GraphModule, *, name: str | None = None, arguments: Sequence[Argument] | None = None
 ) -> Graph:
-    """Return an FX graph of ATen ops as a graph whose arguments are its placeholders; the module is not changed.
+    """Return an FX graph of ATen ops as a graph whose arguments are its placeholders.
 
-    The graph takes and returns what the module does: positional arguments, and the nest of its output node. What
-    functionalization writes into a placeholder behind everything else (``copy_``) is an update of the graph. Sizes that
-    are open have the names ``s0``, ``s1``, ... What was assumed of them while they were traced is not among the
-    constraints of the graph: whoever traced the module guards it.
+    The module is not changed. The graph has the signature of the module: positional arguments, and the
+    structure of its output node. A final ``copy_`` into a placeholder, as functionalization appends it,
+    becomes an update of the graph. Symbolic sizes have the names ``s0``, ``s1``, ... Guards on them from
+    the trace are not among the constraints of the graph: the caller who traced the module has to check
+    them.
 
     Args:
         module: Functional, with FakeTensors and symbolic numbers as ``meta["val"]`` of its nodes.
         name: Name of the graph.
-        arguments: What each placeholder stands for; inputs of the same names if not given.
+        arguments: The argument of the graph for each placeholder; by default inputs of the same names.
 
     Raises:
-        ConversionError: A node writes in place, or is of a kind that has no place in a graph; names node and source
-            line.
+        ConversionError: A node writes in place, or is of a kind that a graph cannot represent; names node
+            and source line.
     """
     functional, updated = _without_final_copies(module)
     _require_functional(functional)
@@ -61,7 +62,7 @@ def convert_graph_module(
 
 
 def _without_final_copies(module: GraphModule) -> tuple[GraphModule, list[int]]:
-    """Return a copy that returns its results and what it writes into placeholders; and the numbers of these."""
+    """Return a copy that returns its results and the updates of placeholders, and the numbers of these."""
     graph = FxGraph()
     copies: dict[Node, Node] = {}
     placeholders: dict[Node, int] = {}
@@ -81,7 +82,7 @@ def _without_final_copies(module: GraphModule) -> tuple[GraphModule, list[int]]:
 
 
 def _of_type(graph: Graph, target: Value, content: Value) -> Value:
-    """Return the new content of ``target`` as a value of its type: writing into it keeps dtype and strides."""
+    """Return the new content of ``target`` cast to its type: a write keeps dtype and strides."""
     if content.type == target.type:
         return content
     assert isinstance(target.type, TensorType)
@@ -92,7 +93,7 @@ def _of_type(graph: Graph, target: Value, content: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """What a conversion asks of an exported program, for an FX graph that is none."""
+    """The part of an ExportedProgram's interface that a conversion uses, for a bare FX graph."""
 
     graph: FxGraph
     graph_module: GraphModule
@@ -103,7 +104,7 @@ def _require_functional(module: GraphModule) -> None:
     for node in nodes(module):
         if node.op == "placeholder" and "val" not in node.meta:
             raise ConversionError(
-                f"nothing is known of what the module takes as {node.name!r}",
+                f"the placeholder {node.name!r} of the module has no meta['val']",
                 fix="trace it with FakeTensors: make_fx(..., tracing_mode='fake')",
             )
         if written(node) or hides_a_write(node):

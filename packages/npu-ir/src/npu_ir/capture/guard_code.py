@@ -1,4 +1,8 @@
-"""What a loaded program assumed of its sizes: torch.export keeps it as Python code, ``L['x'].size()[0] % 3 == 0``."""
+"""Parser of the guards of a loaded program, which are Python code: ``L['x'].size()[0] % 3 == 0``.
+
+A recursive descent over Python's syntax tree. Negations are pushed inwards (De Morgan), so that a guard
+becomes a conjunction of relations; a disjunction cannot be expressed as constraints and is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 from npu_ir.symbolic.constraints import Constraint
 from npu_ir.symbolic.expressions import call
 
-# What the placeholder of an input is called, and in which dimension: what stands for that size.
+# From the name of an input's placeholder and a dimension to the expression of that size.
 SizeOf = Callable[[str, int], Any]
 
 _RELATIONS: dict[type[ast.cmpop], str] = {
@@ -34,64 +38,64 @@ _FUNCTIONS = {"max": "max", "min": "min", "round": "round_to"}
 
 
 def constraints_of(code: str, size_of: SizeOf) -> list[Constraint]:
-    """Return a guard as constraints that hold together.
+    """Return a guard as a conjunction of constraints.
 
     Raises:
-        ValueError: It does not consist of relations between numbers that an expression can hold, or leaves a
-            choice between some.
+        ValueError: The guard is not made of relations between expressible numbers, or contains a disjunction.
     """
     return list(_constraints(ast.parse(code.strip(), mode="eval").body, size_of, holds=True))
 
 
-def _constraints(found: ast.expr, size_of: SizeOf, *, holds: bool) -> Iterator[Constraint]:
-    """Yield what must be so for a guard to hold, or not to."""
-    if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.Not):
-        yield from _constraints(found.operand, size_of, holds=not holds)
-    elif isinstance(found, ast.BoolOp) and isinstance(found.op, ast.And if holds else ast.Or):
-        for part in found.values:
+def _constraints(guard: ast.expr, size_of: SizeOf, *, holds: bool) -> Iterator[Constraint]:
+    """Yield the constraints under which a guard holds or, if not ``holds``, its negation does."""
+    if isinstance(guard, ast.UnaryOp) and isinstance(guard.op, ast.Not):
+        yield from _constraints(guard.operand, size_of, holds=not holds)
+    # De Morgan: under negation, "or" is a conjunction of negated parts, and "and" the refused disjunction.
+    elif isinstance(guard, ast.BoolOp) and isinstance(guard.op, ast.And if holds else ast.Or):
+        for part in guard.values:
             yield from _constraints(part, size_of, holds=holds)
-    elif isinstance(found, ast.Compare) and len(found.ops) == 1:
-        relation = _RELATIONS[type(found.ops[0])]
-        left, right = _number(found.left, size_of), _number(found.comparators[0], size_of)
+    elif isinstance(guard, ast.Compare) and len(guard.ops) == 1:
+        relation = _RELATIONS[type(guard.ops[0])]
+        left, right = _number(guard.left, size_of), _number(guard.comparators[0], size_of)
         yield Constraint(left, relation if holds else _OPPOSITES[relation], right)
     else:
-        raise ValueError(ast.unparse(found))
+        raise ValueError(ast.unparse(guard))
 
 
-def _number(found: ast.expr, size_of: SizeOf) -> Any:
-    if isinstance(found, ast.Constant) and isinstance(found.value, (int, float)):
-        return found.value
-    if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.USub):
-        return _number(found.operand, size_of) * -1
-    if isinstance(found, ast.BinOp):
-        return _binary(found, size_of)
-    if isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in _FUNCTIONS:
-        return call(_FUNCTIONS[found.func.id], *(_number(part, size_of) for part in found.args))
-    if isinstance(found, ast.Subscript) and ast.unparse(found.value).endswith(".size()"):
-        assert isinstance(found.value, ast.Call)
-        assert isinstance(found.value.func, ast.Attribute)
-        axis = _number(found.slice, size_of)
-        return size_of("_".join(_path(found.value.func.value)), axis)
-    raise ValueError(ast.unparse(found))
+def _number(node: ast.expr, size_of: SizeOf) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _number(node.operand, size_of) * -1
+    if isinstance(node, ast.BinOp):
+        return _binary(node, size_of)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
+        return call(_FUNCTIONS[node.func.id], *(_number(part, size_of) for part in node.args))
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith(".size()"):
+        assert isinstance(node.value, ast.Call)
+        assert isinstance(node.value.func, ast.Attribute)
+        axis = _number(node.slice, size_of)
+        return size_of("_".join(_path(node.value.func.value)), axis)
+    raise ValueError(ast.unparse(node))
 
 
-def _binary(found: ast.BinOp, size_of: SizeOf) -> Any:
-    left, right = _number(found.left, size_of), _number(found.right, size_of)
-    if isinstance(found.op, ast.Add):
+def _binary(node: ast.BinOp, size_of: SizeOf) -> Any:
+    left, right = _number(node.left, size_of), _number(node.right, size_of)
+    if isinstance(node.op, ast.Add):
         return left + right
-    if isinstance(found.op, ast.Sub):
+    if isinstance(node.op, ast.Sub):
         return left - right
-    if isinstance(found.op, ast.Mult):
+    if isinstance(node.op, ast.Mult):
         return left * right
-    if type(found.op) not in _OPERATORS:
-        raise ValueError(ast.unparse(found))
-    return call(_OPERATORS[type(found.op)], left, right)
+    if type(node.op) not in _OPERATORS:
+        raise ValueError(ast.unparse(node))
+    return call(_OPERATORS[type(node.op)], left, right)
 
 
-def _path(found: ast.expr) -> list[str]:
-    """Return the steps of ``L['a'][0]``: how the placeholder of that input is called."""
-    if isinstance(found, ast.Subscript) and isinstance(found.slice, ast.Constant):
-        return [*_path(found.value), str(found.slice.value)]
-    if isinstance(found, ast.Name) and found.id == "L":
+def _path(node: ast.expr) -> list[str]:
+    """Return the keys in ``L['a'][0]``; joined by "_", they are the name of the input's placeholder."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return [*_path(node.value), str(node.slice.value)]
+    if isinstance(node, ast.Name) and node.id == "L":
         return []
-    raise ValueError(ast.unparse(found))
+    raise ValueError(ast.unparse(node))

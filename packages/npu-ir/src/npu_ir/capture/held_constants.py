@@ -1,4 +1,4 @@
-"""The tensors that a model holds in an exported program: by their paths, and what ``forward`` changes as buffers."""
+"""The unregistered tensors of a model in an exported program: named by path, buffers if mutated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npu_ir.capture.writes import tensor_of
 def registered_for_now(
     model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
 ) -> Iterator[dict[str, str]]:
-    """Make tensors buffers of ``model`` that are not persistent; yield for the name of each its path."""
+    """Register tensors as temporary, non-persistent buffers of ``model``; yield their paths by name."""
     paths: dict[str, str] = {}
     for path, tensor in tensors.items():
         name = next(name for name in _names(len(paths)) if not hasattr(model, name))
@@ -44,18 +44,19 @@ def _names(first: int) -> Iterator[str]:
 def name_held_tensors(
     program: ExportedProgram, held: Mapping[str, torch.Tensor], paths: Mapping[str, str]
 ) -> None:
-    """Call constants and buffers of ``program`` by the paths where the model holds them; drop those that nothing reads.
+    """Name constants and buffers of ``program`` by their paths in the model; drop unread ones.
 
     Args:
-        program: As torch.export made it of the model; it is edited.
-        held: The tensors that torch.export took for constants, by path.
-        paths: For the name of each that was registered for now: its path.
+        program: The exported program of the model; it is edited.
+        held: The tensors that torch.export treated as constants, by path.
+        paths: The paths of the temporarily registered tensors, by name.
     """
     signature = program.graph_signature
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    kept = {output.target for output in signature.output_specs}
+    returned = {output.target for output in signature.output_specs}
     for spec, node in zip(list(signature.input_specs), placeholders, strict=True):
-        if spec.target in paths and not node.users and spec.target not in kept:
+        # torch.export makes every registered buffer an argument, read or not.
+        if spec.target in paths and not node.users and spec.target not in returned:
             program.graph.erase_node(node)
             signature.input_specs.remove(spec)
             del program.constants[str(spec.target)]
@@ -73,10 +74,10 @@ def name_held_tensors(
 
 
 def written_constants(program: ExportedProgram) -> set[str]:
-    """Return the names of constants of ``program`` that it may change.
+    """Return the names of constants of ``program`` that it may mutate.
 
-    What an op returns that may share memory with its input counts as that input: the FakeTensors of constants do not
-    tell, ``constant.to(device)`` has one of its own (torch 2.13).
+    A result that may share memory with an operand counts as that operand. The FakeTensors do not show
+    this for constants: that of ``constant.to(device)`` has memory of its own (torch 2.13).
     """
     placeholders = (node for node in program.graph.nodes if node.op == "placeholder")
     constants = {
@@ -84,6 +85,7 @@ def written_constants(program: ExportedProgram) -> set[str]:
         for spec, node in zip(program.graph_signature.input_specs, placeholders, strict=True)
         if spec.kind is InputKind.CONSTANT_TENSOR
     }
+    # A worklist from the written nodes back to the constants whose memory they may be.
     waiting = list(all_written(program.graph_module)) if constants else []
     reached: dict[Node, None] = {}
     while waiting:
@@ -95,7 +97,7 @@ def written_constants(program: ExportedProgram) -> set[str]:
 
 
 def _may_be_returned(node: Node) -> list[Node]:
-    """Return the arguments that ``node`` may return, or a view of them."""
+    """Return the arguments that the result of ``node`` may alias."""
     op = node.target
     if not isinstance(op, _torch.OpOverload) or op is LIFT:
         return []
@@ -110,7 +112,7 @@ def _is_as_large(left: Node, right: Node) -> bool:
 
 
 def _is_same(left: object, right: torch.Tensor) -> bool:
-    """Whether two tensors are one, or the same elements of one memory."""
+    """Return whether two tensors are one object, or the same view of the same memory."""
     if left is right:
         return True
     both = all(isinstance(item, torch.Tensor) and item.layout is torch.strided for item in (left, right))

@@ -1,4 +1,4 @@
-"""The Python state of a model: attributes, lists, dicts, sets and objects, kept while its ``forward`` runs."""
+"""Snapshot of the Python state of a model: its attributes, and the lists, dicts, sets and objects in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from npu_ir.capture.held_tensors import OF_EVERY_MODULE, held_objects, namespace
 
 
 class HeldState:
-    """What the attributes of a model are, and what is in them, when this is made.
+    """A snapshot of the attributes of a model and the content of the containers and objects in them.
+
+    It holds references, not copies: a changed object is detected by identity, and restored in place.
 
     Args:
         model: The model.
@@ -41,22 +43,23 @@ class HeldState:
             self._slots.append((item, slots))
 
     def put_back(self) -> None:
-        """Give everything that has changed the content that it had."""
+        """Restore the content of everything that has changed."""
+        # Compared by identity: == of tensors is elementwise, and of other objects may run code of the model.
         for owner, content in self._contents:
             current = _content(owner)
             if len(current) != len(content) or any(map(_differ, current, content)):
                 _fill(owner, content)
         for item, slots in self._slots:
-            found = slots_of(item)
-            for name in found.keys() - slots.keys():
+            current_slots = slots_of(item)
+            for name in current_slots.keys() - slots.keys():
                 object.__delattr__(item, name)
             for name, value in slots.items():
-                if name not in found or found[name] is not value:
+                if name not in current_slots or current_slots[name] is not value:
                     object.__setattr__(item, name, value)
 
 
 def _content(owner: Any) -> list[Any]:
-    """Return the items of a container; of a dict keys and values in turn."""
+    """Return the items of a container; for a dict, keys and values alternate."""
     return list(chain.from_iterable(owner.items())) if isinstance(owner, dict) else list(owner)
 
 
@@ -65,7 +68,7 @@ def _differ(new: Any, old: Any) -> bool:
 
 
 def _fill(owner: Any, content: list[Any]) -> None:
-    """Make a container of any subclass, which may forbid it or do more, consist of ``content``."""
+    """Set the content of a container, past methods that a subclass overrides."""
     if isinstance(owner, dict):
         _fill_dict(owner, dict(zip(content[::2], content[1::2], strict=True)))
     elif isinstance(owner, list):
@@ -77,7 +80,8 @@ def _fill(owner: Any, content: list[Any]) -> None:
 
 
 def _fill_dict(owner: dict[Any, Any], content: dict[Any, Any]) -> None:
-    """Change what differs: other threads may read the attributes of a model meanwhile."""
+    """Edit only the entries that differ: other threads may be reading the attributes of a model."""
+    # An OrderedDict keeps its order beside the dict: dict.__setitem__ would leave it inconsistent.
     kind: Any = OrderedDict if isinstance(owner, OrderedDict) else dict
     for key in [key for key in owner if key not in content]:
         kind.__delitem__(owner, key)

@@ -1,4 +1,4 @@
-"""FakeTensors on the CPU, in place of tensors on ``meta`` while a model is captured."""
+"""FakeTensors on the CPU that replace tensors on ``meta`` while a model is captured."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from npu_ir import _torch
 
 
 class StandIns:
-    """FakeTensors on the CPU for ``meta`` tensors: one for one, so that tied tensors stay tied and views overlap.
+    """A one-to-one mapping of ``meta`` tensors to FakeTensors on the CPU.
+
+    Tied tensors stay tied, and views of one storage stay views of one storage.
 
     Args:
-        mode: The FakeTensorMode they live in.
+        mode: The FakeTensorMode of the FakeTensors.
     """
 
     def __init__(self, mode: Any) -> None:
         self.mode = mode
-        self._fakes: dict[
-            int, tuple[torch.Tensor, torch.Tensor]
-        ] = {}  # with the original, which keeps its id
+        # By id, together with the original: while that is alive, no other tensor gets its id.
+        self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._storages: dict[int, torch.UntypedStorage] = {}
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what stands in for ``tensor``: itself, if it is not on ``meta``."""
+        """Return the FakeTensor for ``tensor``; ``tensor`` itself if it is not on ``meta``."""
         if not is_on_meta(tensor):
             return tensor
         if id(tensor) not in self._fakes:
@@ -53,7 +54,7 @@ class StandIns:
 
     @contextlib.contextmanager
     def in_model(self, model: torch.nn.Module) -> Iterator[None]:
-        """Put them in place of the parameters and buffers of ``model``; put these back at the end."""
+        """Replace the parameters and buffers of ``model`` by FakeTensors, and restore them at the end."""
         originals: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         try:
             for module in model.modules():
@@ -74,5 +75,5 @@ def is_on_meta(tensor: torch.Tensor) -> bool:
 
 
 def has_content(tensor: Any) -> bool:
-    """Return whether ``tensor`` is one with data: neither on ``meta`` nor fake."""
+    """Return whether ``tensor`` is a tensor with data: neither on ``meta`` nor fake."""
     return isinstance(tensor, torch.Tensor) and not tensor.is_meta and not _torch.is_fake(tensor)

@@ -1,7 +1,8 @@
-"""Calls that PyTorch refuses for the dtypes of what they get, although its stand-ins take them.
+"""Calls with mixed dtypes that fail in PyTorch although FakeTensors accept them.
 
-The FakeTensors that a model is captured with do not know all that real kernels ask for: a linear layer takes half
-activations with float weights (torch 2.13). What gets several floating-point dtypes is tried on small real tensors.
+FakeTensors do not check everything that real kernels require: a linear layer accepts half activations
+with float weights (torch 2.13). So a call with several floating-point dtypes is tried on small real
+tensors.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _CPU = torch.device("cpu")
 
 
 def require_taken_dtypes(node: Node, op: _torch.OpOverload) -> None:
-    """Refuse a call that fails for its dtypes alone: it would not if all floating-point tensors were of one.
+    """Refuse a call that fails only because its floating-point tensors have different dtypes.
 
     Raises:
-        ConversionError: Says what PyTorch says of it.
+        ConversionError: The call fails; quotes PyTorch's error.
     """
     values = [item.meta.get("val") for item in node.all_input_nodes]
     dtypes = {item.dtype for item in values if isinstance(item, torch.Tensor) and item.is_floating_point()}
@@ -39,6 +40,7 @@ def require_taken_dtypes(node: Node, op: _torch.OpOverload) -> None:
     problem = _problem(op, arguments, lambda tensor: _small(tensor, sizes, tensor.dtype))
     if problem is None:
         return
+    # The small sizes may be the cause, too. They are not if the call runs with one common dtype.
     common = functools.reduce(torch.promote_types, dtypes)
     if _problem(op, arguments, lambda tensor: _small(tensor, sizes, common)) is None:
         raise ConversionError(
@@ -49,17 +51,17 @@ def require_taken_dtypes(node: Node, op: _torch.OpOverload) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a small real tensor can stand for ``value``: a number that is open has none that is sure to do."""
+    """Return whether a small real tensor can replace ``value``: symbolic numbers have no safe substitute."""
     is_cpu = isinstance(value, torch.Tensor) and value.device.type == "cpu"
     return is_cpu and value.layout is torch.strided and not _torch.is_transformed(value)
 
 
 def _small_sizes(tensors: list[torch.Tensor]) -> dict[Any, int]:
-    """Return a small size for each: equal ones stay equal, larger ones larger, and 1 stays 1."""
-    found = {_torch.size_expression(size) for tensor in tensors for size in tensor.shape}
-    known = sorted(size for size in found if isinstance(size, int) and size > 1)
-    open_sizes = sorted((size for size in found if not isinstance(size, int)), key=str)
-    return {0: 0, 1: 1, **{size: number for number, size in enumerate([*known, *open_sizes], start=2)}}
+    """Return a small size for each size: equal ones stay equal, larger ones larger, and 1 stays 1."""
+    sizes = {_torch.size_expression(size) for tensor in tensors for size in tensor.shape}
+    static_sizes = sorted(size for size in sizes if isinstance(size, int) and size > 1)
+    open_sizes = sorted((size for size in sizes if not isinstance(size, int)), key=str)
+    return {0: 0, 1: 1, **{size: number for number, size in enumerate([*static_sizes, *open_sizes], start=2)}}
 
 
 def _small(tensor: torch.Tensor, sizes: dict[Any, int], dtype: torch.dtype) -> torch.Tensor:
@@ -70,7 +72,7 @@ def _small(tensor: torch.Tensor, sizes: dict[Any, int], dtype: torch.dtype) -> t
 def _problem(
     op: _torch.OpOverload, arguments: Any, small: Callable[[torch.Tensor], torch.Tensor]
 ) -> str | None:
-    """Return what PyTorch says of a call on small tensors; None if it runs."""
+    """Return PyTorch's error for a call on small tensors; None if it runs."""
     args, kwargs = _torch.tree_map(
         lambda leaf: small(leaf) if isinstance(leaf, torch.Tensor) else leaf, arguments
     )

@@ -1,4 +1,4 @@
-"""Keeping a model as it is while torch.export runs its ``forward``."""
+"""Protection of a model's registered state while torch.export runs its ``forward``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _OWNERS = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules")
 
 @contextlib.contextmanager
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Put back what the model consists of, and refuse a ``forward`` that adds to it or takes from it.
+    """Restore the model's registered state afterwards, and refuse a ``forward`` that changes it.
 
-    torch.export 2.13 leaves FakeTensors in the model then, and gives the program wrong updates.
+    torch.export 2.13 would leave FakeTensors in such a model, and its program would have wrong updates.
+    Assignments of buffers are made visible to torch.export (`Assignments`).
 
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
@@ -35,7 +36,7 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restored(model: torch.nn.Module) -> Iterator[None]:
-    """Put back what the model consists of and what its modules hold, and refuse what `unchanged` refuses.
+    """Restore the model's registered and Python state, and refuse what `unchanged` refuses.
 
     Raises:
         ConversionError: ``forward`` registers, replaces or removes a parameter, buffer or module.
@@ -58,12 +59,12 @@ def restored(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _registered(module: torch.nn.Module) -> list[tuple[Any, Any]]:
-    """Return the collections that make up ``module``, each with a copy."""
+    """Return the collections of parameters, buffers and submodules of ``module``, each with a copy."""
     return [(owner, owner.copy()) for owner in (getattr(module, name) for name in _OWNERS)]
 
 
 def _put_back(owners: list[tuple[Any, Any]]) -> list[str]:
-    """Make collections what their copies are; return the names of the entries that differed."""
+    """Restore collections from their copies; return the names of the entries that differed."""
     changed: list[str] = []
     for owner, copy in owners:
         differs = {*owner} ^ {*copy}

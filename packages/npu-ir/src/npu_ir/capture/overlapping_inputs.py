@@ -1,7 +1,8 @@
-"""Inputs that overlap in memory, in a model that changes one of them: the change shows in the others.
+"""Inputs that overlap in memory, in a model that mutates one of them.
 
-Such a model is captured once more, on views of one tensor in which each input has the place that it has in the memory
-they share. The graph states these places, and is for inputs that overlap in the same way.
+Such a model is captured once more, with the inputs as views of one base tensor, at the offsets that they
+have in their shared memory. The graph states these offsets, and accepts only inputs that overlap in the
+same way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from npu_ir.errors import ConversionError
 from npu_ir.graph.binding import memory_range, ranges_meet
 from npu_ir.graph.graph import Graph
 
-# The argument by keyword ("" for the positional ones), and which of its leaves.
+# The keyword of an argument ("" for the positional ones), and the number of the leaf in it.
 Place: TypeAlias = tuple[str, int]
 
 
@@ -30,9 +31,9 @@ class Overlap:
     """Inputs that share memory.
 
     Attributes:
-        numel: How many elements they reach over.
-        inputs: Each of them, by where it is passed.
-        first: Where the memory that they reach over begins, in elements of their storage.
+        numel: The number of elements that they span together.
+        inputs: The inputs by their position in the call.
+        first: The offset of this span in their storage, in elements.
     """
 
     numel: int
@@ -40,7 +41,7 @@ class Overlap:
     first: int
 
     def views(self, base: torch.Tensor) -> dict[Place, torch.Tensor]:
-        """Return views of ``base`` that are to it what the inputs are to the memory they share."""
+        """Return views of ``base`` at the offsets that the inputs have in their shared memory."""
         return {
             place: base.as_strided(item.shape, item.stride(), item.storage_offset() - self.first)
             for place, item in self.inputs.items()
@@ -48,17 +49,18 @@ class Overlap:
 
 
 def overlaps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Overlap]:
-    """Return which inputs reach over the same memory; none where all of these are only one tensor passed twice.
+    """Return the groups of inputs that overlap; none if each group is one tensor passed several times.
 
     Raises:
-        ConversionError: They are of several dtypes.
+        ConversionError: The inputs of a group have several dtypes.
     """
     groups: list[dict[Place, torch.Tensor]] = []
     for place, leaf in _leaves(args, kwargs):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf):
-            met = [group for group in groups if any(_meet(leaf, other) for other in group.values())]
-            groups = [group for group in groups if group not in met]
-            groups.append({key: item for group in met for key, item in group.items()} | {place: leaf})
+            # Overlap is not transitive, groups are: one leaf may join several of them.
+            touching = [group for group in groups if any(_meet(leaf, other) for other in group.values())]
+            groups = [group for group in groups if group not in touching]
+            groups.append({key: item for group in touching for key, item in group.items()} | {place: leaf})
     if all(len({id(item) for item in group.values()}) == 1 for group in groups):
         return []
     return [_overlap(group) for group in groups if len(group) > 1]
@@ -87,26 +89,27 @@ def _overlap(group: dict[Place, torch.Tensor]) -> Overlap:
 
 
 @contextlib.contextmanager
-def through_views(model: torch.nn.Module, found: Sequence[Overlap]) -> Iterator[None]:
-    """Let ``forward`` work on views of one tensor in place of inputs that overlap, and write these back."""
-    if not found:
+def through_views(model: torch.nn.Module, groups: Sequence[Overlap]) -> Iterator[None]:
+    """Run ``forward`` on views of one tensor in place of overlapping inputs, and copy the views back."""
+    if not groups:
         yield
         return
     forward, own = model.forward, vars(model).get("forward")
 
     @functools.wraps(forward)
     def on_views(*args: Any, **kwargs: Any) -> Any:
-        given = dict(_leaves(args, kwargs))
+        inputs = dict(_leaves(args, kwargs))
         views: dict[Place, torch.Tensor] = {}
-        for item in found:
-            made = item.views(given[next(iter(item.inputs))].new_zeros(item.numel))
-            for place, view in made.items():
-                view.copy_(given[place])
-            views |= made
+        for item in groups:
+            # Views of one base, created in forward: torch.export traces their aliasing.
+            group_views = item.views(inputs[next(iter(item.inputs))].new_zeros(item.numel))
+            for place, view in group_views.items():
+                view.copy_(inputs[place])
+            views |= group_views
         positional, named = (_replaced(name, tree, views) for name, tree in (("", args), (None, kwargs)))
         result = forward(*positional, **named)
         for place, view in views.items():
-            given[place].copy_(view)
+            inputs[place].copy_(view)
         return result
 
     model.forward = on_views
@@ -114,12 +117,12 @@ def through_views(model: torch.nn.Module, found: Sequence[Overlap]) -> Iterator[
         yield
     finally:
         del model.forward
-        if own is not None:  # put there in place of that of the class
+        if own is not None:  # an instance attribute that shadowed the method of the class
             model.forward = own
 
 
 def _replaced(name: str | None, tree: Any, views: Mapping[Place, torch.Tensor]) -> Any:
-    """Return arguments with views in place of inputs; without a name, those by keyword."""
+    """Return arguments with views in place of inputs; without a name, the keyword arguments."""
     if name is None:
         return {key: _replaced(key, item, views) for key, item in tree.items()}
     leaves = iter(range(len(_torch.tree_leaves(tree))))
@@ -131,17 +134,17 @@ def _replaced(name: str | None, tree: Any, views: Mapping[Place, torch.Tensor]) 
 
 
 def state_overlaps(
-    graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], found: Sequence[Overlap]
+    graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], groups: Sequence[Overlap]
 ) -> None:
-    """State in ``graph`` which of its inputs overlap, and how."""
+    """Declare the overlaps of inputs in ``graph``."""
     structure, leaves = graph.call
     positional, named = structure.children
-    given = flatten_like(args, positional, "args") + flatten_like(kwargs, named, "kwargs")
-    for overlap in found:
+    tensors = flatten_like(args, positional, "args") + flatten_like(kwargs, named, "kwargs")
+    for overlap in groups:
         members = {id(item) for item in overlap.inputs.values()}
         inputs = [
             (leaf, item)
-            for leaf, item in zip(leaves, given, strict=True)
+            for leaf, item in zip(leaves, tensors, strict=True)
             if isinstance(leaf, Value) and id(item) in members
         ]
         first, tensor = inputs[0]

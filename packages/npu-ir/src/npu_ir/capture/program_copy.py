@@ -17,7 +17,7 @@ from npu_ir.errors import ConversionError
 
 
 def with_own_graph(program: ExportedProgram) -> ExportedProgram:
-    """Return a copy of ``program`` with graphs of its own; their tensors are shared."""
+    """Return a copy of ``program`` with its own graphs; the tensors are shared."""
     module = _with_own_graphs(program.graph_module)
     return ExportedProgram(
         root=module,
@@ -32,13 +32,13 @@ def with_own_graph(program: ExportedProgram) -> ExportedProgram:
 
 
 def _with_own_graphs(module: GraphModule) -> GraphModule:
-    """Return a copy of ``module`` and of the bodies in it; their tensors are shared."""
+    """Return a copy of ``module`` and of the bodies in it; the tensors are shared."""
     graph = FxGraph()
     copied_output: Any = graph.graph_copy(module.graph, {}, return_output_node=True)
     results, output = copied_output
     graph.output(results).meta.update(output.meta)
     for node, copied in zip(module.graph.nodes, graph.nodes, strict=True):
-        copied.name = node.name  # the copy renames what looks like a Python builtin, such as "input"
+        copied.name = node.name  # graph_copy renames nodes called like a Python builtin, such as "input"
     own = GraphModule(module, graph)
     own.meta.update(module.meta)
     for name, body in list(own.named_children()):
@@ -50,13 +50,13 @@ def _with_own_graphs(module: GraphModule) -> GraphModule:
 def separate_placeholders(
     program: ExportedProgram, prepared: ExportedProgram, aliases: Aliases, storages: set[int]
 ) -> None:
-    """Give each placeholder of ``prepared`` memory of its own; readers of a tied one read the first.
+    """Give each placeholder of ``prepared`` its own memory; readers of a tied one read the first.
 
     Args:
         program: The original program.
         prepared: Its copy, which is edited.
-        aliases: Of ``program``.
-        storages: What is written.
+        aliases: The alias sets of ``program``.
+        storages: The ids of the alias sets that are written.
     """
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
     copies = dict(zip(program.graph.nodes, prepared.graph.nodes, strict=True))
@@ -67,7 +67,7 @@ def separate_placeholders(
             continue
         _require_ties(node, aliases, targets)
         first = by_name[aliases.ties.get(node.name, node.name)]
-        if node is not first:
+        if node is not first:  # functionalization fails on placeholders that share memory (torch 2.13)
             copies[node].replace_all_uses_with(copies[first])
             with tensor.fake_mode:  # type: ignore[attr-defined]
                 copies[node].meta["val"] = torch.empty_like(tensor)
@@ -90,7 +90,7 @@ def _require_ties(node: Node, aliases: Aliases, targets: dict[str, str | None]) 
 
 
 def _unshared(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor like ``tensor``, a parameter if it is one, with memory of its own and any content."""
+    """Return a tensor or parameter like ``tensor`` with its own memory and undefined content."""
     empty = torch.empty_like(tensor)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     return torch.nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_parameter else empty

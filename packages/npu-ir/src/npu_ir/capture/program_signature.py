@@ -1,4 +1,4 @@
-"""What an exported program takes and gives, as the arguments, results and updates of a graph."""
+"""The signature of an exported program as the arguments, results and updates of a graph."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class ProgramSignature:
-    """Carries the signature of one program over to a graph.
+    """Translator of the signature of one exported program to that of a graph.
 
     Args:
         converter: The conversion in progress.
-        program: What is converted.
-        ties: For each placeholder that is the same tensor as an earlier one: that one's name.
+        program: The program being converted.
+        ties: For each placeholder that is the same tensor as an earlier one: the name of the earlier one.
     """
 
     def __init__(self, converter: Converter, program: ExportedProgram, ties: Mapping[str, str]) -> None:
@@ -44,7 +44,7 @@ class ProgramSignature:
         self._sources: dict[tuple[ExportInputKind, str], Any] = {}
 
     def add_arguments(self) -> dict[Node, Any]:
-        """Add what comes from outside, and how the graph is called; return what each placeholder stands for."""
+        """Add the arguments and the call structure of the graph; return the value of each placeholder."""
         placeholders = {node.name: node for node in self._program.graph.nodes if node.op == "placeholder"}
         leaves = self._add_arguments(placeholders)
         call = _structure(self._program.call_spec.in_spec, "the arguments of the model")
@@ -52,7 +52,7 @@ class ProgramSignature:
         return self._values
 
     def _add_arguments(self, placeholders: dict[str, Node]) -> list[Any]:
-        """Add what comes from outside; return the leaves of the call: inputs and literals."""
+        """Add the arguments of the graph; return the leaves of the call: inputs and literals."""
         specs = self._program.graph_signature.input_specs
         aliases: dict[str, list[str]] = {}
         for spec in specs:
@@ -77,7 +77,7 @@ class ProgramSignature:
         if isinstance(spec.arg, ConstantArgument):
             return spec.arg.value
         if isinstance(spec.arg, TokenArgument):
-            return None  # the order of side effects: the order of the nodes says it
+            return None  # a token orders side effects, as the order of the nodes does
         if isinstance(spec.arg, CustomObjArgument):
             raise ConversionError(
                 f"input {node.name!r} is an object of class {spec.arg.class_fqn}",
@@ -119,7 +119,8 @@ class ProgramSignature:
         if spec.kind is ExportInputKind.BUFFER and spec.persistent:
             return self._graph.add_buffer(target, type, aliases=aliases)
         raise ConversionError(
-            f"{spec.target or node.name!r} is a tensor subclass, and is no parameter or buffer of the state_dict",
+            f"{spec.target or node.name!r} is a tensor subclass, "
+            "and is not a parameter or buffer of the state_dict",
             where=place(node),
             fix="make it a parameter or a persistent buffer, or pass the plain tensors in it",
         )
@@ -156,12 +157,12 @@ def _structure(spec: Any, where: str) -> Structure:
 
 
 def content(tensor: Any) -> torch.Tensor | None:
-    """Return a tensor's data on its own memory, or None where there is none."""
+    """Return a copy of a tensor's data; None if it has none."""
     return tensor.detach().clone() if has_content(tensor) else None
 
 
 def require_data(program: ExportedProgram) -> None:
-    """Refuse constants without content before PyTorch sees them: tracing them again crashes it (torch 2.13)."""
+    """Refuse constants without content, on which a retrace would crash PyTorch (torch 2.13)."""
     for spec in program.graph_signature.input_specs:
         if spec.kind is not ExportInputKind.CONSTANT_TENSOR:
             continue
@@ -173,6 +174,8 @@ def require_data(program: ExportedProgram) -> None:
             )
         if not has_content(tensor):
             raise ConversionError(
-                f"the content of the tensor {spec.target!r} is part of the program, but it is on 'meta' or fake: there is no data",
-                fix="make it a parameter or a buffer of the model, or use extract_ir, which asks for attributes by name",
+                f"the content of the tensor {spec.target!r} is part of the program, "
+                "but it is on 'meta' or fake: there is no data",
+                fix="make it a parameter or a buffer of the model, "
+                "or use extract_ir, which asks for attributes by name",
             )

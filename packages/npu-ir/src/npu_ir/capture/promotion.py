@@ -1,7 +1,7 @@
-"""Results whose dtype follows the default dtype of the process: integers divided, their roots, means.
+"""Type promotion by the default dtype of the process: division, roots and means of integers.
 
-Captured under another default dtype than float32, such an op gets its operands cast first, so that it
-gives the same under float32, which is what graphs run under.
+Graphs run under the default dtype float32. If a model is captured under another one, the operands of such
+an op are cast first, so that it returns the same dtype under float32.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _DEFAULTS = (torch.float32, torch.complex64)
 
 
 def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> torch.dtype | None:
-    """Return the dtype that the tensors ``node`` reads must be cast to; None where they stay as they are.
+    """Return the dtype to cast the operands of ``node`` to; None if they need no cast.
 
     Raises:
-        ConversionError: Casting them does not help.
+        ConversionError: A cast of the operands does not help.
     """
     wanted = [item.dtype for item in types if isinstance(item, TensorType) and _is_inexact(item.dtype)]
     operands = _tensors(node)
@@ -40,12 +40,13 @@ def needed_cast(node: Node, op: _torch.OpOverload, types: Sequence[Type]) -> tor
     raise ConversionError(
         f"{op} gives {wanted[0]} here because that is the default dtype of this process",
         where=place(node),
-        fix="cast what it gets (x.to(...)), or capture the model under float32: torch.set_default_dtype(torch.float32)",
+        fix="cast its operands (x.to(...)), or capture the model under float32: "
+        "torch.set_default_dtype(torch.float32)",
     )
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
-    """Return the FakeTensors that ``node`` reads; symbolic numbers have no dtype to be cast to."""
+    """Return the FakeTensors that ``node`` reads; symbolic numbers have no dtype to cast."""
     values = (item.meta["val"] for item in node.all_input_nodes)
     return [value for value in values if isinstance(value, torch.Tensor)]
 
@@ -57,7 +58,7 @@ def _is_inexact(dtype: torch.dtype) -> bool:
 def _result_dtypes(
     node: Node, op: _torch.OpOverload, prepared: Callable[[torch.Tensor], torch.Tensor]
 ) -> list[torch.dtype]:
-    """Return the floating-point dtypes that ``op`` gives under float32 on the prepared operands of ``node``."""
+    """Return the floating-point result dtypes of ``op`` under float32 on prepared operands of ``node``."""
 
     def operand(item: Node) -> Any:
         value = item.meta["val"]
@@ -67,7 +68,7 @@ def _result_dtypes(
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), operand)
         try:
             result: Any = op(*args, **kwargs)
-        except (RuntimeError, TypeError):  # it does not take the operands so prepared
+        except (RuntimeError, TypeError):  # the op does not accept the cast operands
             return []
     return [
         leaf.dtype

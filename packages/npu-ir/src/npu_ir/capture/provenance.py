@@ -1,4 +1,4 @@
-"""Where an FX node came from: the module that ran it and the user's source line."""
+"""Provenance of FX nodes: the module that ran a node, and the user's source line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 
 from npu_ir.core.node import Provenance
 
-_FRAME = re.compile(r'File "([^"<][^"]*)", line (\d+)')  # not <eval_with_key>, code that PyTorch made
+_FRAME = re.compile(r'File "([^"<][^"]*)", line (\d+)')  # not <eval_with_key>, code that PyTorch generated
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 
 
 def provenance_of(node: torch.fx.Node) -> Provenance:
-    """Return module path and ``file:line`` of ``node``, as far as its metadata tells."""
+    """Return module path and ``file:line`` of ``node``; empty where its metadata lacks them."""
     return Provenance(_module_path(node), _without_folder(source_line(node)))
 
 
 def _without_folder(path: str) -> str:
-    """Return ``path`` as seen from where Python imports it: the same on every machine."""
+    """Return ``path`` relative to its entry of ``sys.path``, which is the same on every machine."""
     folders = [folder for folder in sys.path if folder and path.startswith(os.path.join(folder, ""))]
     return path[len(os.path.join(max(folders, key=len), "")) :] if folders else path
 
@@ -34,7 +34,7 @@ def _module_path(node: torch.fx.Node) -> str:
 
 
 def source_line(node: torch.fx.Node) -> str:
-    """Return the innermost ``file:line`` outside PyTorch; inside it where there is no other."""
+    """Return the innermost ``file:line`` outside PyTorch; one inside it if there is no other."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     outside = [frame for frame in frames if not frame[0].startswith(_TORCH_DIRECTORY)]
     chosen = (outside or frames)[-1:]
@@ -42,6 +42,6 @@ def source_line(node: torch.fx.Node) -> str:
 
 
 def place(node: torch.fx.Node) -> str:
-    """Return where an error was found: the FX node and the user's source line."""
+    """Return the location of an error: the FX node and the user's source line."""
     line = source_line(node)
     return f"node {node.name!r}" + (f", {line}" if line else "")

@@ -1,7 +1,12 @@
-"""Buffers that ``forward`` replaces: ``self.buffer = new``.
+"""Buffers that ``forward`` assigns: ``self.buffer = new``.
 
-By a tensor of the same shape and dtype it is a write into the buffer. By another, it is a replacement: the graph is for
-the buffer as it is at capture, and what it is afterwards is an update of another type.
+Assigning a tensor of the same shape and dtype is a write into the buffer. Assigning another one is a
+replacement: the graph takes the buffer as it is at capture, and its content after the call is an update
+of another type.
+
+Assignments that torch.export misses or misinterprets are recorded in the exported program as calls of a
+marker op (`_mark`), which never runs. The marks become copies (`settle_assignments`) or updates of
+another type (`replacements`).
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from npu_ir.core.types import dtype_name
 from npu_ir.core.user_code import calling_line
 from npu_ir.errors import ConversionError
 
-# How torch.export 2.13 names the copy that it appends for ``self.buffer = new`` in the root module.
+# The name that torch.export 2.13 gives the copy that it appends for ``self.buffer = new`` in the root module.
 _ASSIGNMENT = "copy__default"
 
 
@@ -31,9 +36,9 @@ _MARK = "npu_capture.replace.default"
 
 @functools.cache
 def _mark() -> Any:
-    """Return the op that marks in an exported program that a tensor takes the place of a buffer; nothing runs it.
+    """Return the op that marks the assignment of a buffer in an exported program; it never runs.
 
-    Defining it takes time, which importing the package does not need.
+    It is defined on first use, as that takes time that importing the package does not need.
     """
 
     @torch.library.custom_op("npu_capture::replace", mutates_args=("buffer",))
@@ -43,10 +48,10 @@ def _mark() -> Any:
 
 
 class Assignments:
-    """Makes ``self.buffer = new`` part of what torch.export sees; to be called when a buffer is assigned.
+    """A hook for the registration of buffers that makes ``self.buffer = new`` visible to torch.export.
 
-    torch.export sees such an assignment only in the root module; in others it loses it, and in the root it takes a
-    tensor of another type for one of the buffer's own (torch 2.13).
+    torch.export sees such an assignment only in the root module and loses it in others. In the root
+    module it treats a tensor of another type as one of the buffer's type (torch 2.13).
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -64,20 +69,21 @@ class Assignments:
         is_first = key not in self._originals
         original = self._originals.setdefault(key, old)
         is_plain = _same_type(old, new) and key not in self._marked
+        # torch.export appends the copy for the first assignment in the root module by itself.
         if is_plain and module is self._root and is_first:
             return None
         if is_plain and module is not self._root and self._is_written(module, name, old):
             old.copy_(new)
-            return old
+            return old  # a registration hook may return the tensor to register: the buffer stays itself
         if not _same_type(original, new):
             self._require_untied(module, name, old)
         self._marked.add(key)
-        with torch.set_grad_enabled(self._records_gradients):  # else it would be in a region of its own
+        with torch.set_grad_enabled(self._records_gradients):  # else the mark would end up in a region
             _mark()(original, new)
         return None
 
     def _is_written(self, module: torch.nn.Module, name: str, old: torch.Tensor) -> bool:
-        """Whether a mark would not do: in autocast, and for a buffer of two names or one that wraps others."""
+        """Return whether to write at once: in autocast, for a tied buffer, and for a wrapper subclass."""
         return (
             torch.is_autocast_enabled("cpu") or _torch.is_wrapper(old) or bool(self._ties(module, name, old))
         )
@@ -101,12 +107,12 @@ class Assignments:
 
 
 def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
-    """Return the marks in a program: for each node that is one, the buffer and what takes its place.
+    """Return the marked assignments of a program: for each mark, the buffer and the assigned tensor.
 
     Raises:
-        ConversionError: A mark is in a region, or what it is about is not known to be a buffer.
+        ConversionError: A mark is in a region, or its target cannot be traced back to a buffer.
     """
-    found = {}
+    marks = {}
     for node in nodes(program.graph_module):
         if str(node.target) == _MARK:
             old, new = _arguments(node)
@@ -115,8 +121,8 @@ def replacements(program: ExportedProgram) -> dict[Node, tuple[Node, Node]]:
                 raise _refusal(
                     program, node, "in autocast, or where it has been written to, that cannot be captured"
                 )
-            found[node] = buffer, new
-    return found
+            marks[node] = buffer, new
+    return marks
 
 
 def _arguments(node: Node) -> tuple[Node, Node]:
@@ -127,18 +133,19 @@ def _arguments(node: Node) -> tuple[Node, Node]:
 
 
 def _origin(node: Node) -> Node:
-    """Return what ``node`` is the content of, which it may have changed in place."""
+    """Return the node whose memory ``node`` returns, through in-place ops."""
     while node.op != "placeholder" and written(node):
         node = written(node)[0]
     return node
 
 
 def settle_assignments(program: ExportedProgram) -> None:
-    """Make assignments of tensors of the buffer's type copies at the end, and erase what is wrong of others.
+    """Turn assignments of the buffer's own type into final copies, and erase wrong copies for the others.
 
-    A buffer keeps its content until then, for whoever holds it. What torch.export appends for an assignment that is marked
-    would broadcast and cast the new tensor.
+    Until then the buffer keeps its content for whoever holds it. The copy that torch.export appends for a
+    marked assignment of another type would broadcast and cast the new tensor.
     """
+    # Later marks of a buffer override earlier ones: only its last assignment is visible after the call.
     marks = replacements(program)
     marked = {buffer for buffer, _ in marks.values()}
     for node in _misfits(program):
@@ -168,23 +175,23 @@ def _copy_at_the_end(program: ExportedProgram, last: dict[Node, Node]) -> None:
 
 
 def _keep_results(program: ExportedProgram, buffers: set[Any], before: Node) -> None:
-    """Return copies of what shares memory with buffers that are assigned: in eager mode that keeps its content."""
+    """Return clones of results that alias assigned buffers: in eager mode they keep the old content."""
     storages = {_torch.storage_id(buffer.meta["val"]) for buffer in buffers}
     output = program.graph.output_node()
     for node in dict.fromkeys(output.all_input_nodes):
         tensor = tensor_of(node)
         if tensor is not None and _torch.storage_id(tensor) in storages:
             with program.graph.inserting_before(before):
-                kept = program.graph.call_function(torch.ops.aten.clone.default, (node,))
-            kept.meta = {**node.meta, "val": tensor.detach().clone()}
-            output.replace_input_with(node, kept)
+                clone = program.graph.call_function(torch.ops.aten.clone.default, (node,))
+            clone.meta = {**node.meta, "val": tensor.detach().clone()}
+            output.replace_input_with(node, clone)
             for spec in program.graph_signature.output_specs:
                 if spec.arg.name == node.name:
-                    spec.arg = TensorArgument(kept.name)
+                    spec.arg = TensorArgument(clone.name)
 
 
 def _misfits(program: ExportedProgram) -> list[Node]:
-    """Return what torch.export appends for assignments, where the types differ."""
+    """Return the copies that torch.export appends for assignments of another type."""
     return [
         node
         for node in program.graph.nodes
@@ -199,13 +206,13 @@ def _is_appended(node: Node) -> bool:
 def require_same_types(program: ExportedProgram) -> None:
     """Refuse an unmarked assignment of a tensor of another type: torch.export would broadcast and cast it."""
     for node in _misfits(program):
-        raise _refusal(program, node, "a program of torch.export cannot say that")
+        raise _refusal(program, node, "an exported program cannot express that")
 
 
 def require_no_replacements(program: ExportedProgram) -> None:
-    """Refuse a program that replaces buffers by tensors of another type, and has to be traced again.
+    """Refuse a program to retrace that replaces buffers by tensors of another type.
 
-    PyTorch's functionalization would broadcast and cast the new tensor to the old one's type.
+    PyTorch's functionalization would broadcast and cast the new tensor to the type of the buffer.
     """
     for node in replacements(program):
         raise _refusal(program, node, "together with writes through views, that cannot be captured")
@@ -216,8 +223,8 @@ def _refusal(program: ExportedProgram, node: Node, reason: str) -> ConversionErr
     old, new = _arguments(node)
     old = _origin(old)
     return ConversionError(
-        f"{targets.get(old.name) or old} is {_text(old.meta['val'])}, and forward replaces it by a tensor that is "
-        f"{_text(new.meta['val'])}; {reason}",
+        f"{targets.get(old.name) or old} is {_text(old.meta['val'])}, "
+        f"and forward replaces it by a tensor that is {_text(new.meta['val'])}; {reason}",
         where=place(node),
         fix="give the buffer its final size and dtype from the start, and write into parts of it",
     )

@@ -1,12 +1,12 @@
 """PyTorch's own functionalization, ``run_decompositions({})``, of a program prepared for it.
 
-It does not see everything. Put right before it runs (torch 2.13):
+It misses some writes and aliases. Corrected before it runs (torch 2.13):
 
 - composite ops whose result shares memory with an argument without their schema saying so
   (``dropout`` in eval mode, ``einsum``);
 - placeholders that share memory with each other;
 - ops that write without a kernel for functionalization (`writes`);
-- tensors made in the body of control flow, which it fails on.
+- tensors created in the body of control flow, on which it fails.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
     """Return ``program`` after PyTorch's functionalization; ``program`` itself is not changed.
 
     Raises:
-        ConversionError: A write is of a kind that it gets wrong, or it fails.
+        ConversionError: It fails, or would get a write of this kind wrong.
     """
     require_dense_targets(program)
     require_separate_elements(program)
@@ -77,7 +77,7 @@ def traced_again(program: ExportedProgram, aliases: Aliases) -> ExportedProgram:
 
 
 def all_written(module: GraphModule) -> Iterator[Node]:
-    """Yield the nodes whose tensors the nodes of ``module`` and of its bodies may change."""
+    """Yield the nodes whose tensors may be mutated in ``module`` and its bodies."""
     for part in module.modules():
         if isinstance(part, GraphModule):
             for node in part.graph.nodes:
@@ -85,36 +85,37 @@ def all_written(module: GraphModule) -> Iterator[Node]:
 
 
 def _targets(node: Node, module: GraphModule) -> list[Node]:
-    """Return the nodes that ``node`` may change: by writing, in a hidden way, or in the region it runs."""
+    """Return the nodes that ``node`` may mutate: by its schema, undeclared, or in the region it runs."""
     if hides_a_write(node):
         return [*written(node), *(item for item in node.all_input_nodes if item.op == "placeholder")]
     if not is_call_of(node, GRAD_REGION, AUTOCAST_REGION):
         return written(node)
+    # Regions may mutate their operands, unlike the bodies of control flow, where torch.export refuses that.
     inner = (item for body in bodies(node, module) for item in nodes(body))
     return node.all_input_nodes if any(written(item) or hides_a_write(item) for item in inner) else []
 
 
 def _spell_out_calls_on_copies(module: GraphModule) -> None:
-    """Put copies and a call that writes into them in place of what an earlier functionalization made of it."""
+    """Replace calls left by an earlier functionalization by copies and a call that writes into them."""
     for node in list(module.graph.nodes):
         if _torch.is_functional_call_on_views(node.target):
             _torch.inline_decomposition(module, node)
 
 
 def _spell_out_indices(module: GraphModule) -> None:
-    """Put plain indexing in place of the operator that score functions of ``flex_attention`` have for it."""
+    """Replace the indexing operator in score functions of ``flex_attention`` by ``aten.index``."""
     for node in list(module.graph.nodes):
         plain = plain_index(node) if node.op == "call_function" else None
         if plain is not None:
             with module.graph.inserting_before(node):
-                made = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]
-            made.meta = plain.meta
-            node.replace_all_uses_with(made)
+                index = module.graph.call_function(plain.target, plain.args)  # type: ignore[arg-type]
+            index.meta = plain.meta
+            node.replace_all_uses_with(index)
             module.graph.erase_node(node)
 
 
 def _expose_aliases(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
-    """Put what it consists of in place of an op that hides that its result is memory of an argument."""
+    """Decompose ops whose result shares memory with an argument without a schema that says so."""
     for node in list(module.graph.nodes):
         if node.op != "call_function" or not any(
             aliases.storage(tensor) in storages for tensor in tensors_of(node)
@@ -141,12 +142,12 @@ def _hides_aliases(node: Node, aliases: Aliases) -> bool:
 
 
 def _spell_out_writes(module: GraphModule, aliases: Aliases, storages: set[int]) -> None:
-    """Take apart what functionalization gets wrong, in one graph of a program."""
+    """Decompose the writes that functionalization gets wrong, in one graph of a program."""
     for node in list(module.graph.nodes):
         if hides_a_write(node) and node.target is torch.ops.aten.instance_norm.default:
             _torch.inline_decomposition(module, node)
         elif node.target is LIFT and aliases.storage(node.meta["val"]) in storages:
-            # functionalization would take the copy for the constant itself
+            # functionalization would mistake the copy for the constant itself
             node.target = torch.ops.aten.clone.default
         else:
             spell_out_write(node)

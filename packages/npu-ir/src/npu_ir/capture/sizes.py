@@ -1,4 +1,4 @@
-"""From what PyTorch knows of sizes to the types of a graph: symbols get names, expressions a normal form."""
+"""Translation of PyTorch's symbolic sizes to the symbols and expressions of a graph."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from npu_ir.symbolic.expressions import Dim, Expr, is_symbol_name
 
 
 class Sizes:
-    """Names the symbols of one exported program as its graph meets them.
+    """The symbols of one exported program, declared in its graph in the order of their first use.
 
     The sizes of inputs are ``s0``, ``s1``, ..., unless a Dim names them; those that depend on data are
     ``u0``, ``u1``, ... A size that cannot be written as an expression becomes a symbol of its own, which
     takes its value from the tensor that has this size.
 
     Args:
-        graph: Where the symbols are declared.
-        program: As torch.export made it.
+        graph: The graph in which the symbols are declared.
+        program: The exported program.
     """
 
     def __init__(self, graph: Graph, program: ExportedProgram) -> None:
@@ -36,19 +36,19 @@ class Sizes:
         self._ranges = _torch.size_ranges(program)
         self._names = _torch.dim_names(program)
         self._symbols: dict[Any, Expr] = {}
-        self._dims: dict[Any, Dim] = {}  # of SymPy's expressions: most sizes of a program are alike
+        self._dims: dict[Any, Dim] = {}  # by SymPy expression: a program has few distinct sizes
         self._counters = {prefix: itertools.count() for prefix in "su"}
 
     def type_of(self, value: Any) -> Type:
         """Return the type of a tensor, a number or None in the metadata of an FX node.
 
         Raises:
-            ParseError: It is none of these.
+            ParseError: ``value`` is something else.
         """
         return traced_type(value, self.dim)
 
     def dim(self, size: Any) -> Dim:
-        """Return a size of PyTorch's as one of the graph."""
+        """Return a size of PyTorch as a size of the graph."""
         expression = _torch.size_expression(size)
         if isinstance(expression, int):
             return expression
@@ -60,22 +60,23 @@ class Sizes:
         return self._dims[expression]
 
     def constraints(self) -> list[Constraint]:
-        """Return what the program assumes of sizes of its inputs, beyond ranges and equalities."""
-        found = []
+        """Return the program's guards on sizes of its inputs, beyond ranges and equalities."""
+        result = []
+        # The guards reside in the ShapeEnv of the trace; a loaded program has them as Python code.
         try:
             for relation, left, right in _torch.size_guards(self._program, set(self._symbols)):
-                found.append(Constraint(self._converted(left), relation, self._converted(right)))
+                result.append(Constraint(self._converted(left), relation, self._converted(right)))
             for code in _torch.guard_code(self._program):
-                found += constraints_of(code, self._input_size)
+                result += constraints_of(code, self._input_size)
         except (NotExpressibleError, GraphError, ArithmeticError, ValueError) as error:
             raise ConversionError(
                 f"torch.export took a branch by sizes in a way that a graph cannot state: {error}",
                 fix="decide by a comparison of sizes, or by torch.cond",
             ) from error
-        return [constraint for constraint in dict.fromkeys(found) if constraint.symbols]
+        return [constraint for constraint in dict.fromkeys(result) if constraint.symbols]
 
     def _input_size(self, name: str, axis: int) -> Dim:
-        """Return a size of the input whose placeholder is called ``name``."""
+        """Return the size along ``axis`` of the input whose placeholder is called ``name``."""
         for node in self._program.graph.nodes:
             if node.name == name and isinstance(node.meta.get("val"), torch.Tensor):
                 return self.dim(node.meta["val"].shape[axis])
@@ -84,19 +85,20 @@ class Sizes:
     def _converted(self, expression: Any) -> Any:
         return from_sympy(expression, self._symbol)
 
-    def _symbol(self, found: Any) -> Expr:
-        if _torch.is_number_of_float(found):
-            raise NotExpressibleError(f"{found} is a float")
-        if found not in self._symbols:
-            prefix = "u" if _torch.is_data_dependent(found) else "s"
-            self._symbols[found] = self._declared(
-                prefix, self._range(str(found)), self._names.get(str(found))
+    def _symbol(self, sympy_symbol: Any) -> Expr:
+        if _torch.is_number_of_float(sympy_symbol):
+            raise NotExpressibleError(f"{sympy_symbol} is a float")
+        if sympy_symbol not in self._symbols:
+            prefix = "u" if _torch.is_data_dependent(sympy_symbol) else "s"
+            self._symbols[sympy_symbol] = self._declared(
+                prefix, self._range(str(sympy_symbol)), self._names.get(str(sympy_symbol))
             )
-        return self._symbols[found]
+        return self._symbols[sympy_symbol]
 
     def _declared(self, prefix: str, range: Range, name: str | None = None) -> Expr:
         taken = self.graph.symbols
         if name is None or name in taken or not is_symbol_name(name):
+            # Names of Dims that are declared later are reserved for them.
             generated = (f"{prefix}{index}" for index in self._counters[prefix])
             name = next(name for name in generated if name not in taken and name not in self._names.values())
         return self.graph.add_symbol(name, range)

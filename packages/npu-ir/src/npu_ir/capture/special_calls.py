@@ -1,4 +1,4 @@
-"""What torch.export may emit besides calls that become nodes: dropped, taken apart, or refused by name."""
+"""Calls in an exported program that do not become nodes: dropped, inlined, or refused by name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from npu_ir.capture.substitute_node import stand_in
 from npu_ir.errors import ConversionError
 from npu_ir.ops.schema import HIGHER_ORDER, find_op
 
-# What says nothing about the values that a program computes, and why it can go.
+# Calls that do not affect the computed values, with the reason for which they can be dropped.
 DROPPED: Mapping[str, str] = {
     "aten._assert_tensor_metadata.default": "every value of a graph has its dtype, and executing checks it",
     "aten.sym_constrain_range.default": "the ranges of symbols say the same, and executing checks them",
-    "aten.sym_constrain_range_for_size.default": "the ranges of symbols say the same, and executing checks them",
+    "aten.sym_constrain_range_for_size.default": (
+        "the ranges of symbols say the same, and executing checks them"
+    ),
     "profiler._record_function_enter.default": "a mark for the profiler",
     "profiler._record_function_enter_new.default": "a mark for the profiler",
     "profiler._record_function_exit._RecordFunction": "a mark for the profiler",
@@ -27,7 +29,7 @@ DROPPED: Mapping[str, str] = {
 }
 
 
-# Which of their arguments are the body and its operands, for the operators that only wrap a body.
+# For the operators that only wrap a body: the positions of the body and of its operands.
 _BODY_AND_OPERANDS: Mapping[str, tuple[int, slice]] = {
     "wrap_with_set_grad_enabled": (1, slice(2, None)),
     "tag_activation_checkpoint": (0, slice(1, None)),
@@ -41,24 +43,23 @@ _BODY_AND_OPERANDS: Mapping[str, tuple[int, slice]] = {
 
 
 def wrapped_body(name: str, args: Sequence[Any]) -> tuple[GraphModule, Sequence[Any]] | None:
-    """Return body and operands of an operator that runs its body once and returns what it returns; else None.
+    """Return body and operands of an operator that only runs its body once; None for other calls.
 
-    Gradient modes, checkpointing and the like do not change what is computed, so the body takes the place
-    of the call.
+    Gradient modes, checkpointing and the like do not affect the computed values, so the body is inlined.
     """
-    found = _BODY_AND_OPERANDS.get(name.removeprefix(f"{HIGHER_ORDER}."))
-    if found is None:
+    positions = _BODY_AND_OPERANDS.get(name.removeprefix(f"{HIGHER_ORDER}."))
+    if positions is None:
         return None
-    body, operands = args[found[0]], args[found[1]]
+    body, operands = args[positions[0]], args[positions[1]]
     assert isinstance(body, GraphModule), f"{name} calls a {type(body)}"
-    return body, operands[0] if found[1].stop else operands
+    return body, operands[0] if positions[1].stop else operands
 
 
 def require_convertible(node: Node, name: str) -> None:
-    """Refuse what has no place in a graph.
+    """Refuse a call that a graph cannot represent.
 
     Raises:
-        ConversionError: Says what, and what to do about it.
+        ConversionError: The call is such a one; states the problem and a fix.
     """
     if name in _REFUSED:
         problem, fix = _REFUSED[name]
@@ -76,12 +77,13 @@ def require_convertible(node: Node, name: str) -> None:
 
 
 def _require_known_type(name: str, node: Node) -> None:
-    """Refuse ops that make quantized tensors: their FakeTensors are plain ones (torch 2.13)."""
+    """Refuse ops that create quantized tensors: their FakeTensors are not quantized (torch 2.13)."""
     if name.startswith(_QUANTIZING):
         raise ConversionError(
-            f"{name} makes a quantized tensor, of which PyTorch says that it is plain (torch 2.13)",
+            f"{name} makes a quantized tensor, but its FakeTensor is not quantized (torch 2.13)",
             where=place(node),
-            fix="compute on integers and scales (torch.ao.quantization.pt2e, torchao), or register_conversion(...)",
+            fix="compute on integers and scales (torch.ao.quantization.pt2e, torchao), "
+            "or register_conversion(...)",
         )
 
 
@@ -93,9 +95,10 @@ _QUANTIZING = (
 
 
 def _misstated_sizes(name: str, node: Node) -> tuple[str, str] | None:
-    """Return what is wrong with the sizes that PyTorch states for a call, and what to do; None if nothing is."""
+    """Return problem and fix of a call whose sizes PyTorch states wrongly; None if they are right."""
     if name == "aten.unique_consecutive.default":
-        tensor, dim = node.args[0].meta["val"], node.args[3] if len(node.args) > 3 else node.kwargs.get("dim")  # type: ignore[union-attr]
+        dim = node.args[3] if len(node.args) > 3 else node.kwargs.get("dim")
+        tensor = node.args[0].meta["val"]  # type: ignore[union-attr]
         if node.meta["val"][0].dim() != (1 if dim is None else tensor.dim()):
             return (
                 "PyTorch states the shape of unique_consecutive wrongly here (torch 2.13)",
@@ -108,7 +111,10 @@ def _misstated_sizes(name: str, node: Node) -> tuple[str, str] | None:
             for size, wanted in zip(reversed(tensor.shape), reversed(mask.shape), strict=False)
         ):
             return (
-                "PyTorch bounds the size of masked_select by its first tensor, which is broadcast here (torch 2.13)",
+                (
+                    "PyTorch bounds the size of masked_select by its first tensor, "
+                    "which is broadcast here (torch 2.13)"
+                ),
                 "broadcast first: torch.masked_select(x.expand(mask.shape), mask)",
             )
     return None
@@ -119,7 +125,10 @@ _REFUSED: dict[str, tuple[str, str]] = {
     **{
         f"higher_order.{name}": (
             _OUTSIDE.format(name),
-            f"export the model before it is lowered or compiled, or register_conversion('higher_order.{name}')",
+            (
+                "export the model before it is lowered or compiled, "
+                f"or register_conversion('higher_order.{name}')"
+            ),
         )
         for name in (
             "aoti_call_delegate",
@@ -133,7 +142,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
     },
     **{
         f"higher_order.{name}": (
-            f"{name} takes an operator as an argument, which is no plain data",
+            f"{name} takes an operator as an argument, which is not plain data",
             f"call the operator itself, or register_conversion('higher_order.{name}')",
         )
         for name in ("out_dtype", "run_and_save_rng_state", "run_with_rng_state", "flat_apply", "foreach_map")
@@ -149,7 +158,7 @@ _REFUSED: dict[str, tuple[str, str]] = {
 
 
 def operator_with_token(name: str, node: Node) -> Node | None:
-    """Return the plain call in a call with a side-effect token, as an FX node that stands for it; else None."""
+    """Return a substitute node for the plain call in a call with a side-effect token; else None."""
     if name != "higher_order.with_effects":
         return None
     _, op, *args = node.args

@@ -1,4 +1,4 @@
-"""FX nodes that stand for others: in no graph, but converted like the one they stand for."""
+"""Substitute FX nodes: not part of any graph, but converted in place of another node."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from torch.fx import Node
 
 
 def stand_in(node: Node, op: Any, args: tuple[Any, ...], value: Any, name: str = "") -> Node:
-    """Return an FX node that calls ``op`` in place of ``node`` and returns what ``value`` is like.
+    """Return an FX node that calls ``op`` in place of ``node``, with the result ``value``.
 
-    It comes from where ``node`` comes from, and has its name unless it gets another.
+    It has the provenance of ``node``, and its name by default.
     """
-    made = Node(node.graph, name or node.name, "call_function", op, (), {})
-    made._args = args  # without making it a user of what it reads
-    made.meta = {**node.meta, "val": value}
-    return made
+    substitute = Node(node.graph, name or node.name, "call_function", op, (), {})
+    substitute._args = args  # set directly, as the args setter would register it as a user of its operands
+    substitute.meta = {**node.meta, "val": value}
+    return substitute
 
 
 def plain_index(node: Node) -> Node | None:
     """Return ``x[i, j]`` in a score function of ``flex_attention`` as a call of ``aten.index``; else None.
 
-    PyTorch hides it in an operator of its own, for the sake of gradients (torch 2.13).
+    PyTorch wraps it in a special operator for the sake of gradients (torch 2.13).
     """
     name = getattr(node.target, "__name__", "")
     if name != "flat_apply" or not str(node.args[2]).endswith(".ModIndex"):

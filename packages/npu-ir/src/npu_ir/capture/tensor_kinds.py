@@ -1,4 +1,4 @@
-"""Kinds of tensors that torch.export does not take."""
+"""Refusal of tensors that torch.export does not accept: quantized, nested and oneDNN ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_ir.errors import ExportError
 
 
 def require_plain_tensors(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse tensors of kinds that no FakeTensor can stand for, before anything runs.
+    """Refuse tensors of kinds that FakeTensors do not model, before anything runs.
 
     Raises:
         ExportError: Names the input, parameter or buffer.

@@ -1,4 +1,4 @@
-"""Modes in which ``forward`` runs while torch.export traces it."""
+"""Torch function modes in which ``forward`` runs while torch.export traces it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
 class ForwardCalls(TorchFunctionMode):
-    """Mends or refuses calls of ``forward`` that torch.export takes for something else (torch 2.13).
+    """A mode that corrects or refuses calls which torch.export misinterprets (torch 2.13).
 
-    It loses track of ``tensor.data``, which is read as ``tensor.detach()``. It takes a generator for an input, and its
-    numbers for those of a generator in any state.
+    torch.export loses track of ``tensor.data``, which is replaced by ``tensor.detach()``. It treats a
+    generator as an input, and its numbers as those of a generator in any state.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func == _READ_DATA:
             return args[0].detach()
-        # Dynamo traces this mode into the branches of control flow, and nothing else may be in it there.
+        # Dynamo traces this mode into the branches of control flow, where it must do nothing but the call.
         if not torch.compiler.is_dynamo_compiling() and _has_generator((*args, *kwargs.values())):
             raise ConversionError(
-                f"{getattr(func, '__name__', func)} draws from a torch.Generator, whose state is not part of a graph",
+                f"{getattr(func, '__name__', func)} draws from a torch.Generator, "
+                "whose state is not part of a graph",
                 where=calling_line(),
-                fix="leave generator= out: graphs draw from the default generator, seeded by torch.manual_seed "
-                "before they run; or pass the random tensor as an input",
+                fix="leave generator= out: graphs draw from the default generator, "
+                "seeded by torch.manual_seed before they run; or pass the random tensor as an input",
             )
         return func(*args, **kwargs)
 
@@ -42,14 +43,15 @@ def _has_generator(arguments: Iterable[Any]) -> bool:
 
 
 class ByIdentity(TorchFunctionMode):
-    """Take a tensor for what it is in the model, whatever else holds it.
+    """A mode that maps each registered tensor to the tensor that torch.export traces for it.
 
-    torch.export takes what it does not find in a module for a constant, and runs writes to that (torch 2.13).
+    A registered tensor may be reached another way, such as through a cache object. torch.export treats a
+    tensor that it does not find in a module as a constant, and executes writes to it (torch 2.13).
 
     Args:
-        registered: Where the parameters and buffers of the model are: by id, a dict of a module and the key in it.
-            While torch.export traces, what it traces is there.
-        meta_is_cpu: Make what ``forward`` makes on ``meta`` on the CPU.
+        registered: The locations of parameters and buffers: by id, the dict of a module and the key in
+            it. During tracing, torch.export keeps its traced tensors there.
+        meta_is_cpu: Create on the CPU what ``forward`` creates on ``meta``.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class ByIdentity(TorchFunctionMode):
         self._traced: dict[int, torch.Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # torch.export prepares and checks what is in the model; the bodies of control flow are traced by Dynamo.
+        # torch.export also prepares and checks the model, untraced; Dynamo traces the bodies of control flow.
         if torch.compiler.is_dynamo_compiling() or not _torch.is_tracing():
             return func(*args, **(kwargs or {}))
         if not self._traced:  # before forward replaces any

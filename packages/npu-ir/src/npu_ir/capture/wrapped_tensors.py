@@ -1,8 +1,8 @@
-"""Parameters of tensor subclasses that wrap plain tensors, such as quantized weights: the graph has the plain ones.
+"""Parameters of wrapper tensor subclasses, such as quantized weights, as the plain tensors in them.
 
-torch.export keeps such a parameter whole and reads the tensors in it by name. In a graph each of them is a
-parameter of its own: ``l.weight`` with the tensors ``q`` and ``scale`` becomes ``l.weight.q`` and
-``l.weight.scale``. Weights are taken apart in the same way when they are bound.
+torch.export keeps such a parameter whole and reads its inner tensors by name. In a graph each of them is a
+separate parameter: ``l.weight`` with the tensors ``q`` and ``scale`` becomes ``l.weight.q`` and
+``l.weight.scale``. Weights are flattened in the same way when they are bound.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from npu_ir.capture.provenance import place
 from npu_ir.core.node import Value
 from npu_ir.errors import ConversionError
 
+# The op by which an exported program reads an inner tensor.
 READS_PART = "export.access_subclass_inner_tensor.default"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrappedTensor:
-    """Stands for a parameter or buffer that wraps others.
+    """The value of a parameter or buffer that wraps other tensors.
 
     Attributes:
-        target: Its ``state_dict`` key, and the names that lead to it where it is a part itself.
-        parts: What stands for the tensors in it, by name.
+        target: Its ``state_dict`` key, followed by the names that lead to it if it is wrapped itself.
+        parts: The values of its inner tensors, by name.
     """
 
     target: str
@@ -35,12 +36,12 @@ class WrappedTensor:
 
 
 def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], Value]) -> WrappedTensor:
-    """Return what stands for ``tensor``, whose plain tensors ``add`` puts into the graph.
+    """Return the value of ``tensor``, whose plain inner tensors ``add`` adds to the graph.
 
     Args:
-        tensor: Metadata of the whole.
-        keys: Its ``state_dict`` keys, more than one where it is tied.
-        add: Adds a tensor, given its keys and metadata.
+        tensor: The FakeTensor of the wrapper.
+        keys: Its ``state_dict`` keys, more than one if it is tied.
+        add: Adds a plain tensor to the graph, given its keys and FakeTensor.
     """
     parts: dict[str, Value | WrappedTensor] = {}
     for name, part in _torch.wrapped_parts(tensor).items():
@@ -50,10 +51,10 @@ def add_parts(tensor: Any, keys: Sequence[str], add: Callable[[list[str], Any], 
 
 
 def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
-    """Return what stands for an FX node that reads one of the tensors in a parameter."""
+    """Return the value of an FX node that reads an inner tensor of a wrapper."""
     if not isinstance(wrapped, WrappedTensor):
         raise ConversionError(
-            f"{node.name} reads a part of a tensor subclass that is no parameter or buffer",
+            f"{node.name} reads a part of a tensor subclass that is not a parameter or buffer",
             where=place(node),
             fix="make it a parameter or a persistent buffer",
         )
@@ -61,7 +62,7 @@ def part_of_wrapped(node: Node, wrapped: Any) -> Value | WrappedTensor:
 
 
 def require_plain(node: Node, arguments: Sequence[Any]) -> None:
-    """Refuse an op on a whole parameter of a subclass.
+    """Refuse an op on a whole wrapper, as opposed to its inner tensors.
 
     Raises:
         ConversionError: Names the parameter.
@@ -71,5 +72,6 @@ def require_plain(node: Node, arguments: Sequence[Any]) -> None:
             raise ConversionError(
                 f"{node.target} works on {argument.target!r} as a whole, which is a tensor subclass",
                 where=place(node),
-                fix="use it where its __torch_function__ takes it apart: not inside of control flow, nor as a result",
+                fix="use it where its __torch_function__ unwraps it: "
+                "not inside of control flow, nor as a result",
             )

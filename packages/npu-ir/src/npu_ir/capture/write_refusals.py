@@ -1,4 +1,4 @@
-"""Writes that no graph can hold, or that PyTorch's functionalization gets wrong: refused by name."""
+"""Refusal of writes that a graph cannot represent, or that PyTorch's functionalization gets wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npu_ir.errors import ConversionError
 
 
 def require_same_shapes(program: ExportedProgram) -> None:
-    """Refuse ops such as ``t_`` that give an input or buffer itself, not a view of it, another shape."""
+    """Refuse ops such as ``t_`` that change the shape of an input or buffer itself, not of a view of it."""
     for node in program.graph.nodes:
         if isinstance(node.target, _torch.OpOverload) and torch.Tag.inplace_view in node.target.tags:
             root = node
@@ -30,26 +30,28 @@ def require_same_shapes(program: ExportedProgram) -> None:
 
 
 def require_separate_elements(program: ExportedProgram) -> None:
-    """Refuse writes to expanded tensors: functionalization adds up what is written to one place (torch 2.13)."""
+    """Refuse writes to expanded tensors: functionalization sums writes to one address (torch 2.13)."""
     for node in nodes(program.graph_module):
         for target in written(node):
             tensor = tensor_of(target)
             if tensor is not None and _is_expanded(tensor):
                 raise ConversionError(
-                    f"{node.target} changes an expanded tensor in place: several of its elements are one place in memory",
+                    f"{node.target} changes an expanded tensor in place: "
+                    "several of its elements share one address",
                     where=place(node),
                     fix="clone() the tensor before it is changed",
                 )
 
 
 def require_dense_targets(program: ExportedProgram) -> None:
-    """Refuse writes into sparse tensors, which PyTorch's functionalization does not take (torch 2.13)."""
+    """Refuse writes into sparse tensors, which PyTorch's functionalization does not support (torch 2.13)."""
     for node in nodes(program.graph_module):
         for target in written(node):
             value = target.meta.get("val")
             if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
                 raise ConversionError(
-                    f"{node.target} changes a tensor of layout {str(value.layout).removeprefix('torch.')} in place",
+                    f"{node.target} changes a tensor of layout {str(value.layout).removeprefix('torch.')} "
+                    "in place",
                     where=place(node),
                     fix="compute a new one: s = s * 2 in place of s.mul_(2)",
                 )
@@ -63,27 +65,27 @@ def _is_expanded(tensor: torch.Tensor) -> bool:
 
 
 def require_no_written_constants(program: ExportedProgram, aliases: Aliases) -> None:
-    """Refuse writes into tensors that are neither parameters, buffers nor inputs: nothing says what they are later."""
+    """Refuse writes into constants: only parameters, buffers and inputs can have updates."""
     kinds = {spec.arg.name: (spec.kind, spec.target) for spec in program.graph_signature.input_specs}
     for node in nodes(program.graph_module):
         for target in written(node):
-            found = [
+            arguments = [
                 kinds[other.name]
                 for other in aliases.of(target)
                 if other.op == "placeholder" and other.graph is program.graph
             ]
-            if found and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in found):
+            if arguments and all(kind is InputKind.CONSTANT_TENSOR for kind, _ in arguments):
                 raise ConversionError(
-                    f"{node.target} changes {found[0][1]!r}, which is not a parameter or buffer",
+                    f"{node.target} changes {arguments[0][1]!r}, which is not a parameter or buffer",
                     where=place(node),
                     fix="make it a buffer: self.register_buffer(name, tensor)",
                 )
 
 
 def require_results_apart(program: ExportedProgram) -> None:
-    """Refuse custom ops that return what they write: they cannot run on a copy, and what else they are is unknown.
+    """Refuse custom ops that return what they write: they cannot run on a copy.
 
-    That ``foo`` computes what ``foo_`` writes is true of ATen's ops, by their names; of others nothing says it.
+    By the naming convention of ATen, ``foo`` computes what ``foo_`` writes. Custom ops need not follow it.
     """
     for node in nodes(program.graph_module):
         schema = schema_of_node(node)
@@ -91,15 +93,17 @@ def require_results_apart(program: ExportedProgram) -> None:
             continue
         if not schema.runs_on_copies and not _torch.can_be_functionalized(schema.op):
             raise ConversionError(
-                f"{node.target} returns the tensor that it changes, and PyTorch functionalizes no such custom op",
+                f"{node.target} returns the tensor that it changes, "
+                "and PyTorch functionalizes no such custom op",
                 where=place(node),
-                fix=f"let it return nothing that it changes, and read the tensor itself: {schema.text.partition(' -> ')[0]} -> ()",
+                fix="let it return nothing that it changes, and read the tensor itself: "
+                f"{schema.text.partition(' -> ')[0]} -> ()",
             )
 
 
 def require_writes(program: ExportedProgram, functional: ExportedProgram, aliases: Aliases) -> None:
-    """Refuse a functional program that lost what an ``out=`` op writes into something from outside."""
-    kept = {
+    """Refuse a functional program that lost the write of an ``out=`` op into a placeholder."""
+    updated = {
         spec.target
         for spec in functional.graph_signature.output_specs
         if spec.kind is not OutputKind.USER_OUTPUT
@@ -109,7 +113,7 @@ def require_writes(program: ExportedProgram, functional: ExportedProgram, aliase
         for destination in destinations(node):
             sources = [other.name for other in aliases.placeholders_of(destination)]
             is_empty = _torch.is_certain(destination.meta["val"].numel() == 0)
-            if sources and not is_empty and not any(names[name] & kept for name in sources):
+            if sources and not is_empty and not any(names[name] & updated for name in sources):
                 raise ConversionError(
                     f"PyTorch's functionalization loses what {node.target} writes into {sources[0]!r}",
                     where=place(node),

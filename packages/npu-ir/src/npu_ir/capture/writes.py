@@ -1,9 +1,9 @@
-"""What an FX node changes in place; and writes spelled out that PyTorch's functionalization gets wrong.
+"""The writes of FX nodes, and a decomposition of those that PyTorch's functionalization gets wrong.
 
-Functionalization replaces an op that writes by a functional one through a kernel made for that op.
-Where there is none (``polygamma_``, ``out=`` of most composite ops, torch 2.13) it fails, or loses the
-write without a word. Such an op is taken apart before: its functional form, then a copy into what it
-writes.
+Functionalization replaces an op that writes by a functional one through a kernel generated for that op.
+Without such a kernel (``polygamma_``, ``out=`` of most composite ops, torch 2.13) it fails, or silently
+loses the write. Such an op is decomposed first: its functional op, then a copy of the result into the
+mutated tensor.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from npu_ir.ops.schema import OpSchema, schema_of
 
 
 def tensor_of(node: Node) -> torch.Tensor | None:
-    """Return the FakeTensor of what ``node`` returns; None where that is no strided tensor."""
+    """Return the FakeTensor of the result of ``node``; None if it is not a strided tensor."""
     value = node.meta.get("val")
     return value if _is_strided(value) else None
 
 
 def tensors_of(node: Node) -> list[torch.Tensor]:
-    """Return the FakeTensors of what ``node`` returns, one or several, as far as they are strided."""
+    """Return the FakeTensors of the strided tensors among the results of ``node``."""
     return [leaf for leaf in _torch.tree_leaves(node.meta.get("val")) if _is_strided(leaf)]
 
 
@@ -36,32 +36,32 @@ def _is_strided(value: Any) -> bool:
 
 
 def schema_of_node(node: Node) -> OpSchema | None:
-    """Return the schema of the op that ``node`` calls; None where it calls no op."""
+    """Return the schema of the op that ``node`` calls; None if it does not call an op."""
     return schema_of(node.target) if isinstance(node.target, _torch.OpOverload) else None
 
 
 def written(node: Node) -> list[Node]:
-    """Return the nodes whose tensors ``node`` changes in place."""
+    """Return the nodes whose tensors ``node`` mutates."""
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
         return []
-    given = _arguments(node, schema)
-    found = [item for arg in schema.args if arg.writes for item in _flat(given.get(arg.name))]
-    return [item for item in found if isinstance(item, Node)]
+    arguments = _arguments(node, schema)
+    targets = [item for arg in schema.args if arg.writes for item in _flat(arguments.get(arg.name))]
+    return [item for item in targets if isinstance(item, Node)]
 
 
 def destinations(node: Node) -> list[Node]:
     """Return the nodes that ``node`` writes without reading them: ``out=``."""
     schema = schema_of_node(node)
-    if schema is None or schema.op is torch.ops.aten.empty.out:  # whatever memory holds: nothing is written
+    if schema is None or schema.op is torch.ops.aten.empty.out:  # leaves the content undefined
         return []
     return [item for name in _destinations(schema) for item in _flat(node.kwargs[name])]
 
 
 def fake_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments of an FX node with FakeTensors and symbolic numbers in place of nodes."""
-    found: tuple[Any, Any] = torch.fx.map_arg((args, kwargs), lambda item: item.meta["val"])
-    return found
+    fakes: tuple[Any, Any] = torch.fx.map_arg((args, kwargs), lambda item: item.meta["val"])
+    return fakes
 
 
 def _flat(argument: Any) -> list[Any]:
@@ -69,19 +69,19 @@ def _flat(argument: Any) -> list[Any]:
 
 
 def hides_a_write(node: Node) -> bool:
-    """Whether an op updates running statistics that its schema declares read-only.
+    """Return whether an op updates running statistics that its schema declares read-only.
 
     ``batch_norm``, ``native_batch_norm`` and ``instance_norm`` in training mode do. PyTorch's
-    functionalization knows the first two; the last is taken apart before it runs.
+    functionalization handles the first two; the last is decomposed before it runs.
     """
     schema = schema_of_node(node)
     if schema is None or "running_mean" not in schema.by_name or schema.by_name["running_mean"].writes:
         return False
     if "running_mean_out" in schema.return_names or schema.op._opname.endswith("_backward"):
-        return False  # it returns what others write; or only reads it
-    given = _arguments(node, schema)
-    is_training = any(given.get(name) for name in ("training", "train", "use_input_stats"))
-    return is_training and isinstance(given.get("running_mean"), Node)
+        return False  # functional variants return the new statistics, backward ops only read them
+    arguments = _arguments(node, schema)
+    is_training = any(arguments.get(name) for name in ("training", "train", "use_input_stats"))
+    return is_training and isinstance(arguments.get("running_mean"), Node)
 
 
 def _arguments(node: Node, schema: OpSchema) -> dict[str, Any]:
@@ -89,10 +89,10 @@ def _arguments(node: Node, schema: OpSchema) -> dict[str, Any]:
 
 
 def spell_out_write(node: Node) -> None:
-    """Put the functional form and copies in place of ``node`` where functionalization needs that.
+    """Replace ``node`` by a functional op and copies of its results, where functionalization needs that.
 
-    Left as it is: an op that PyTorch functionalizes by itself, or without a functional form that
-    gives results of the type it writes.
+    An op stays if PyTorch functionalizes it by itself, or if no functional op returns results of the types
+    that it writes.
     """
     schema = schema_of_node(node)
     if schema is None or not schema.writes:
@@ -106,15 +106,17 @@ def spell_out_write(node: Node) -> None:
         return
     if not _is_misread(schema):
         return
-    given = _arguments(node, schema)
+    # An out= op becomes its functional overload and a copy_ into each destination; foo_ becomes foo, copy_.
+    arguments = _arguments(node, schema)
     names = _destinations(schema) or [arg.name for arg in schema.args if arg.writes]
-    targets = [item for name in names for item in _flat(given.get(name))]
+    targets = [item for name in names for item in _flat(arguments.get(name))]
     if not all(isinstance(target, Node) for target in targets):
         return
     for name in _destinations(schema):
-        del given[name]
+        del arguments[name]
+    # A copy_ casts and broadcasts, which the op itself may refuse: results of other types are not taken.
     for functional in _functional_forms(schema):
-        args, kwargs = _ordered(functional, given)
+        args, kwargs = _ordered(functional, arguments)
         results = _results(node, functional, args, kwargs)
         expected = [target.meta["val"] for target in targets]
         if len(results) == len(expected) and all(map(_same_type, results, expected)):
@@ -123,9 +125,9 @@ def spell_out_write(node: Node) -> None:
 
 
 def _is_misread(schema: OpSchema) -> bool:
-    """Whether functionalization has no kernel for an ATen op, or one that mixes up what is written where.
+    """Return whether functionalization has no kernel for an ATen op, or one that mixes up its writes.
 
-    The latter is so of batch norms with ``out=``: their running statistics come out as results.
+    The latter holds for batch norms with ``out=``: their running statistics become results.
     """
     mixes_up = "running_mean" in schema.by_name and bool(_destinations(schema))
     return schema.op.namespace == "aten" and (mixes_up or not _torch.can_be_functionalized(schema.op))
@@ -137,7 +139,7 @@ def _destinations(schema: OpSchema) -> list[str]:
 
 
 def _functional_forms(schema: OpSchema) -> Iterator[_torch.OpOverload]:
-    """Yield the ops that take the same arguments, but return what this one writes."""
+    """Yield the ops with the same arguments that return what this one writes."""
     destinations = _destinations(schema)
     wanted = {name: type for name, type in _types_of_arguments(schema.op).items() if name not in destinations}
     name = schema.op._opname if destinations else schema.op._opname.removesuffix("_")
@@ -152,7 +154,7 @@ def _types_of_arguments(op: _torch.OpOverload) -> dict[str, str]:
 
 
 def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments by name as ``op`` takes them: positional ones as far as they are given."""
+    """Return args and kwargs of a call of ``op``; arguments after the first absent one go by keyword."""
     args: list[Any] = []
     rest = dict(given)
     for arg in schema_of(op).args:
@@ -163,7 +165,7 @@ def _ordered(op: _torch.OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, .
 
 
 def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the FakeTensors that ``op`` returns where ``node`` stands."""
+    """Return the FakeTensors that ``op`` returns at the position of ``node``."""
     args, kwargs = fake_arguments(args, kwargs)
     with _torch.trial([item.meta["val"] for item in node.all_input_nodes]):
         results = op(*args, **kwargs)
@@ -171,13 +173,18 @@ def _results(node: Node, op: _torch.OpOverload, args: tuple[Any, ...], kwargs: d
 
 
 def _call_on_copies(node: Node, schema: OpSchema) -> None:
-    """Put a call of a custom op on copies in place of ``node``, and copies of what that wrote back."""
-    given = _arguments(node, schema)
-    op, args, kwargs = _torch.functional_call(schema.op, given)
+    """Replace the call of a custom op by one on copies, followed by copies back into the mutated tensors.
+
+    The call on copies returns the results of the op, then the new content of each mutated argument, in the
+    order of the schema.
+    """
+    arguments = _arguments(node, schema)
+    op, args, kwargs = _torch.functional_call(schema.op, arguments)
     results = _results(node, op, args, kwargs)
     with node.graph.inserting_before(node):
         called = _inserted(node, op, args, kwargs, tuple(results))
-        targets = [given.get(arg.name) for arg in schema.args if arg.writes]
+        targets = [arguments.get(arg.name) for arg in schema.args if arg.writes]
+        # The op's own results come first; for an op without any this is one None.
         first = len(results) - len(targets)
         for index, target in enumerate(targets, start=first):
             part = _inserted(node, _torch.GETITEM, (called, index), {}, results[index])
@@ -193,21 +200,21 @@ def _call_on_copies(node: Node, schema: OpSchema) -> None:
 
 
 def _inserted(node: Node, target: Any, args: Any, kwargs: Any, value: Any) -> Node:
-    """Return a new FX node that stands where ``node`` does and returns what ``value`` is like."""
-    made = node.graph.call_function(target, args, kwargs)
-    made.meta = {**node.meta, "val": value}
-    return made
+    """Return a new FX node with the metadata of ``node`` and the result ``value``."""
+    call = node.graph.call_function(target, args, kwargs)
+    call.meta = {**node.meta, "val": value}
+    return call
 
 
 def _same_type(left: Any, right: Any) -> bool:
-    """Whether two tensors have the same dtype and, for sure, shape; or neither is a tensor."""
+    """Return whether two tensors have the same dtype and provably the same shape; or neither is a tensor."""
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return not isinstance(left, torch.Tensor) and not isinstance(right, torch.Tensor)
     return left.dtype == right.dtype and _torch.same_sizes(left.shape, right.shape)
 
 
 def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: list[Node]) -> None:
-    """Put ``call`` in place of ``node``, and copies of its results into ``targets``."""
+    """Replace ``node`` by ``call`` and copies of its results into ``targets``."""
     graph = node.graph
     with graph.inserting_before(node):
         called = graph.call_function(*call)
@@ -225,6 +232,7 @@ def _replace(node: Node, call: tuple[Any, ...], results: list[Any], targets: lis
         copy.meta = {**node.meta, "val": target.meta["val"]}
     if len(results) == 1:
         node.replace_all_uses_with(copies[0])
+    # Readers get the copies, not the results: they alias the targets, as the results of the original op did.
     for user in list(node.users):
         user.replace_all_uses_with(copies[user.args[1]])  # type: ignore[index]
         graph.erase_node(user)

@@ -1,4 +1,4 @@
-"""Values whose content is whatever was in memory: two runs need not agree in them."""
+"""Values with uninitialized content, in which two runs need not agree."""
 
 from __future__ import annotations
 
@@ -11,22 +11,33 @@ if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
 _MAKERS = frozenset({"empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided"})
-# What fills a part of its first input, and leaves the rest.
+# Ops that overwrite a part of their first input, and keep the rest.
 _FILLERS = frozenset(
-    {"as_strided_scatter", "diagonal_scatter", "index_copy", "index_put", "masked_scatter", "scatter"}
-    | {"select_scatter", "slice_scatter"}
+    {
+        "as_strided_scatter",
+        "diagonal_scatter",
+        "index_copy",
+        "index_put",
+        "masked_scatter",
+        "scatter",
+        "select_scatter",
+        "slice_scatter",
+    }
 )
 
 
 def unfilled(graph: Graph) -> set[Value]:
-    """Return the values that memory made without content goes into, as far as it is not overwritten as a whole."""
-    found: set[Value] = set()
+    """Return the values that may contain uninitialized memory.
+
+    It spreads through views and ops that overwrite only a part.
+    """
+    values: set[Value] = set()
     for node in graph.nodes:
         name = _name(node)
-        is_passed_on = bool(node.inputs) and node.inputs[0] in found and (name in _FILLERS or is_view(node))
+        is_passed_on = bool(node.inputs) and node.inputs[0] in values and (name in _FILLERS or is_view(node))
         if is_passed_on or name.removeprefix("new_") in _MAKERS:
-            found.update(node.outputs)
-    return found
+            values.update(node.outputs)
+    return values
 
 
 def _name(node: OpNode) -> str:

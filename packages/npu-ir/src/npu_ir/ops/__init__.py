@@ -1,4 +1,4 @@
-"""Registering executors and conversions for what PyTorch's op schemas do not cover.
+"""Registration of executors and conversions for op types that PyTorch's schemas do not cover.
 
 ```python
 from npu_ir.ops import register_executor
@@ -20,7 +20,7 @@ from npu_ir.plugins.op_registry import F
 def register_executor(op_type: str) -> Callable[[F], F]:
     """Return a decorator that makes ``function(inputs, attrs) -> list`` run nodes of ``op_type``.
 
-    It wins over the operator of that name, if there is one. For nodes that own regions it is called as
+    It takes precedence over an operator of that name. For nodes that own regions it is called as
     ``function(inputs, attrs, regions)``: a mapping from argument to a function that runs the region.
 
     Raises:
@@ -32,8 +32,7 @@ def register_executor(op_type: str) -> Callable[[F], F]:
 def register_conversion(op_type: str) -> Callable[[F], F]:
     """Return a decorator that makes ``function(converter, fx_node)`` convert FX nodes of ``op_type``.
 
-    The function inserts what it wants through ``converter`` and returns the value or values that
-    stand for the FX node.
+    The function inserts nodes through ``converter`` and returns the value or values of the FX node.
 
     Raises:
         RegistryError: ``op_type`` already has a conversion; names both.
@@ -45,7 +44,7 @@ def unregister_executor(op_type: str) -> None:
     """Remove the executor of ``op_type``.
 
     Raises:
-        RegistryError: It has none.
+        RegistryError: ``op_type`` has no executor.
     """
     plugin_manager.registry().remove("execution", op_type)
 
@@ -54,15 +53,15 @@ def unregister_conversion(op_type: str) -> None:
     """Remove the conversion of ``op_type``.
 
     Raises:
-        RegistryError: It has none.
+        RegistryError: ``op_type`` has no conversion.
     """
     plugin_manager.registry().remove("conversion", op_type)
 
 
 def list_registered_ops() -> dict[str, list[str]]:
-    """Return the op types with an entry of their own: ``{"conversion": [...], "execution": [...]}``.
+    """Return the registered op types: ``{"conversion": [...], "execution": [...]}``.
 
-    Everything else is converted and executed by reading its schema.
+    All others are converted and executed by their schemas.
     """
     registry = plugin_manager.registry()
     return {table: sorted(registry.table(table)) for table in ("conversion", "execution")}

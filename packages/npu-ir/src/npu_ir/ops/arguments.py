@@ -1,4 +1,4 @@
-"""A node's arguments: taken apart into inputs and attrs, and put together again for the call.
+"""The arguments of a node: flattened into inputs and attrs, and restored for the call.
 
 An operator's call ``op(x, [a, None, b], dim=1)`` becomes flat ``inputs`` (x, a, b), an ``operands``
 record that names the schema argument of each (``self``, ``indices[0]``, ``indices[2]``), and ``attrs``
@@ -8,11 +8,11 @@ schema, in order:
 - ``_tensor_list_sizes``: the length of each ``Tensor[]`` (None where an optional list is absent);
 - ``_tensor_list_none_masks``: for each ``Tensor?[]``, True where its element is None.
 
-An absent ``Tensor?`` leaves no trace. So every call comes back exactly as it was.
+An absent ``Tensor?`` is not recorded. So every call can be restored exactly.
 
-Any other argument may hold values too: a size that is computed, or what a control-flow operator hands to
-its regions. The attr then has None where a value belongs, and the operand says where: ``view(x, [n, -1])``
-has the attr ``size=[None, -1]`` and the operand ``size[0]``.
+Any other argument may contain values, too: a computed size, or the operands of a control-flow operator's
+regions. The attr then has None in the position of a value, and the operand names this position:
+``view(x, [n, -1])`` has the attr ``size=[None, -1]`` and the operand ``size[0]``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INDEX = re.compile(r"\[(0|[1-9][0-9]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class FlatArguments:
-    """A call taken apart: ``operands[i]`` names the schema argument that ``inputs[i]`` fills."""
+    """A flattened call: ``operands[i]`` names the schema argument that ``inputs[i]`` fills."""
 
     inputs: tuple[Any, ...]
     operands: tuple[str, ...]
@@ -45,27 +45,27 @@ class FlatArguments:
 def flatten_arguments(
     schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any], is_value: Callable[[Any], bool]
 ) -> FlatArguments:
-    """Take a call of ``schema.op`` apart.
+    """Return the flattened arguments of a call of ``schema.op``.
 
     Args:
-        schema: The operator.
+        schema: The schema of the operator.
         args: Positional arguments.
         kwargs: Keyword arguments.
-        is_value: Tells the arguments that are values of the graph from plain data.
+        is_value: Distinguishes values of the graph from plain data.
 
     Raises:
-        GraphError: Too many or unknown arguments, or a list of tensors with something else in it.
+        GraphError: There are too many or unknown arguments, or a list mixes tensors and plain data.
     """
-    given = _by_name(schema, args, kwargs)
+    arguments = _by_name(schema, args, kwargs)
     inputs: list[Any] = []
     operands: list[str] = []
     attrs: dict[str, Literal] = {}
     sizes: list[int | None] = []
     masks: list[list[bool]] = []
     for arg in schema.args:
-        if arg.name not in given and arg.kind is not ArgKind.TENSOR_LIST:
+        if arg.name not in arguments and arg.kind is not ArgKind.TENSOR_LIST:
             continue
-        value = given.get(arg.name)
+        value = arguments.get(arg.name)
         if is_value(value):
             inputs.append(value)
             operands.append(arg.name)
@@ -88,7 +88,7 @@ def flatten_arguments(
 
 
 def _without_values(argument: Any, path: str, is_value: Callable[[Any], bool], places: dict[str, Any]) -> Any:
-    """Return nested plain data with None for the values in it; adds these to ``places`` by operand name."""
+    """Return nested plain data with None for its values, which are added to ``places`` by operand name."""
     if is_value(argument):
         places[path] = argument
         return None
@@ -101,7 +101,7 @@ def _without_values(argument: Any, path: str, is_value: Callable[[Any], bool], p
 def _elements(
     schema: OpSchema, arg: SchemaArg, items: Sequence[Any], is_value: Callable[[Any], bool]
 ) -> dict[int, Any]:
-    """Return the values in a list argument by their place; None leaves a gap."""
+    """Return the values in a list argument by index; those of None are missing."""
     elements = {index: item for index, item in enumerate(items) if item is not None}
     if not all(map(is_value, elements.values())):
         raise GraphError(f"argument {arg.name!r} of {schema.name} mixes tensors and plain data: {items!r}")
@@ -113,7 +113,7 @@ def _elements(
 
 
 def record_problem(attrs: Mapping[str, Literal]) -> str | None:
-    """Return what is wrong with the two attrs of the record, or None."""
+    """Return the problem of the two attrs of the record; None if they are well formed."""
     sizes, masks = attrs.get(LIST_SIZES, []), attrs.get(NONE_MASKS, [])
     if not isinstance(sizes, list) or not all(
         size is None or (type(size) is int and size >= 0) for size in sizes
@@ -132,13 +132,13 @@ def list_operand(name: str, index: int) -> str:
 
 
 def place_of_operand(operand: str) -> tuple[str, tuple[int, ...]]:
-    """Return the argument that an operand names, and where in it: ``("size", (0,))`` for ``size[0]``."""
+    """Return the argument that an operand names, and the path in it: ``("size", (0,))`` for ``size[0]``."""
     name = operand.partition("[")[0]
     return name, tuple(int(index) for index in _INDEX.findall(operand, len(name)))
 
 
 def with_literal(attrs: Mapping[str, Literal], operand: str, literal: Literal) -> dict[str, Literal]:
-    """Return attributes in which ``operand`` is plain data, no input any more."""
+    """Return the attributes with ``literal`` in place of the input ``operand``."""
     name, path = place_of_operand(operand)
     return {**attrs, name: put(attrs.get(name), path, literal, operand)}
 
@@ -149,24 +149,24 @@ def _by_name(schema: OpSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         args = [*args[:fixed], list(args[fixed:])]
     if len(args) > len(schema.args):
         raise GraphError(f"{schema.name} takes {len(schema.args)} arguments, got {len(args)}")
-    given = {arg.name: value for arg, value in zip(schema.args, args, strict=False)}
+    arguments = {arg.name: value for arg, value in zip(schema.args, args, strict=False)}
     for name, value in kwargs.items():
-        if name not in schema.by_name or name in given:
+        if name not in schema.by_name or name in arguments:
             raise GraphError(
-                f"{schema.name} got {'an unknown' if name not in given else 'a second'} argument {name!r}"
+                f"{schema.name} got {'an unknown' if name not in arguments else 'a second'} argument {name!r}"
             )
-        given[name] = value
-    return given
+        arguments[name] = value
+    return arguments
 
 
 def put(template: Any, path: tuple[int, ...], item: Any, operand: str) -> Any:
-    """Return a copy of a nested list with ``item`` at ``path``, where it has None."""
+    """Return a copy of a nested list with ``item`` in place of the None at ``path``."""
     if not path and template is None:
         return item
     if not path or not isinstance(template, list) or path[0] >= len(template):
         raise GraphError(
-            f"there is no place for the input {operand!r}",
-            fix="its attribute is a list with None in that place",
+            f"there is no position for the input {operand!r}",
+            fix="its attribute is a list with None in that position",
         )
     filled = put(template[path[0]], path[1:], item, operand)
     return [*template[: path[0]], filled, *template[path[0] + 1 :]]

@@ -1,4 +1,4 @@
-"""The call of a node, prepared once: its record and attributes become arguments with gaps for the inputs."""
+"""Argument binding: the call of a node, prepared once from its record and attributes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Stands for input number ``index`` in a prepared call."""
+    """A placeholder for input number ``index`` in a prepared call."""
 
     index: int
 
@@ -41,13 +41,13 @@ Template: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A node's call, prepared once: only the inputs are missing.
+    """The prepared call of a node, in which only the inputs are missing.
 
     Attributes:
-        positional: Leading arguments, all given.
+        positional: The leading arguments, without gaps.
         keyword: The rest by name; keyword-only arguments are always here.
-        written: The inputs that the op changes in place, by number, in the order of the schema.
-        sequence: What nested arguments are passed as: control-flow operators take tuples.
+        written: The numbers of the inputs that the op mutates, in the order of the schema.
+        sequence: The type of nested arguments: control-flow operators take tuples.
     """
 
     positional: tuple[Template, ...]
@@ -56,7 +56,7 @@ class Binding:
     sequence: type[list[Any]] | type[tuple[Any, ...]] = list
 
     def arguments(self, inputs: Sequence[Any], device: torch.device) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and keyword arguments for these inputs; ``meta`` becomes ``device``."""
+        """Return args and kwargs for these inputs; the device ``meta`` is replaced by ``device``."""
         args = [self._filled(item, inputs, device) for item in self.positional]
         return args, {name: self._filled(item, inputs, device) for name, item in self.keyword.items()}
 
@@ -75,8 +75,8 @@ def bind_arguments(
 ) -> Binding:
     """Prepare the call of ``schema.op`` on ``count`` inputs; the regions of a node are inputs, too.
 
-    With ``operands`` the inputs go where the record says. Without it they fill the tensor arguments
-    in schema order; an argument named in ``attrs`` is plain data and takes none.
+    With ``operands`` each input fills the argument that the record names. Without it they fill the tensor
+    arguments in schema order; an argument named in ``attrs`` is plain data and takes none.
 
     Raises:
         GraphError: An argument is missing or unknown, inputs are left over, or the record is wrong.
@@ -86,6 +86,7 @@ def bind_arguments(
     positional: list[Template] = []
     keyword: dict[str, Template] = {}
     written: list[int] = []
+    # After the first argument left at its default, the rest goes by keyword.
     for position, arg in enumerate(schema.args):
         found, template = taker.take(arg)
         if not found and arg.required:
@@ -102,7 +103,7 @@ def bind_arguments(
         else:
             positional.append(template)
     if taker.has_spare_record:
-        raise GraphError(f"{LIST_SIZES} or {NONE_MASKS} tells of more lists than {schema.name} has")
+        raise GraphError(f"{LIST_SIZES} or {NONE_MASKS} records more lists than {schema.name} has")
     if taker.left:
         raise GraphError(
             f"{schema.name} leaves {taker.left} of {count} inputs unused",
@@ -113,7 +114,7 @@ def bind_arguments(
 
 
 def _require_known(schema: OpSchema, operands: Sequence[str] | None, attrs: Mapping[str, Literal]) -> None:
-    """Refuse what names no argument of the schema, or one of another kind."""
+    """Refuse attributes and operands that do not match an argument of the schema and its kind."""
     problem = record_problem(attrs)
     if problem is not None:
         raise GraphError(problem)
@@ -124,12 +125,12 @@ def _require_known(schema: OpSchema, operands: Sequence[str] | None, attrs: Mapp
     lists = [arg.name for arg in schema.args if arg.name in attrs and arg.kind in LIST_KINDS]
     if lists:
         raise GraphError(
-            f"argument {lists[0]!r} of {schema.name} is a list of tensors: it takes inputs, no attribute"
+            f"argument {lists[0]!r} of {schema.name} is a list of tensors: it takes inputs, not an attribute"
         )
 
 
 def bind_node(schema: OpSchema, node: OpNode) -> Binding:
-    """Prepare the call of a node: on its inputs, then its regions.
+    """Prepare the call of a node on its inputs, followed by its regions.
 
     Raises:
         GraphError: As for `bind_arguments`, or the node has regions but no record of its operands.
@@ -151,7 +152,7 @@ def _slots(template: Template) -> list[int]:
 
 
 class _Taker:
-    """Hands the inputs of a node to the arguments of its schema, in order."""
+    """Assigns the inputs of a node to the arguments of its schema, in order."""
 
     def __init__(
         self, schema: OpSchema, count: int, operands: Sequence[str] | None, attrs: Mapping[str, Literal]
@@ -161,14 +162,15 @@ class _Taker:
         self._sizes: Iterator[int | None] = iter(attrs.get(LIST_SIZES) or ())
         self._masks: Iterator[Iterable[bool]] = iter(attrs.get(NONE_MASKS) or ())
         self._recorded = None if operands is None else {name: index for index, name in enumerate(operands)}
+        # Without a record, the inputs are taken from a stack with the first one on top.
         self._pending = list(range(count - 1, -1, -1))
         self._taken = 0
         self._count = count
 
     @property
     def has_spare_record(self) -> bool:
-        """Whether the record tells of more lists than were asked for."""
-        nothing = object()
+        """True if the record has more lists than the schema."""
+        nothing = object()  # None is an entry: an absent optional list
         return next(self._sizes, nothing) is not nothing or next(self._masks, nothing) is not nothing
 
     @property
@@ -176,7 +178,7 @@ class _Taker:
         return self._count - self._taken
 
     def take(self, arg: SchemaArg) -> tuple[bool, Template]:
-        """Return whether ``arg`` is given, and what fills it."""
+        """Return whether ``arg`` is given, and its template."""
         if arg.kind is ArgKind.TENSOR_LIST:
             size = next(self._sizes, self._unsized(arg))
             return (False, None) if size is None else (True, self._list(arg, itertools.repeat(False, size)))
@@ -185,13 +187,13 @@ class _Taker:
         if arg.name in self._attrs:
             return True, self._with_slots(arg.name)
         if self._recorded is not None:
-            given = arg.name in self._recorded
+            is_given = arg.name in self._recorded
         else:
-            given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
-        return given, self._slot(arg.name) if given else None
+            is_given = arg.kind in (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR) and bool(self._pending)
+        return is_given, self._slot(arg.name) if is_given else None
 
     def _with_slots(self, name: str) -> Template:
-        """Return an attribute with the inputs that belong into it in their places."""
+        """Return an attribute with slots for the inputs in it."""
         template: Template = self._attrs[name]
         for operand, index in (self._recorded or {}).items():
             if "[" not in operand:
@@ -203,7 +205,7 @@ class _Taker:
         return template
 
     def _unsized(self, arg: SchemaArg) -> int:
-        """Return how many inputs a list takes whose size no attr tells."""
+        """Return the number of inputs of a list argument whose size is not recorded."""
         if self._recorded is None:
             return self.left
         return sum(name.partition("[")[0] == arg.name for name in self._recorded)

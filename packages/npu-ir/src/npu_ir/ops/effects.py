@@ -1,4 +1,4 @@
-"""What running a node does besides computing its outputs: nothing, drawing random numbers, or more."""
+"""Side effects of nodes: purity, random numbers and views."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS
 from npu_ir.ops.schema import Op, find_op, schema_of
 
 _GETITEM = str(_torch.GETITEM)
-# Every process must take part in what they do.
+# Namespaces of collective ops, in which every process must take part.
 _COMMUNICATION = ("_c10d_functional", "c10d_functional", "_dtensor", "symm_mem")
-# An argument that keeps an assertion in its place among others.
+# An argument that orders an assertion relative to other nodes.
 _TOKEN = "dep_token"
-# With one of these arguments off, an op that may draw random numbers does not.
+# If one of these arguments is off, an op that may draw random numbers does not.
 _SWITCHES = ("train", "training", "p", "dropout", "dropout_p")
 
 
 def is_pure(node: OpNode) -> bool:
-    """Return whether ``node`` does nothing but compute its outputs, the same each time for the same inputs.
+    """Return whether ``node`` only computes its outputs, and the same ones for the same inputs.
 
-    It may then be dropped where nothing reads them, run once for many calls, or run at another time. An op
-    that is not registered with PyTorch is not known to be pure, even where it has an executor.
+    A pure node may be dropped if nothing reads its outputs, run once for many calls, or run at another time.
+    An op that is not registered with PyTorch is not known to be pure, even if it has an executor.
     """
     if not node.outputs:
         return False
@@ -44,15 +44,15 @@ def is_pure(node: OpNode) -> bool:
 def is_random(node: OpNode) -> bool:
     """Return whether ``node``, or a node in its regions, draws random numbers.
 
-    An op with dropout does not where it is off: in evaluation mode, or with a probability of 0.
+    An op with dropout does not if the dropout is off: in evaluation mode, or with a probability of 0.
     """
     return _draws(node, find_op(node.op_type)) or any(map(is_random, _inner_nodes(node)))
 
 
 def is_view(node: OpNode) -> bool:
-    """Return whether an output of ``node`` may share memory with an input, as the op's schema says.
+    """Return whether an output of ``node`` may share memory with an input, according to the op's schema.
 
-    An op that changes its inputs in place is no view.
+    An op that mutates its inputs is not a view.
     """
     op = find_op(node.op_type)
     if not isinstance(op, OpOverload):
@@ -68,7 +68,7 @@ def _inner_nodes(node: OpNode) -> Iterator[OpNode]:
 
 @functools.cache
 def _has_effects(op: Op) -> bool:
-    """Whether an op does more than compute its results and draw random numbers."""
+    """Return whether an op does more than compute its results and draw random numbers."""
     schema = schema_of(op)
     is_collective = isinstance(op, OpOverload) and op.namespace in _COMMUNICATION
     return schema.writes or _TOKEN in schema.by_name or is_collective or _torch.has_side_effects(op)
@@ -86,8 +86,8 @@ def _draws(node: OpNode, op: Any) -> bool:
 
 
 def _is_off(node: OpNode, argument: Any) -> bool:
-    """Whether an argument is a switch, and off: what only the run tells may be on."""
+    """Return whether an argument is a switch that is off; one that is known only at run time may be on."""
     if argument.name not in _SWITCHES or argument.name in (node.operands or ()):
         return False
-    given = node.attrs.get(argument.name, argument.default_value if argument.has_default_value() else None)
-    return isinstance(given, (bool, int, float)) and given == 0
+    value = node.attrs.get(argument.name, argument.default_value if argument.has_default_value() else None)
+    return isinstance(value, (bool, int, float)) and value == 0

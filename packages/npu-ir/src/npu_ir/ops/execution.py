@@ -1,4 +1,4 @@
-"""Running one node: by a registered executor if there is one, else by its operator's schema."""
+"""Execution of one node, by its registered executor or else by its operator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_REGIONS: Mapping[str, Region] = MappingProxyType({})
 
 
 def is_known(op_type: str) -> bool:
-    """Return whether something runs nodes of ``op_type``: PyTorch, or a plugin."""
+    """Return whether PyTorch or a plugin can run nodes of ``op_type``."""
     return op_type in plugin_manager.registry().table("execution") or find_op(op_type) is not None
 
 
@@ -38,17 +38,18 @@ def execute_node(
     symbols: SymbolValues | None = None,
     regions: Mapping[str, Region] = _NO_REGIONS,
 ) -> list[Any]:
-    """Return the outputs of ``node`` on ``inputs``, flat, each of the type the graph states.
+    """Return the outputs of ``node`` on ``inputs``, flat, each of the type that the graph states.
 
     Args:
         node: Any node.
         inputs: One per ``node.inputs``.
-        device: Where tensors are made that the graph makes on ``meta``.
-        symbols: The sizes known so far; what the outputs tell is added. None where no size is symbolic.
-        regions: What runs each of ``node.regions``.
+        device: The device for tensors that the graph creates on ``meta``.
+        symbols: The symbol values known so far, to which the outputs add theirs. None if no size is
+            symbolic.
+        regions: A function for each of ``node.regions`` that runs it.
 
     Raises:
-        ExecutionError: There is no such operator, it fails, or it returns something else than the
+        ExecutionError: There is no such operator, it fails, or its results are not of the types that the
             graph states; names node, module and source line.
     """
     entry = plugin_manager.registry().table("execution").get(node.op_type)
@@ -70,13 +71,13 @@ def execute_node(
             fix=f"it was called on {', '.join(map(described, inputs))}",
         ) from error
     if results == [None] and not node.outputs:
-        return []  # an op without results returns None, which is no output
+        return []  # an op without results returns None, which is not an output
     _require_types(node, results, symbols or SymbolValues({}))
     return results
 
 
 def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[Any]:
-    """Call what ``node`` names: an operator of any ``torch.ops`` namespace, or a function of numbers."""
+    """Call the operator of ``node``, from any ``torch.ops`` namespace, or its function of numbers."""
     op = find_op(node.op_type)
     if op is None:
         raise ExecutionError(
@@ -87,25 +88,27 @@ def _aten_fallback(node: OpNode, inputs: Sequence[Any], device: torch.device) ->
 
 
 def run_op(op: Op, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
-    """Return what an op returns on inputs, flat; of one that writes, what it wrote too, and the inputs stay.
+    """Return the results of an op on inputs, flat, followed by the mutated tensors if it writes.
+
+    The inputs themselves are not mutated.
 
     Args:
-        op: Of a node.
-        binding: How the node calls it.
-        inputs: Tensors, fake ones too, and numbers.
-        device: Where tensors are made that the graph makes on ``meta``.
+        op: The op of a node.
+        binding: The prepared call of the node.
+        inputs: Tensors, which may be fake, and numbers.
+        device: The device for tensors that the graph creates on ``meta``.
     """
     if binding.written:
         return _run_on_copies(op, binding, inputs, device)
     args, kwargs = binding.arguments(inputs, device)
-    if isinstance(op, HigherOrderOperator):
+    if isinstance(op, HigherOrderOperator):  # above autograd it would trace its regions, not run them
         with _torch.below_autograd():
             return _flat(op(*args, **kwargs))
     return _flat(op(*args, **kwargs))
 
 
 def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: torch.device) -> list[Any]:
-    """Return the results of an op that writes, then the new content of what it writes; the inputs stay."""
+    """Return the results of an op that writes into copies, then these copies."""
     copies = [item.clone() if index in binding.written else item for index, item in enumerate(inputs)]
     args, kwargs = binding.arguments(copies, device)
     result = op(*args, **kwargs)
@@ -113,7 +116,7 @@ def _run_on_copies(op: Any, binding: Binding, inputs: Sequence[Any], device: tor
 
 
 def binding_of(node: OpNode, op: Op) -> Binding:
-    """Return how ``node`` calls ``op``: computed at the first call, kept until the node is edited."""
+    """Return the prepared call of ``op`` by ``node``, cached until the node is edited."""
     if node._binding is None:
         schema = schema_of(op)
         problem = write_problem(node.op_type, schema)
@@ -125,7 +128,7 @@ def binding_of(node: OpNode, op: Op) -> Binding:
 
 
 def write_problem(op_type: str, schema: OpSchema) -> str | None:
-    """Return why an op cannot be in a graph: it writes and returns what it wrote; None for most ops."""
+    """Return the problem of an op that writes and returns what it wrote; None for other ops."""
     if schema.writes and not schema.runs_on_copies:
         return f"{op_type} changes a tensor in place: a graph is functional"
     return None
@@ -155,15 +158,15 @@ def _require_types(node: OpNode, results: Sequence[Any], symbols: SymbolValues) 
         # What nothing reads may differ: PyTorch's fake kernels are wrong there (embedding_bag, torch 2.13).
         if value.uses and problem is not None:
             raise ExecutionError(
-                f"{node.op_type} returned {described(result)} for %{value.name}, which is {value.type} in the graph"
-                + problem,
+                f"{node.op_type} returned {described(result)} for %{value.name}, "
+                f"which is {value.type} in the graph" + problem,
                 where=place_of(node),
                 fix="capture the model again with inputs and weights like these",
             )
 
 
 def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | None:
-    """Return what is wrong with a result, None if nothing; learns what its sizes tell."""
+    """Return the mismatch of a result with its type, or None; add its sizes to ``symbols``."""
     if not is_of_type(result, value.type):
         return ""
     if not value.type.symbols:
@@ -173,9 +176,9 @@ def _type_problem(value: Value, result: Any, symbols: SymbolValues) -> str | Non
 
 
 def is_of_type(result: Any, wanted: Type) -> bool:
-    """Return whether a tensor has the dtype, layout and shape, or a number the kind, that is wanted.
+    """Return whether a result has the dtype, layout and shape of a tensor type, or the kind of a scalar type.
 
-    A size that is symbolic may be any.
+    Symbolic sizes match any size.
     """
     if not isinstance(wanted, TensorType):
         is_number = result is None or isinstance(result, (bool, int, float))
@@ -197,7 +200,7 @@ def _may_be(size: int, wanted: Dim) -> bool:
 
 
 def described(value: Any) -> str:
-    """Return what a value is, in a few words: the type of a tensor, else the value itself."""
+    """Return a short text for a value: the type of a tensor, else the value itself."""
     if not isinstance(value, torch.Tensor):
         return repr(value)[:80]
     return str(TensorType.of(value))

@@ -1,4 +1,4 @@
-"""Values without data: what ops run on when only the types of their results are asked for."""
+"""Fake values: FakeTensors and symbolic numbers to run ops on when only the result types matter."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import Dim, Expr, symbol
 
 CPU = torch.device("cpu")
-LARGE = 5003  # a size beyond those by which ops choose an implementation
+LARGE = 5003  # larger than the sizes at which ops switch their implementation
 
 
 class StandIns:
-    """FakeTensors and symbolic numbers in place of values, to run ops on without data.
+    """A factory of FakeTensors and symbolic numbers of given types, to run ops without data.
 
     ```python
     stand_ins = StandIns({"s0": Range(1, 64)})
@@ -31,12 +31,12 @@ class StandIns:
     ```
 
     Args:
-        ranges: The symbols that may occur, with their values.
-        near: The size by which PyTorch takes a branch where it must, as far as the ranges allow; None for a
-            usual one, another for each symbol.
+        ranges: The ranges of the symbols that may occur.
+        near: The size by which PyTorch decides a branch if it must, as far as the ranges allow; None for a
+            usual one, different for each symbol.
 
     Attributes:
-        examples: These sizes, by symbol.
+        examples: These example sizes, by symbol.
     """
 
     def __init__(self, ranges: Mapping[str, Range], near: int | None = None) -> None:
@@ -52,22 +52,22 @@ class StandIns:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Run ops on what stands in: as a graph runs them, whatever the process has set."""
+        """Run ops on fake values as a graph runs them, isolated from global torch state."""
         with no_outside_influence(CPU), self._world.entered():
             yield
 
     @property
     def assumptions(self) -> str:
-        """What ops assumed of open sizes that their ranges do not imply, as text; "" for nothing."""
+        """The guards of ops on symbolic sizes that their ranges do not imply, as text; "" for none."""
         return " and ".join(self._world.assumptions)
 
     @property
     def assumes_bounds_only(self) -> bool:
-        """Whether all assumptions are that a size is below or above something, or not 0 or 1."""
+        """True if every guard states that a size is below or above a bound, or not 0 or 1."""
         return self._world.assumes_bounds_only
 
     def stand_in(self, type: Type) -> Any:
-        """Return what has this type, and nothing else: a FakeTensor or a number, symbolic where it is open."""
+        """Return a FakeTensor or a number of this type, with symbolic numbers for symbols."""
         if isinstance(type, ScalarType):
             return self._number(type)
         shape = [to_symbolic(size, self._values) for size in type.shape]
@@ -83,10 +83,10 @@ class StandIns:
         return self._world.unknown(type.kind) if type.value is None else to_symbolic(type.value, self._values)
 
     def type_of(self, result: Any) -> Type:
-        """Return the type of a result; of a number that depends on data or unknown numbers only its kind.
+        """Return the type of a result; for a number that depends on data or unknown numbers only its kind.
 
         Raises:
-            NotExpressibleError: The size of a tensor does.
+            NotExpressibleError: The size of a tensor depends on data or unknown numbers.
         """
         try:
             type = traced_type(result, self._dim)
@@ -100,24 +100,24 @@ class StandIns:
         expression = _torch.size_expression(size)
         return expression if isinstance(expression, int) else from_sympy(expression, self._symbol)
 
-    def _symbol(self, found: Any) -> Expr:
-        if found not in self._symbols:
+    def _symbol(self, sympy_symbol: Any) -> Expr:
+        if sympy_symbol not in self._symbols:
             raise NotExpressibleError("a size depends on data, or on a number that is not known")
-        return self._symbols[found]
+        return self._symbols[sympy_symbol]
 
 
 @functools.cache
 def _static_world() -> _torch.FakeWorld:
-    """Return the world for calls without open sizes: nothing is assumed there, so one serves all."""
+    """Return the shared world of calls without symbolic sizes, in which there can be no guards."""
     return _torch.FakeWorld()
 
 
 def _example(known: Range, index: int, near: int | None) -> int:
-    """Return a value that a symbol may have, if possible another one for each index."""
+    """Return a possible value of a symbol, different for each index if its range allows."""
     return nearest(known, max(known.low or 0, 2) + 9 + 2 * index if near is None else near + 2 * index)
 
 
 def nearest(known: Range, wanted: int) -> int:
-    """Return the value of a symbol that is nearest to ``wanted``."""
+    """Return the possible value of a symbol that is nearest to ``wanted``."""
     raised = wanted if known.low is None else max(wanted, known.low)
     return raised if known.high is None else min(raised, known.high)

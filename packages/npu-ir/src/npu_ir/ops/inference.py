@@ -1,4 +1,4 @@
-"""What an op returns, without running it on data: it runs on tensors that have a type and nothing else."""
+"""Inference of the result types of an op, by running it on fake values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import Dim
 
 _STATE_TYPES = "state them: types="
-_OFFSET = "aten.sym_storage_offset.default"  # no type tells what it returns
+_OFFSET = "aten.sym_storage_offset.default"  # tensor types have no storage offset, so its result is unknown
 
 
 def infer_types(
@@ -32,30 +32,30 @@ def infer_types(
     operands: Sequence[str] | None,
     symbols: Mapping[str, Range],
 ) -> list[Type]:
-    """Return the types of what ``op_type`` returns on these inputs, in the order of a node's outputs.
+    """Return the types of the results of ``op_type`` on these inputs, in the order of a node's outputs.
 
     Args:
         op_type: An operator or a function of numbers, without regions.
-        inputs: As of the node.
-        attrs: As of the node.
-        operands: As of the node; None where it does not record them.
-        symbols: Of the graph: the values that open sizes may have.
+        inputs: The inputs of the node.
+        attrs: The attributes of the node.
+        operands: The operands record of the node; None if it has none.
+        symbols: The symbols of the graph with their ranges.
 
     Raises:
-        GraphError: There is no such operator, or it takes something else; it writes into its arguments; or the
-            types depend on data, or on open sizes in a way that their ranges leave undecided.
+        GraphError: There is no such operator; it does not accept the arguments; it mutates them; or the types
+            depend on data, or on symbolic sizes in a way that their ranges do not decide.
     """
     op = find_op(op_type)
     if op is None:
         raise GraphError(
-            f"there is no operator {op_type} that tells the types of its results", fix=_STATE_TYPES
+            f"there is no operator {op_type} to infer the types of its results from", fix=_STATE_TYPES
         )
     return list(_inferred(TypedCall.of(op_type, op, inputs, attrs, operands, symbols)))
 
 
 @dataclass(frozen=True, slots=True)
 class TypedCall:
-    """A call of an op on values of known types: all that the types of its results depend on; a key for caches."""
+    """A call of an op on values of known types: a cache key of all that the result types depend on."""
 
     op_type: str
     op: Op
@@ -75,7 +75,7 @@ class TypedCall:
         operands: Sequence[str] | None,
         symbols: Mapping[str, Range],
     ) -> TypedCall:
-        """Return the call of ``op`` on the types of these inputs; the rest is as for `infer_types`."""
+        """Return the call of ``op`` on the types of these inputs; arguments as for `infer_types`."""
         types = tuple([value.type for value in inputs])
         ranges = _ranges(types, symbols) if symbols else ()
         return cls(
@@ -89,7 +89,7 @@ class TypedCall:
 
     @property
     def binding(self) -> Binding:
-        """How the op is called on the inputs.
+        """The prepared call of the op.
 
         Raises:
             GraphError: As for `npu_ir.ops.calls.bind_arguments`.
@@ -114,14 +114,14 @@ def _inferred(call: TypedCall) -> tuple[Type, ...]:
     problem = _problem_of_sizes(call, stand_ins, types) if call.ranges else None
     if problem is not None:
         raise GraphError(
-            f"what {call.op_type} returns on {call.described} cannot be told for all sizes: {problem}",
-            fix=f"if the graph's constraints tell, {_STATE_TYPES}",
+            f"what {call.op_type} returns on {call.described} cannot be inferred for all sizes: {problem}",
+            fix=f"if the graph's constraints decide it, {_STATE_TYPES}",
         )
     return types
 
 
 def _attempt(call: TypedCall, binding: Binding, stand_ins: StandIns) -> tuple[Type, ...]:
-    """Return the types of results as PyTorch tells them for the examples of open sizes."""
+    """Return the result types that PyTorch infers for the example values of symbolic sizes."""
     try:
         with stand_ins.running():
             inputs = [stand_ins.stand_in(type) for type in call.types]
@@ -134,16 +134,17 @@ def _attempt(call: TypedCall, binding: Binding, stand_ins: StandIns) -> tuple[Ty
         kind = "" if isinstance(error, NotExpressibleError) else f"{type(error).__name__}: "
         reason = str(error).strip().partition("\n")[0]
         raise GraphError(
-            f"what {call.op_type} returns on {call.described} cannot be told: {kind}{reason}",
+            f"what {call.op_type} returns on {call.described} cannot be inferred: {kind}{reason}",
             fix=f"if the call is right, {_STATE_TYPES}",
         ) from error
 
 
 def _problem_of_sizes(call: TypedCall, stand_ins: StandIns, types: Sequence[Type]) -> str | None:
-    """Return for which sizes the types are not right; None if they are for all that the op accepts.
+    """Return the sizes for which the types are wrong; None if they are right for all accepted sizes.
 
-    PyTorch takes open sizes for other than 0 and 1, and follows the example where an op branches by sizes, mostly to
-    choose an implementation. So the types are compared with those at the ends of the ranges.
+    PyTorch assumes that symbolic sizes are not 0 or 1, and follows the example where an op branches by sizes,
+    mostly to choose an implementation. So the types are compared with those for 0, 1 and a large size, as far
+    as the ranges allow.
     """
     if not stand_ins.assumes_bounds_only:
         return f"only where {stand_ins.assumptions}"
@@ -151,22 +152,23 @@ def _problem_of_sizes(call: TypedCall, stand_ins: StandIns, types: Sequence[Type
         values: dict[str, Dim] = {name: nearest(known, wanted) for name, known in call.ranges}
         try:
             inputs = tuple(type.substitute(values) for type in call.types)
-            found = _inferred(replace(call, types=inputs, ranges=()))
+            found = _inferred(replace(call, types=inputs, ranges=()))  # static sizes: recurses once
             expected = [type.substitute(values) for type in types]
         except GraphError:
             continue  # the op does not accept such sizes
         if len(found) != len(types) or not all(map(_is_same, found, expected)):
-            return f"{', '.join(map(str, found))} where {', '.join(f'{name} = {values[name]}' for name in values)}"
+            sizes = ", ".join(f"{name} = {value}" for name, value in values.items())
+            return f"{', '.join(map(str, found))} where {sizes}"
     return None
 
 
-def _is_same(found: Type, expected: Type) -> bool:
-    if isinstance(found, TensorType):
-        return found.same_shape_and_dtype(expected)
-    return replace(found, value=None) == expected or found == expected
+def _is_same(actual: Type, expected: Type) -> bool:
+    if isinstance(actual, TensorType):
+        return actual.same_shape_and_dtype(expected)
+    return replace(actual, value=None) == expected or actual == expected
 
 
 def _without_nothing(op: Op, results: list[Any]) -> list[Any]:
-    """Return the results of an op; none where it returns None for having none."""
+    """Return the results of an op, without the None that an op without results returns."""
     has_none = isinstance(op, _torch.OpOverload) and not op._schema.returns
     return [] if has_none and results == [None] else results

@@ -1,4 +1,7 @@
-"""Where PyTorch's control-flow operators call what they run otherwise than torch.export traced it (torch 2.13)."""
+"""Adapters for control-flow operators that call regions with other arguments than they were traced for.
+
+Both differences are between torch.export and the operators of torch 2.13.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from npu_ir.core.types import TensorType
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
-# A region as an operator calls it: with positional arguments, returning what the region returns.
+# A region as the operator calls it, with positional arguments.
 Region: TypeAlias = "Callable[..., Any]"
 
 _POSITION = TensorType((), torch.int32)
 
 
 def called_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
-    """Return what the operator of ``node`` calls, in the order of its regions."""
+    """Return the regions of ``node`` in order, adapted to its operator."""
     adapted = _ADAPTED.get(node.op_type)
     if adapted is None:
         return list(regions.values())
@@ -28,7 +31,7 @@ def called_regions(node: OpNode, regions: Mapping[str, Region]) -> list[Region]:
 
 
 def _with_short_positions(graph: Graph, region: Region) -> Region:
-    """Let ``flex_attention`` call a region: traced for 32-bit positions, it gets 64-bit ones on the CPU."""
+    """Adapt a region to ``flex_attention``: traced for 32-bit positions, it gets 64-bit ones on the CPU."""
 
     def fitting(value: Value, item: Any) -> Any:
         is_position = value.type == _POSITION and isinstance(item, torch.Tensor) and item.dtype is torch.int64
@@ -38,7 +41,7 @@ def _with_short_positions(graph: Graph, region: Region) -> Region:
 
 
 def _slice_by_slice(graph: Graph, region: Region) -> Region:
-    """Let ``associative_scan`` call a region: traced for two slices of each tensor, it gets rows of them."""
+    """Adapt a region to ``associative_scan``: traced for two slices, it gets stacks of slices."""
     count = 2 * len(graph.results[1])
 
     def run(*args: Any) -> Any:

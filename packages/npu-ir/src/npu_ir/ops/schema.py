@@ -1,7 +1,7 @@
-"""What is known of the arguments of an operator, read once per operator.
+"""Schemas of operators: their arguments, read once per operator.
 
-An operator of ``torch.ops`` has a schema. Control-flow operators and the Python functions that compute
-with numbers have none: the signature of the function says as much.
+An operator of ``torch.ops`` has a schema. Control-flow operators and Python functions on numbers have
+none; the signature of the function is read instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from npu_ir.ops.scalar_functions import SCALAR_FUNCTIONS, scalar_function_name
 Op: TypeAlias = "OpOverload | HigherOrderOperator | Callable[..., Any]"
 
 HIGHER_ORDER = "higher_order"
-# Where the signature names nothing, or Python tells none; ``*`` takes any number.
+# For functions whose signature has no useful names, or cannot be read; ``*`` takes any number.
 _ARGUMENT_NAMES = {
     "higher_order.map_impl": ("f", "xs", "pos_args"),
     "builtins.bool": ("x",),
@@ -34,7 +34,7 @@ _ARGUMENT_NAMES = {
 
 
 class ArgKind(enum.Enum):
-    """How an argument takes tensors."""
+    """The kinds of arguments by the tensors that they take."""
 
     TENSOR = "Tensor"
     OPTIONAL_TENSOR = "Tensor?"
@@ -43,6 +43,7 @@ class ArgKind(enum.Enum):
     PLAIN = "plain"
 
 
+# Schemas are written with Tensor?, but the types in them print as Optional[Tensor].
 _KINDS = {
     "Tensor": ArgKind.TENSOR,
     "Optional[Tensor]": ArgKind.OPTIONAL_TENSOR,
@@ -57,8 +58,8 @@ class SchemaArg:
     """One argument of an operator.
 
     Attributes:
-        required: It has no default and is no optional tensor (whose absence means None).
-        writes: The operator changes the tensor in place.
+        required: It has no default and is not an optional tensor (whose absence means None).
+        writes: The operator mutates the tensor.
         variadic: It takes all further positional arguments, as a list.
     """
 
@@ -79,7 +80,7 @@ class OpSchema:
     """The arguments of an operator, in order, and by name.
 
     Attributes:
-        op: What is called.
+        op: The operator or function.
         text: The schema or signature as text.
     """
 
@@ -91,27 +92,27 @@ class OpSchema:
 
     @property
     def name(self) -> str:
-        """The op as messages name it."""
+        """The name of the op in messages."""
         return str(self.op) if isinstance(self.op, OpOverload) else op_type_of(self.op)
 
     @property
     def writes(self) -> bool:
-        """Whether the operator changes any argument in place."""
+        """True if the operator mutates any argument."""
         return any(arg.writes for arg in self.args)
 
     @property
     def runs_on_copies(self) -> bool:
-        """Whether the operator writes, but returns nothing that it writes: most custom ops that write.
+        """True if the operator writes, but returns nothing that it writes: most custom ops that write.
 
-        A graph holds such an op in functional form: it runs on copies of what it writes, and its
-        outputs are its results followed by these copies.
+        In a graph such an op is functional: it runs on copies of what it writes, and its outputs are its
+        results followed by these copies.
         """
         return self.writes and all(item.alias_info is None for item in self.op._schema.returns)
 
 
 @functools.cache
 def schema_of(op: Op) -> OpSchema:
-    """Return what is known of ``op``'s arguments."""
+    """Return the schema of ``op``."""
     if not isinstance(op, OpOverload):
         return _signature_of(op)
     schema = op._schema
@@ -152,7 +153,7 @@ def _signature_of(op: Op) -> OpSchema:
 
 
 def op_type_of(op: Op) -> str:
-    """Return the name a node of ``op`` carries: ``aten.conv2d.default``, ``higher_order.cond``, ``operator.add``."""
+    """Return the op type of ``op``: ``aten.conv2d.default``, ``higher_order.cond``, ``operator.add``."""
     if isinstance(op, OpOverload):
         return f"{op.namespace}.{op._opname}.{op._overloadname}"
     if isinstance(op, HigherOrderOperator):
@@ -170,21 +171,21 @@ def resolve(op_type: str) -> OpOverload | None:
         return None
     namespace, name, overload = parts
     try:
-        found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+        op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     except (AttributeError, RuntimeError):
         return None
-    return found if isinstance(found, OpOverload) else None
+    return op if isinstance(op, OpOverload) else None
 
 
 @functools.lru_cache(maxsize=4096)
 def _names_in(op_type: str) -> tuple[str, str, str] | None:
-    """Return namespace, name and overload of an operator's name; None if it has another form."""
+    """Return namespace, name and overload of an op type; None if it is not of this format."""
     parts = tuple(op_type.split("."))
     return parts if len(parts) == 3 and all(part.isidentifier() for part in parts) else None
 
 
 def find_op(op_type: str) -> Op | None:
-    """Return what a node of ``op_type`` calls: an operator or a function of numbers; None if unknown."""
+    """Return the operator or function of numbers that ``op_type`` names; None if unknown."""
     if op_type in SCALAR_FUNCTIONS:
         return SCALAR_FUNCTIONS[op_type]
     namespace, _, name = op_type.partition(".")
