@@ -297,12 +297,12 @@ def test_an_argument_that_is_needed_is_not_erased() -> None:
     assert_unchanged_by(
         graph,
         lambda: graph.erase_argument(x),
-        r"%x is no parameter, buffer, optimizer state or constant[\s\S]*part of the signature",
+        r"%x is not a parameter, buffer, optimizer state or constant[\s\S]*part of the signature",
     )
     assert_unchanged_by(
         graph,
         lambda: graph.erase_argument(relu.outputs[0]),
-        r"%relu is no parameter, buffer, optimizer state or constant",
+        r"%relu is not a parameter, buffer, optimizer state or constant",
     )
     assert_unchanged_by(graph, lambda: graph.erase_argument(other), r"%w is not a value of graph 'chain'")
 

@@ -1,4 +1,4 @@
-"""When two graphs are the same program."""
+"""Equality of graphs, and of the data in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def same_graph(left: Graph, right: Graph) -> bool:
     """Return whether both have the same values, nodes, signature and data, in the same order.
 
-    Names count, provenance does not. Data is compared to the bit.
+    Names are compared, provenance is not. Data is compared bitwise.
     """
     return (
         left.name == right.name
@@ -38,7 +38,7 @@ def same_graph(left: Graph, right: Graph) -> bool:
 
 
 def same_data(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
-    """Return whether two tensors have the same type and the same bits; if quantized, scales and zero points, too."""
+    """Return whether two tensors agree in shape, dtype and bits; if quantized, also in quantization."""
     if left is None or right is None:
         return left is right
     if left.is_quantized and right.is_quantized:

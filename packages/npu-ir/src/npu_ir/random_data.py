@@ -1,4 +1,4 @@
-"""Random data for what a graph takes: its inputs, and the weights it is run with."""
+"""Random inputs and weights for a graph."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from npu_ir.types import TensorType
 def random_call(
     graph: Graph, seed: int = 0, int_high: int = 2, sizes: Mapping[str, int] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and keyword arguments to call ``graph`` with; the same for the same seed.
+    """Return positional and keyword arguments for a call of ``graph``, deterministic for a given seed.
 
     Args:
         graph: Any graph.
-        seed: Of the random data.
+        seed: Seed of the random generator.
         int_high: Integers are uniform from 0 to ``int_high - 1``.
-        sizes: Of symbols; the others get the smallest value that the graph allows, from 2 on.
+        sizes: Values of symbols; the others get the smallest value that the graph allows, from 2 on.
 
     Raises:
-        UsageError: A size is not possible, none is found, an input is an integer or bool that nothing tells, or
+        UsageError: A size is not possible, none is found, an input is an integer or bool of unknown value, or
             PyTorch cannot fill tensors of one of the dtypes.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -48,18 +48,19 @@ def random_call(
 
 
 def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType], torch.Tensor]) -> Any:
-    """Return a tensor or number for an input that is not given.
+    """Return a tensor or number for an input without a given value.
 
     Args:
         value: The input.
         sizes: The values of the symbols in its type.
-        fill: Makes a tensor of a type without symbols.
+        fill: Returns a tensor of a type without symbols.
 
     Returns:
-        What is known of it, else random data; of a float a number between 0 and 1, such as rates are.
+        A tensor from ``fill``, the value that the type states for an integer, or for a float a random number
+        between 0 and 1, as a dropout rate is.
 
     Raises:
-        UsageError: It is an integer or a bool, and nothing tells which.
+        UsageError: It is an integer or a bool of unknown value.
     """
     known = value.type.substitute(sizes)
     if isinstance(known, TensorType):
@@ -72,14 +73,14 @@ def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType],
 
 
 def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
-    """Return parameters, buffers and optimizer state for ``graph``, by name; the same for the same seed.
+    """Return parameters, buffers and optimizer state for ``graph`` by name, deterministic for a given seed.
 
     Matrices and kernels are uniform within ``1 / sqrt(fan in)``, so that activations neither grow nor
-    vanish. Everything else, optimizer state of any shape included, is uniform from 0 to 1, for it may be a variance;
-    integers are 0 or 1.
+    vanish. Everything else, optimizer state of any shape included, is uniform from 0 to 1, since it may be
+    a variance; integers are 0 or 1.
 
     Raises:
-        UsageError: PyTorch cannot fill tensors of one of the dtypes, or there is no memory.
+        UsageError: PyTorch cannot fill tensors of one of the dtypes, or memory does not suffice.
     """
     generator = torch.Generator().manual_seed(seed)
     made = {}
@@ -94,7 +95,7 @@ def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
 
 
 def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
-    """Yield key and type of everything that ``graph`` must be given to be run, inputs aside."""
+    """Yield the key and type of every weight that ``graph`` needs and does not contain."""
     for value in graph.weights:
         if value.argument is not None and value.argument.data is None and isinstance(value.type, TensorType):
             yield value.argument.target, value.type
@@ -103,10 +104,10 @@ def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
 def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
     """Return random data of ``type`` on the CPU.
 
-    Floats are normal with deviation 1, integers uniform from 0 to ``int_high - 1``, bools fair.
+    Floats are standard normal, integers uniform from 0 to ``int_high - 1``, bools uniform.
 
     Raises:
-        UsageError: PyTorch cannot fill tensors of this dtype, or there is no memory.
+        UsageError: PyTorch cannot fill tensors of this dtype, or memory does not suffice.
     """
     with explained(type):
         tensor = _random(type, generator, int_high).to(type.dtype)
@@ -140,7 +141,7 @@ def _random_weight(type: TensorType, generator: torch.Generator, *, is_signed: b
 
 @contextlib.contextmanager
 def explained(type: TensorType) -> Iterator[None]:
-    """Name the type that PyTorch cannot make a tensor of."""
+    """Convert errors of PyTorch to a `UsageError` that names the type of the tensor."""
     try:
         yield
     except RuntimeError as error:
