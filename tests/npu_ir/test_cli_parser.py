@@ -171,7 +171,7 @@ def test_a_command_of_a_package_that_is_not_installed_says_which(
     assert code == 2
     assert capsys.readouterr().err == (
         f"npu: error: there is no command {command!r}\n"
-        f"  fix: {missing} brings it, which is not installed: python -m pip install {missing}\n"
+        f"  fix: {missing} provides it, but is not installed: python -m pip install {missing}\n"
     )
 
 
@@ -185,7 +185,7 @@ def test_a_command_of_a_package_that_is_left_out_says_so(install: Install, capsy
     main(["profile", "net.json"])
 
     assert (
-        "fix: npu-runtime brings it, which is installed and not used here: npu doctor"
+        "fix: npu-runtime provides it, and is installed, but is not used here: npu doctor"
         in capsys.readouterr().err
     )
 

@@ -35,21 +35,21 @@ def bind_weights(
     weights, constants = unwrapped(weights or {}), dict(constants or {})
     bound: dict[Value, Any] = {}
     problems: list[str] = []
-    known: set[str] = set()
+    expected: set[str] = set()
     for value in graph.arguments:
         argument = value.argument
         assert argument is not None
         if argument.kind is InputKind.INPUT:
             continue
         keys = (argument.target, *argument.aliases)
-        known.update(keys)
+        expected.update(keys)
         given = {key: source[key] for source in (weights, constants) for key in keys if key in source}
         problems += _problems(value, argument, given)
         bound[value] = next(iter(given.values()), argument.data)
     problems += [
         f"unexpected: {key}"
         for key in (*weights, *constants)
-        if key not in known and not _is_extra_state(key)
+        if key not in expected and not _is_extra_state(key)
     ]
     if problems:
         more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
@@ -135,10 +135,10 @@ def bind_inputs(
     )
     paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
     bound: dict[Value, Any] = {}
-    places: dict[str, str] = {}
+    first_paths: dict[str, str] = {}
     for path, leaf, item in zip(paths, leaves, given, strict=True):
         if isinstance(leaf, Value):
-            places.setdefault(leaf.name, path)
+            first_paths.setdefault(leaf.name, path)
             _require_input(path, leaf, item, bound.get(leaf))
             bound[leaf] = item
         elif isinstance(item, torch.Tensor) or not same_literal(leaf, item):
@@ -147,7 +147,7 @@ def bind_inputs(
                 where=path,
                 fix="capture the model again with this value: Python scalars are part of the graph",
             )
-    _require_sizes(graph, bound, places, symbols)
+    _require_sizes(graph, bound, first_paths, symbols)
     _require_stated_memory(graph, bound)
     return {
         value: with_strides(tensor, value.type.substitute(symbols.values)) for value, tensor in bound.items()
@@ -195,6 +195,8 @@ def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
 
 def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
     """Reject inputs that overlap differently from what the graph states, where one of them is mutated."""
+    # Only mutated inputs matter: in the model, a write is visible through every tensor that overlaps its
+    # target; in the functional graph, only through those that it states to overlap.
     groups = {value: _first_of_overlap(graph, value) for value in bound}
     for value, first in groups.items():
         if value is not first:
@@ -281,7 +283,7 @@ def with_strides(tensor: Any, type: Any) -> Any:
     if has_strides(tensor, type) or overlap(type.sizes, strides):
         return tensor
     laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)
-    bits = BITS_OF_SIZE[type.dtype.itemsize]
+    bits = BITS_OF_SIZE[type.dtype.itemsize]  # copied bitwise: PyTorch cannot copy tensors of every dtype
     laid_out.view(bits).copy_(tensor.resolve_conj().resolve_neg().view(bits))
     return laid_out
 

@@ -89,14 +89,16 @@ def _order(graph: Graph) -> Iterator[str]:
 def _order_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
     if not nodes:
         return
-    places = {node: place for place, node in enumerate(graph._iterate())}
+    positions = {node: position for position, node in enumerate(graph._iterate())}
     for node in nodes:
         for value in node.inputs:
-            if value.producer is not None and places.get(value.producer, len(places)) >= places[node]:
+            producer = value.producer
+            if producer is not None and positions.get(producer, len(positions)) >= positions[node]:
                 yield f"node {node.name!r} reads %{value.name} before it is produced"
 
 
 def _uses(graph: Graph) -> Iterator[str]:
+    # Every use must be recorded; equal counts then exclude records of uses that do not exist.
     counts = dict.fromkeys(graph.values, 0)
     unrecorded: dict[Value, None] = {}
     for value, use in _reads(graph):
@@ -149,6 +151,7 @@ def _is_plain(type: Any) -> bool:
         or not isinstance(type.dtype, torch.dtype)
     ):
         return False
+    # Compared by class: bool is a subclass of int, and Expr has no order.
     return all(size.__class__ is int and 0 <= size < _END_OF_SIZES for size in type.shape)
 
 
@@ -183,6 +186,7 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
 
 
 def _symbols(graph: Graph) -> Iterator[str]:
+    # In a region, all symbols of the program count as determined.
     known = set(graph.symbols) if graph.owner is not None else set()
     arguments = [value for value in graph.arguments if not _is_plain(value.type)]
     _learn(known, arguments)

@@ -78,6 +78,7 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
 
 def _plain(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
     """Append a copy of a node without regions, unchecked: the node was checked when it was inserted."""
+    # to_literal copies lists and dicts; types and provenance are immutable, and shared.
     attrs = {name: to_literal(attr) for name, attr in node.attrs.items()}
     inputs = tuple([values[value] for value in node.inputs])
     name = graph._unique(graph._nodes, node.name)

@@ -52,6 +52,6 @@ def how_to_get(kind: str, name: str) -> str | None:
         if name not in brings.get(kind, ()):
             continue
         if installed_version(distribution) is None:
-            return f"{distribution} brings it, which is not installed: python -m pip install {distribution}"
-        return f"{distribution} brings it, which is installed and not used here: npu doctor tells why"
+            return f"{distribution} provides it, but is not installed: python -m pip install {distribution}"
+        return f"{distribution} provides it, and is installed, but is not used here: npu doctor says why"
     return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from npu_ir.graph import Graph
 
 
-MAX_REGION_DEPTH = 64
+MAX_REGION_DEPTH = 64  # regions are traversed recursively
 
 
 def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
@@ -50,6 +50,7 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
             declares a symbol with another range.
     """
     merged = dict(graph.symbols)
+    # The graphs that already have a place: a region must not occur twice, nor contain this graph.
     taken = {id(graph)}
     for argument, region in regions.items():
         if _levels_above(graph) + _levels_below(region) > MAX_REGION_DEPTH:

@@ -250,7 +250,7 @@ class Graph(Signature):
         self._require_my_node(node)
         self._require_mine(value)
         if not 0 <= index < len(node.inputs):
-            raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, no input {index}")
+            raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, there is no input {index}")
         self._require_readable(node, value)
         if not stand_for_the_same(node.inputs[index], value):
             self._note_change(node)
@@ -512,7 +512,7 @@ class Graph(Signature):
         if reason is not None:
             raise GraphError(
                 f"node {node.name!r} of the prologue cannot read %{value.name}: {reason}",
-                fix="put a node into the body instead, and replace_all_uses of this one's outputs",
+                fix="insert a node into the body instead, and replace_all_uses of this one's outputs",
             )
 
     def _require_my_node(self, node: OpNode) -> None:

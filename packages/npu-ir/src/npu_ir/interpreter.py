@@ -121,13 +121,13 @@ class Interpreter:
             run_nodes(self._body, values, device, symbols, observe)
             leaves = results_of(self.graph, values, symbols)
             contents = [values[value] for value in self.graph.updates.values()]
-            given = self._prologue.apart([*leaves, *contents])
+            outputs = self._prologue.apart([*leaves, *contents])
         mutations = {
             name: content
-            for target, content in zip(self.graph.updates, given[len(leaves) :], strict=True)
+            for target, content in zip(self.graph.updates, outputs[len(leaves) :], strict=True)
             for name in outside_names(target)
         }
-        return given[: len(leaves)], mutations
+        return outputs[: len(leaves)], mutations
 
 
 def _first_device(values: Iterable[Any]) -> torch.device | None:

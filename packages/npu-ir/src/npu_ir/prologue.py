@@ -53,13 +53,16 @@ class Prologue:
         nodes = self.graph.prologue
         with no_outside_influence(self._device):
             run_nodes(nodes, values, self._device, SymbolValues(self.graph.symbols), observe)
+        # A result may alias a weight of the caller, as in the model, but not memory that only this object
+        # owns, since the next call reads that again.
         self._own = {_memory(values[value]) for node in nodes for value in node.outputs if value in values}
         self._own = (self._own | self._of_graph) - (self._outside | {None})
-        kept = {value: item for value, item in values.items() if _is_read_by_calls(value)}
+        live = {value: item for value, item in values.items() if _is_read_by_calls(value)}
+        # Sparse tensors have no single storage, so they are compared by identity.
         self._own_sparse = {
-            id(item) for value, item in kept.items() if value.producer is not None and _is_sparse(item)
+            id(item) for value, item in live.items() if value.producer is not None and _is_sparse(item)
         }
-        return kept
+        return live
 
     def apart(self, items: Sequence[Any]) -> list[Any]:
         """Return results of a call, with copies of those that share memory with prologue values."""

@@ -113,6 +113,7 @@ def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -
         tensor = _random(type, generator, int_high).to(type.dtype)
         if type.layout is not torch.strided:
             return tensor.to_sparse(layout=type.layout)
+        # copy_ refuses to write into an expanded tensor (stride 0); such an input is passed contiguous.
         if type.strides is None or 0 in type.steps:
             return tensor
         return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype).copy_(tensor)

@@ -57,7 +57,7 @@ def find_runner_on(name: str, backends: Sequence[str] | None) -> MakeRunner:
         return make
     if name != EXECUTOR:
         raise UsageError(
-            f"the {name} has no backends", fix=f"--on {EXECUTOR}, which npu-runtime brings, or no --backend"
+            f"the {name} has no backends", fix=f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
         )
     return functools.partial(make, backends=list(backends))
 
@@ -74,6 +74,6 @@ def find_runner(name: str) -> MakeRunner:
             f"there is no runner {name!r}{did_you_mean(name, runners)}",
             fix=how_to_get("runners", name)
             or f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; "
-            "plugins bring others",
+            "plugins provide others",
         )
     return runners[name]

@@ -33,6 +33,7 @@ def run_nodes(
     Raises:
         ExecutionError: A node fails.
     """
+    # Reference counts: a value that other nodes or the results use, too, never drops to 0 here.
     remaining = {value: len(value.uses) for node in nodes for value in (*node.inputs, *node.outputs)}
     for node in nodes:
         regions = {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def schema_problems(nodes: Iterable[OpNode]) -> Iterator[str]:
     """Yield a message for each node that does not fit the schema of its op; unknown ops fit any node."""
+    # A model repeats few kinds of nodes: binding one node of each kind suffices.
     schemas: dict[str, OpSchema | None] = {}
     fitting: set[Hashable] = set()
     for node in nodes:

@@ -48,7 +48,7 @@ def _require_possible(
             f"the graph has no symbol {name!r}", fix=f"its symbols: {', '.join(graph.symbols) or 'none'}"
         )
     if name not in names:
-        raise UsageError(f"the size {name!r} is of no input: it depends on their content")
+        raise UsageError(f"the size {name!r} is not in an input: it depends on their content")
     if size not in graph.symbols[name]:
         raise UsageError(f"the size {name!r} cannot be {size}: it is in {graph.symbols[name]}")
     if told.get(name, size) != size:

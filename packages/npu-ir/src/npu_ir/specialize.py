@@ -82,6 +82,7 @@ def _fold_numbers(graph: Graph) -> None:
             _put_literal(graph, value, known)
             if graph.owner is None:
                 graph.fix_input(value, known)
+    # In execution order: a node whose inputs have all been folded can be folded itself.
     for node in graph.nodes:
         if node.op_type == _ASSERTION and not node.inputs:
             _run(node)

@@ -48,6 +48,7 @@ class Structure:
     context: Literal = None
     children: tuple[Structure, ...] = ()
 
+    # The context is compared as a literal: with ==, the dict keys 1, 1.0 and True would be equal.
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Structure)
@@ -203,7 +204,7 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
         return _container(structure, parts)
     except (TypeError, ValueError, KeyError) as error:
         raise ExecutionError(
-            f"{describe(structure)} cannot be made of {reprlib.repr(parts)}: {error}",
+            f"{describe(structure)} cannot be built from {reprlib.repr(parts)}: {error}",
             where="the structure of the graph's arguments or results",
             fix="use flat results (Interpreter.run_flat)",
         ) from error
@@ -232,9 +233,9 @@ def dict_keys(context: Literal) -> list[Any]:
 
 def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
     """Return the namedtuple class if its module is loaded, else a new one of the same name and fields."""
-    found = _loaded(name)
-    if isinstance(found, type) and issubclass(found, tuple) and list(getattr(found, "_fields", ())) == fields:
-        return found
+    cls = _loaded(name)
+    if isinstance(cls, type) and issubclass(cls, tuple) and list(getattr(cls, "_fields", ())) == fields:
+        return cls
     return collections.namedtuple(name.rpartition(".")[2], fields)
 
 

@@ -121,6 +121,7 @@ class SymbolValues:
         self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool
     ) -> str | None:
         """Solve for the unknown symbol, if there is one; return the problem with the size, or None."""
+        # At most one symbol is unknown here; without any, the size is only compared.
         if not isinstance(wanted, Expr):
             return None if wanted == actual else f"is {actual}, the graph needs {wanted}"
         for name in unknown:

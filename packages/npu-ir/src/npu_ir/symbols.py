@@ -54,6 +54,7 @@ class Expr:
 
     terms: tuple[tuple[Monomial, int | float], ...]
 
+    # Cached in the instance's __dict__, which is why the class has no slots.
     @cached_property
     def symbols(self) -> frozenset[str]:
         """The names of the symbols in it."""
@@ -189,7 +190,7 @@ def call(function: str, *arguments: Number) -> Any:
         return value_of(function, arguments)
     if known.rounds and is_whole(arguments[0]):
         return arguments[0]
-    if function in ("floordiv", "mod"):
+    if function in ("floordiv", "mod"):  # (4*s0+2)//2 is 2*s0+1, and mod(4*s0+2, 2) is 0
         exact = _divided(arguments[0], arguments[1])
         if exact is not None:
             return exact if function == "floordiv" else 0
@@ -288,6 +289,7 @@ def _sum(numbers: Iterable[Number]) -> Number:
 def _multiplied(left: Number, right: Number) -> Number:
     if len(_terms(left)) * len(_terms(right)) > _MOST_TERMS:
         raise GraphError(f"an expression is too large: a product of more than {_MOST_TERMS} terms")
+    # Every term by every term; powers of equal factors are added, and coefficients of equal monomials.
     total: dict[Monomial, int | float] = {}
     for left_monomial, left_coefficient in _terms(left):
         for right_monomial, right_coefficient in _terms(right):

@@ -143,6 +143,7 @@ _OF_SYMBOLIC: Mapping[str, Callable[..., Any]] = {
     "sqrt": torch.sym_sqrt,
 }
 
+# By name of the class, in SymPy or torch.utils._sympy.functions: neither needs to be imported here.
 _FROM_SYMPY: Mapping[str, Callable[..., Any]] = {
     "Add": _sum,
     "Mul": _product,

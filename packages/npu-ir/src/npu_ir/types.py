@@ -35,8 +35,8 @@ _SHORT_NAMES = {
 
 
 def _all_dtypes() -> dict[str, torch.dtype]:
-    found = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-    return {str(dtype).removeprefix("torch."): dtype for dtype in sorted(found, key=str)}
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    return {str(dtype).removeprefix("torch."): dtype for dtype in sorted(dtypes, key=str)}
 
 
 _TORCH_NAMES = _all_dtypes()
