@@ -193,7 +193,7 @@ def test_a_command_of_a_package_that_is_left_out_says_so(install: Install, capsy
 def test_a_runner_of_a_package_that_is_left_out_says_which(install: Install) -> None:
     install()
 
-    with pytest.raises(UsageError, match="there is no runner 'executor'\n  fix: npu-runtime brings it"):
+    with pytest.raises(UsageError, match="there is no runner 'executor'\n  fix: npu-runtime provides it"):
         find_runner("executor")
 
 

@@ -34,7 +34,7 @@ class OriginRecord:
             reached = self._reached()
             # Without a replacement downstream, the edits are taken to preserve every value (another layout).
             # With one, they moved the computation of the replaced value upstream: a convolution that absorbed
-            # its batch norm equals the output of the batch norm, and its own former output no more.
+            # its batch norm equals the output of the batch norm, not its own former output.
             if not self._gained.keys().isdisjoint(reached):
                 for value in reached:
                     value._origins = self._gained.get(value, ())
