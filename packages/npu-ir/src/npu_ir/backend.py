@@ -218,11 +218,11 @@ def copy_memory(source: torch.Tensor, target: torch.Tensor) -> None:
 def _memory(item: torch.Tensor) -> torch.Tensor:
     """Return a 1-D view of all memory that a tensor spans, gaps included."""
     # A 1-D view, because ``copy_`` refuses tensors whose elements overlap.
-    plain = item.detach()
+    detached = item.detach()
     # resolve_conj() and resolve_neg() would change the strides of a tensor with gaps or overlaps.
-    if plain.is_conj():
-        return _memory(plain.conj()).conj()
-    if plain.is_neg():
-        return negated_view(_memory(negated_view(plain)))
-    reach = sum((size - 1) * step for size, step in zip(plain.shape, plain.stride(), strict=True))
-    return plain.as_strided((reach + 1 if plain.numel() else 0,), (1,))
+    if detached.is_conj():
+        return _memory(detached.conj()).conj()
+    if detached.is_neg():
+        return negated_view(_memory(negated_view(detached)))
+    reach = sum((size - 1) * step for size, step in zip(detached.shape, detached.stride(), strict=True))
+    return detached.as_strided((reach + 1 if detached.numel() else 0,), (1,))

@@ -43,9 +43,9 @@ def bind_weights(
             continue
         keys = (argument.target, *argument.aliases)
         expected.update(keys)
-        given = {key: source[key] for source in (weights, constants) for key in keys if key in source}
-        problems += _problems(value, argument, given)
-        bound[value] = next(iter(given.values()), argument.data)
+        candidates = {key: source[key] for source in (weights, constants) for key in keys if key in source}
+        problems += _problems(value, argument, candidates)
+        bound[value] = next(iter(candidates.values()), argument.data)
     problems += [
         f"unexpected: {key}"
         for key in (*weights, *constants)
@@ -67,17 +67,17 @@ def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     Raises:
         WeightError: A tensor is given both on its own and as a component of another.
     """
-    plain: dict[str, torch.Tensor] = {}
+    flat: dict[str, torch.Tensor] = {}
     for key, tensor in weights.items():
-        found = {key: tensor}
+        tensors = {key: tensor}
         if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
             parts = _torch.wrapped_parts(tensor).items()
-            found = unwrapped({f"{key}.{name}": part for name, part in parts})
-        twice = sorted(found.keys() & plain.keys())
+            tensors = unwrapped({f"{key}.{name}": part for name, part in parts})
+        twice = sorted(tensors.keys() & flat.keys())
         if twice:
             raise WeightError(f"the weight {twice[0]!r} is given twice: on its own, and as a part of another")
-        plain.update(found)
-    return plain
+        flat.update(tensors)
+    return flat
 
 
 def _is_extra_state(key: str) -> bool:
@@ -130,13 +130,13 @@ def bind_inputs(
     """
     structure, leaves = graph.call
     expected_args, expected_kwargs = structure.children
-    given = flatten_like(tuple(args), expected_args, "args") + flatten_like(
+    items = flatten_like(tuple(args), expected_args, "args") + flatten_like(
         dict(kwargs), expected_kwargs, "kwargs"
     )
     paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
     bound: dict[Value, Any] = {}
     first_paths: dict[str, str] = {}
-    for path, leaf, item in zip(paths, leaves, given, strict=True):
+    for path, leaf, item in zip(paths, leaves, items, strict=True):
         if isinstance(leaf, Value):
             first_paths.setdefault(leaf.name, path)
             _require_input(path, leaf, item, bound.get(leaf))

@@ -252,11 +252,11 @@ def _attrs(nodes: Iterable[OpNode]) -> Iterator[str]:
             if value.__class__ in _PLAIN_CLASSES:
                 continue
             try:
-                plain = same_literal(to_literal(value), value)
+                is_plain = same_literal(to_literal(value), value)
             except GraphError as error:
                 yield f"attribute {name!r} of node {node.name!r}: {error.message}"
             else:
-                if not plain:
+                if not is_plain:
                     yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
 
 

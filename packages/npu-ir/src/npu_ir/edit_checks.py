@@ -27,19 +27,19 @@ def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal
     Raises:
         GraphError: A name is not a string, a value is not plain data, or the list record is wrong.
     """
-    plain = {}
+    literals = {}
     for name, value in attrs.items():
         if not isinstance(name, str):
             raise GraphError(f"attributes have names, not {name!r}", where=op_type)
         try:
-            plain[name] = to_literal(value)
+            literals[name] = to_literal(value)
         except GraphError as error:
             where = f"attribute {name!r} of {op_type}"
             raise GraphError(error.message, where=where, fix=error.fix) from error
-    problem = record_problem(plain)
+    problem = record_problem(literals)
     if problem is not None:
         raise GraphError(problem, where=op_type)
-    return plain
+    return literals
 
 
 def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Range]:
@@ -51,12 +51,12 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
     """
     merged = dict(graph.symbols)
     # The graphs that already have a place: a region must not occur twice, nor contain this graph.
-    taken = {id(graph)}
+    nested = {id(graph)}
     for argument, region in regions.items():
         if _levels_above(graph) + _levels_below(region) > MAX_REGION_DEPTH:
             raise GraphError(f"regions nested deeper than {MAX_REGION_DEPTH}", where=f"region {argument!r}")
         parts = set(map(id, region.graphs()))
-        if region.owner is not None or parts & taken:
+        if region.owner is not None or parts & nested:
             raise GraphError(f"the region {argument!r} belongs to another node", fix="pass a clone of it")
         if region.prologue:
             raise GraphError(
@@ -69,7 +69,7 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
                     f"symbol {name!r} is in {range} in the region {argument!r}, "
                     f"but in {merged[name]} around it"
                 )
-        taken |= parts
+        nested |= parts
     return merged
 
 

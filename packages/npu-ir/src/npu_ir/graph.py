@@ -142,7 +142,7 @@ class Graph(Signature):
         output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
         for value in inputs:
             self._require_mine(value)
-        plain = plain_attrs(op_type, attrs or {})
+        literals = plain_attrs(op_type, attrs or {})
         if operands is not None and len(operands) != len(inputs):
             raise GraphError(f"{op_type}: {len(inputs)} inputs but {len(operands)} operand names")
         if output_names is not None and len(output_names) != len(output_types):
@@ -156,7 +156,7 @@ class Graph(Signature):
             op_type,
             tuple(inputs),
             None if operands is None and inputs else tuple(operands or ()),
-            plain,
+            literals,
             provenance,
             owned,
         )

@@ -98,11 +98,11 @@ def _load_installed() -> Plugins:
 
 def all_reports() -> list[PluginReport]:
     """Return the reports on all plugins, including those that plugins load from groups of their own."""
-    found = loaded()
-    reports = list(found.reports)
-    for report in (report for report in found.reports if report.refused is None):
+    plugins = loaded()
+    reports = list(plugins.reports)
+    for report in (report for report in plugins.reports if report.refused is None):
         try:
-            reports += _reports_of(found.manager, report.name)
+            reports += _reports_of(plugins.manager, report.name)
         except Exception as error:
             # As in `load`: an exception of a plugin is its report.
             reason = f"its hook npu_plugin_reports failed: {type(error).__name__}: {error}"
@@ -163,15 +163,17 @@ def _distribution(point: EntryPoint) -> str:
 
 
 def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None:
-    twin = next((other for other in plugins.reports[:-1] if other.name == point.name), None)
-    if twin is not None:
+    namesake = next((other for other in plugins.reports[:-1] if other.name == point.name), None)
+    if namesake is not None:
         raise PluginError(
-            f"two plugins are called {point.name!r}: from {twin.distribution} and {report.distribution}"
+            f"two plugins are called {point.name!r}: from {namesake.distribution} and {report.distribution}"
         )
     plugin = point.load()
-    same = plugins.manager.get_name(plugin)
-    if same is not None:
-        raise PluginError(f"the plugins {same!r} and {point.name!r} are the same object: {point.value}")
+    registered_name = plugins.manager.get_name(plugin)
+    if registered_name is not None:
+        raise PluginError(
+            f"the plugins {registered_name!r} and {point.name!r} are the same object: {point.value}"
+        )
     origin = f"{point.name} ({report.distribution})"
     try:
         plugins.manager.register(plugin, name=point.name)

@@ -80,11 +80,11 @@ class Prologue:
         """Return a copy of a tensor; copies of tensors that share memory share memory, too."""
         memory = item.untyped_storage()
         copy = copies.setdefault(_memory(item), memory if _memory(item) in copies else _copy(memory))
-        plain = torch.empty(0, dtype=item.dtype, device=item.device)
-        plain.set_(copy, item.storage_offset(), item.shape, item.stride())
+        result = torch.empty(0, dtype=item.dtype, device=item.device)
+        result.set_(copy, item.storage_offset(), item.shape, item.stride())
         # PyTorch conjugates and negates lazily: the storage holds the values before that.
-        plain = plain.conj() if item.is_conj() else plain
-        return _torch.negated_view(plain) if item.is_neg() else plain
+        result = result.conj() if item.is_conj() else result
+        return _torch.negated_view(result) if item.is_neg() else result
 
 
 def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:

@@ -38,11 +38,11 @@ def random_call(
     values = dict(SymbolValues(graph.symbols).values)
     values.update(chosen_sizes(graph, values, sizes or {}))
     structure, leaves = graph.call
-    made: dict[Value, Any] = {}
+    contents: dict[Value, Any] = {}
     for leaf in leaves:
-        if isinstance(leaf, Value) and leaf not in made:
-            made[leaf] = made_up(leaf, values, lambda type: random_tensor(type, generator, int_high))
-    filled = [made[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+        if isinstance(leaf, Value) and leaf not in contents:
+            contents[leaf] = made_up(leaf, values, lambda type: random_tensor(type, generator, int_high))
+    filled = [contents[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
     args, kwargs = unflatten(structure, filled)
     return args, kwargs
 
@@ -62,14 +62,14 @@ def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType],
     Raises:
         UsageError: It is an integer or a bool of unknown value.
     """
-    known = value.type.substitute(sizes)
-    if isinstance(known, TensorType):
-        return fill(known)
-    if known.kind == "float":
+    type = value.type.substitute(sizes)
+    if isinstance(type, TensorType):
+        return fill(type)
+    if type.kind == "float":
         return fill(TensorType((), torch.float64)).sigmoid().item()
-    if known.value is None or isinstance(known.value, Expr):
+    if type.value is None or isinstance(type.value, Expr):
         raise UsageError(f"input {value!r} is not given", fix=f"--input {value.name}=VALUE")
-    return known.value
+    return type.value
 
 
 def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
@@ -83,15 +83,15 @@ def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
         UsageError: PyTorch cannot fill tensors of one of the dtypes, or memory does not suffice.
     """
     generator = torch.Generator().manual_seed(seed)
-    made = {}
+    weights = {}
     for name, type in needed_weights(graph):
         try:
-            made[name] = _random_weight(type, generator, is_signed=name not in graph.optimizer_state)
+            weights[name] = _random_weight(type, generator, is_signed=name not in graph.optimizer_state)
         except UsageError as error:
             raise UsageError(
                 f"weight {name!r}: {error.message}", fix="give weights: --weights FILE"
             ) from error
-    return made
+    return weights
 
 
 def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:

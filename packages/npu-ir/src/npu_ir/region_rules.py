@@ -38,8 +38,8 @@ def region_problems(graph: Graph) -> Iterator[str]:
                 )
             lists = _PASSED.get(node.op_type, {}).get(argument)
             if lists is not None:
-                taken = [value.type for value in region.inputs]
-                yield from _misfits(f"the {where} takes", taken, "gets", _passed(node, lists))
+                parameters = [value.type for value in region.inputs]
+                yield from _misfits(f"the {where} takes", parameters, "gets", _passed(node, lists))
             if argument in _RETURNING.get(node.op_type, ()):
                 returned = [leaf.type if isinstance(leaf, Value) else None for leaf in region.results[1]]
                 outputs: list[Type | None] = [value.type for value in node.outputs]

@@ -75,10 +75,10 @@ class OpRegistry:
         Raises:
             RegistryError: The op already has one; names both origins.
         """
-        known = self._tables[table].get(op_type)
-        if known is not None:
+        existing = self._tables[table].get(op_type)
+        if existing is not None:
             raise RegistryError(
-                f"{op_type} already has a registered {table}: by {known.origin}, and now by {entry.origin}",
+                f"{op_type} already has a registered {table}: by {existing.origin}, and now by {entry.origin}",
                 fix="disable one of the plugins (NPU_DISABLE_PLUGINS), or unregister the first",
             )
         self._tables[table][op_type] = entry

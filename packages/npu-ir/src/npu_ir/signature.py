@@ -359,8 +359,8 @@ class Signature:
         if problem is not None:
             raise GraphError(problem)
         checked = self._leaves(structure, leaves)
-        passed = [leaf for leaf in checked if isinstance(leaf, Value)]
-        if set(passed) != set(self.inputs):
+        inputs = [leaf for leaf in checked if isinstance(leaf, Value)]
+        if set(inputs) != set(self.inputs):
             raise GraphError("the call must use every input of the graph, and no other value")
         self._call = structure, checked
         self._edits += 1

@@ -60,8 +60,8 @@ def _require_possible(
 def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:
     """Return the first candidate that satisfies all constraints on it and ``values`` alone."""
     # Greedy, without backtracking: a constraint counts for the last of its symbols to get a value.
-    known = values.keys() | {name}
-    decided = [item for item in graph.constraints if name in item.symbols and item.symbols <= known]
+    assigned = values.keys() | {name}
+    decided = [item for item in graph.constraints if name in item.symbols and item.symbols <= assigned]
     for value in islice(_candidates(graph.symbols[name]), _TRIED):
         if all(constraint.holds({**values, name: value}) for constraint in decided):
             return value

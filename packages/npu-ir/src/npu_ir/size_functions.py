@@ -90,10 +90,10 @@ def value_of(function: str, arguments: tuple[Any, ...]) -> int | float:
         bits += int(rest[0])
     if bits > _MOST_BITS:
         raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
-    found = FUNCTIONS[function].evaluate(*arguments)
-    if isinstance(found, complex):
+    result = FUNCTIONS[function].evaluate(*arguments)
+    if isinstance(result, complex):
         raise GraphError(f"{function}({', '.join(map(str, arguments))}) is not a real number")
-    value: int | float = bounded(found)
+    value: int | float = bounded(result)
     return value
 
 

@@ -69,19 +69,19 @@ def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Const
             remaining.append(rest)
         elif not rest.holds({}):
             given = sorted(constraint.symbols & sizes.keys())
-            shown = ", ".join(f"{name} = {sizes[name]}" for name in given)
-            raise GraphError(f"the graph was made for sizes with {constraint}, not for {shown}")
+            text = ", ".join(f"{name} = {sizes[name]}" for name in given)
+            raise GraphError(f"the graph was made for sizes with {constraint}, not for {text}")
     return remaining
 
 
 def _fold_numbers(graph: Graph) -> None:
     """Replace known numbers by literals, and remove the nodes that computed them (constant folding)."""
     for value in graph.inputs:
-        known = _stated_number(value)
-        if known is not None:
-            _put_literal(graph, value, known)
+        literal = _stated_number(value)
+        if literal is not None:
+            _put_literal(graph, value, literal)
             if graph.owner is None:
-                graph.fix_input(value, known)
+                graph.fix_input(value, literal)
     # In execution order: a node whose inputs have all been folded can be folded itself.
     for node in graph.nodes:
         if node.op_type == _ASSERTION and not node.inputs:
@@ -90,11 +90,11 @@ def _fold_numbers(graph: Graph) -> None:
             continue
         if len(node.outputs) != 1:
             continue
-        known = _stated_number(node.outputs[0])
-        if known is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
-            known = _run(node)[0]
-        if known is not None and _is_only_a_number(node):
-            _put_literal(graph, node.outputs[0], known)
+        literal = _stated_number(node.outputs[0])
+        if literal is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
+            literal = _run(node)[0]
+        if literal is not None and _is_only_a_number(node):
+            _put_literal(graph, node.outputs[0], literal)
             graph.erase(node)
 
 

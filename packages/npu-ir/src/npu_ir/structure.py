@@ -246,11 +246,11 @@ def _loaded(name: str) -> object:
     while module and module not in sys.modules:
         module, _, outer = module.rpartition(".")
         path = f"{outer}.{path}"
-    found: object = sys.modules.get(module)
+    obj: object = sys.modules.get(module)
     for step in path.split("."):
         # A lookup in __dict__, since a module's __getattr__ may run code or import.
-        found = getattr(found, "__dict__", {}).get(step)
-    return found
+        obj = getattr(obj, "__dict__", {}).get(step)
+    return obj
 
 
 def _registered(kind: str) -> _torch.PytreeNode:

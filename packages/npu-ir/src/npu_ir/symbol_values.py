@@ -111,8 +111,8 @@ class SymbolValues:
 
     def told(self, names: Iterable[str]) -> str:
         """Describe the values of symbols and their positions: ``s0 is 4 by dimension 0 of %x``."""
-        known = sorted(name for name in names if name in self.values)
-        return ", ".join(f"{name} is {self.values[name]} by {self._spots[name]}" for name in known)
+        determined = sorted(name for name in names if name in self.values)
+        return ", ".join(f"{name} is {self.values[name]} by {self._spots[name]}" for name in determined)
 
     def _unknown(self, wanted: Dim) -> Collection[str]:
         return wanted.symbols - self.values.keys() if isinstance(wanted, Expr) else ()
@@ -125,13 +125,13 @@ class SymbolValues:
         if not isinstance(wanted, Expr):
             return None if wanted == actual else f"is {actual}, the graph needs {wanted}"
         for name in unknown:
-            known = wanted.substitute(self.values)
-            value = known.solve(name, actual) if isinstance(known, Expr) else None
+            partial = wanted.substitute(self.values)
+            value = partial.solve(name, actual) if isinstance(partial, Expr) else None
             if value is None:
                 return f"is {actual}, the graph needs {wanted} for an integer {name}"
             if in_range and value not in self._ranges[name]:
-                shown = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
-                return f"is {shown}, the graph was made for {name} in {self._ranges[name]}"
+                text = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
+                return f"is {text}, the graph was made for {name} in {self._ranges[name]}"
             self.values[name] = value
             self._spots[name] = spot
         try:

@@ -58,11 +58,11 @@ class Expr:
     @cached_property
     def symbols(self) -> frozenset[str]:
         """The names of the symbols in it."""
-        found: set[str] = set()
+        names: set[str] = set()
         for monomial, _ in self.terms:
             for factor, _ in monomial:
-                found.update([factor] if isinstance(factor, str) else symbols_in(factor.arguments))
-        return frozenset(found)
+                names.update([factor] if isinstance(factor, str) else symbols_in(factor.arguments))
+        return frozenset(names)
 
     @property
     def symbol(self) -> str | None:
@@ -80,10 +80,10 @@ class Expr:
             GraphError: The expression is undefined there, as by a division by zero.
         """
         try:
-            found = _sum(_product(coefficient, monomial, values) for monomial, coefficient in self.terms)
+            result = _sum(_product(coefficient, monomial, values) for monomial, coefficient in self.terms)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise GraphError(f"{self} has no value for {_shown(values, self)}: {error}") from error
-        return found  # type: ignore[return-value]
+        return result  # type: ignore[return-value]
 
     def solvable(self, name: str) -> bool:
         """Return whether the expression is linear in symbol ``name``, with a constant coefficient."""
@@ -181,14 +181,14 @@ def call(function: str, *arguments: Number) -> Any:
         ArithmeticError: The function is undefined for these numbers.
     """
     _require_callable(function, arguments)
-    known = FUNCTIONS[function]
-    if known.is_merged:
+    definition = FUNCTIONS[function]
+    if definition.is_merged:
         arguments = _merged(function, arguments)
         if len(arguments) == 1:
             return arguments[0]
     if not any(isinstance(argument, Expr) for argument in arguments):
         return value_of(function, arguments)
-    if known.rounds and is_whole(arguments[0]):
+    if definition.rounds and is_whole(arguments[0]):
         return arguments[0]
     if function in ("floordiv", "mod"):  # (4*s0+2)//2 is 2*s0+1, and mod(4*s0+2, 2) is 0
         exact = _divided(arguments[0], arguments[1])
@@ -204,10 +204,12 @@ def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
         raise GraphError(
             f"{function!r} is not a function of expressions", fix=f"use one of {', '.join(FUNCTIONS)}"
         )
-    known = FUNCTIONS[function]
-    if not arguments or (known.arity is not None and len(arguments) != known.arity):
-        raise GraphError(f"{function} takes {known.arity or 'one or more'} arguments, got {len(arguments)}")
-    if known.of_integers and not all(map(is_whole, arguments)):
+    definition = FUNCTIONS[function]
+    if not arguments or (definition.arity is not None and len(arguments) != definition.arity):
+        raise GraphError(
+            f"{function} takes {definition.arity or 'one or more'} arguments, got {len(arguments)}"
+        )
+    if definition.of_integers and not all(map(is_whole, arguments)):
         raise GraphError(f"{function} is a function of integers, not of {', '.join(map(str, arguments))}")
     if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
         raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")

@@ -49,15 +49,15 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     """
     path = Path(path)
     names = None if graph is None else _names(graph)
-    found = _load(path, (lambda _: True) if names is None else names.__contains__)
-    if names and not found:
+    tensors = _load(path, (lambda _: True) if names is None else names.__contains__)
+    if names and not tensors:
         raise WeightError(
             f"none of the weights of the graph is here: it needs {shown(sorted(names))}",
             where=str(path),
             fix="check that this is a checkpoint of the same model; a common prefix in its names has to be "
             "removed",
         )
-    return found
+    return tensors
 
 
 def _names(graph: Graph) -> set[str]:
@@ -108,10 +108,10 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
     loaded: dict[str, torch.Tensor] = {}
     for shard, names in names_in.items():
         tensors = read_checkpoint(index.with_name(shard), names.__contains__)
-        lost = sorted(names - tensors.keys())
-        if lost:
+        missing = sorted(names - tensors.keys())
+        if missing:
             raise WeightError(
-                f"the index says {shown(lost)} are in {shard}: they are not",
+                f"the index says {shown(missing)} are in {shard}: they are not",
                 where=str(index),
                 fix="get the checkpoint again",
             )
@@ -128,8 +128,8 @@ def _weight_map(index: Path) -> dict[str, str]:
             "the index has no weight_map", where=str(index), fix="give the path of a checkpoint's index"
         )
     for name, shard in shards.items():
-        plain = isinstance(shard, str) and not any(char in shard for char in "/\\:\0")
-        if not plain or not shard.lower().endswith(WEIGHT_SUFFIXES):
+        is_plain = isinstance(shard, str) and not any(char in shard for char in "/\\:\0")
+        if not is_plain or not shard.lower().endswith(WEIGHT_SUFFIXES):
             raise WeightError(
                 f"{shown(shard)} is not the name of a weights file in the same folder",
                 where=f"{index}: weight_map[{shown(name)}]",
