@@ -78,7 +78,8 @@ class OpRegistry:
         existing = self._tables[table].get(op_type)
         if existing is not None:
             raise RegistryError(
-                f"{op_type} already has a registered {table}: by {existing.origin}, and now by {entry.origin}",
+                f"{op_type} already has a registered {table}: by {existing.origin}, "
+                f"and now by {entry.origin}",
                 fix="disable one of the plugins (NPU_DISABLE_PLUGINS), or unregister the first",
             )
         self._tables[table][op_type] = entry
