@@ -629,8 +629,12 @@ def test_an_input_of_a_node_is_replaced() -> None:
     assert add.inputs == (relu.outputs[0], x)
     assert relu.outputs[0].uses == ((add, 0),)
     graph.check()
-    assert_unchanged_by(graph, lambda: graph.set_input(add, 2, x), "node 'add' has 2 inputs, there is no input 2")
-    assert_unchanged_by(graph, lambda: graph.set_input(add, -1, x), "node 'add' has 2 inputs, there is no input -1")
+    assert_unchanged_by(
+        graph, lambda: graph.set_input(add, 2, x), "node 'add' has 2 inputs, there is no input 2"
+    )
+    assert_unchanged_by(
+        graph, lambda: graph.set_input(add, -1, x), "node 'add' has 2 inputs, there is no input -1"
+    )
     assert_unchanged_by(
         graph, lambda: graph.set_input(chain()[3], 0, x), "node 'add' is not in graph 'chain'"
     )
