@@ -49,7 +49,7 @@ def test_backends_of_a_plugin_that_is_left_out_are_unknown() -> None:
     done = python(script, **{plugin_manager.DISABLE_VARIABLE: "npu-cuda"})
 
     assert (
-        "there is no backend 'host'\n  fix: npu-cuda brings it, which is installed and not used here"
+        "there is no backend 'host'\n  fix: npu-cuda provides it, and is installed, but is not used here"
         in done.stderr
     )
 

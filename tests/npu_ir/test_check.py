@@ -138,7 +138,7 @@ BROKEN = {
         (set_type("n", ScalarType("int", True)), "%n is int(True): only an int can be known"),
         (set_type("w", TensorType((symbol("s0"),), torch.float32)), "%w comes with the weights or the graph: its sizes are integers, not f32[s0]"),
         (set_type("t", TensorType((call("truediv", symbol("s0"), 2),), torch.float32)), "%t: a size is whole for all values of its symbols, not as in (s0/2,)"),
-        (set_type("x", BAD_DTYPE), "%x: 'f32' is no dtype"),
+        (set_type("x", BAD_DTYPE), "%x: 'f32' is not a dtype"),
         (set_type("x", TensorType((2, -3), torch.float32)), "%x: sizes and strides are integers from 0 to 2**63 - 1 or expressions, not (2, -3)"),
         (set_type("x", TensorType((True, 3), torch.float32)), "%x: sizes and strides are integers from 0"),
         (set_type("x", TensorType((2.0, 3), torch.float32)), "%x: sizes and strides are integers from 0"),  # type: ignore[arg-type]
@@ -148,7 +148,7 @@ BROKEN = {
     ],
     "symbols": [
         (set_type("t", TensorType((symbol("s1"), 2), torch.float32)), "%t is f32[s1, 2], but no symbol s1 is declared"),
-        (set_type("t", TensorType((symbol("s0") * symbol("s0"),), torch.float32)), "%t is f32[s0**2], but nothing before tells what s0 is"),
+        (set_type("t", TensorType((symbol("s0") * symbol("s0"),), torch.float32)), "%t is f32[s0**2], but nothing before it determines s0"),
         (set_type("add", TensorType((symbol("s1"),), torch.float32)), "%add is f32[s1], but no symbol s1 is declared"),
         (set_type("n", ScalarType("int", symbol("s1"))), "%n is int(s1), but no symbol s1 is declared"),
         (require("s1"), "the constraint s1 == 2 is not one of sizes of the inputs of a program"),
@@ -196,8 +196,8 @@ BROKEN = {
         (lambda g: setattr(g, "_results", (LEAF_STRUCTURE, ([1],))), "the results: a leaf is a value or a single literal, not a list"),
         (lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), 1))), "the call must use every input of the graph, and no other value"),
         (lambda g: setattr(g, "_call", (g.call[0], (g.value("x"), g.value("w")))), "the call must use every input of the graph, and no other value"),
-        (lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))), "%c is updated but is no input, parameter, buffer or optimizer state"),
-        (lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))), "%add is updated but is no input, parameter, buffer or optimizer state"),
+        (lambda g: g._updates.__setitem__(g.value("c"), g._updates.pop(g.value("s"))), "%c is updated but is not an input, parameter, buffer or optimizer state"),
+        (lambda g: g._updates.__setitem__(g.value("add"), g._updates.pop(g.value("s"))), "%add is updated but is not an input, parameter, buffer or optimizer state"),
         (lambda g: g._updates.__setitem__(g.value("n"), g._updates.pop(g.value("s"))), "%n is int but is updated with %add, which is f32[2, 3]"),
         (lambda g: g._updates.__setitem__(g.value("w"), g.value("cat")), "%w is f32[2, 3] but is updated with %cat, which is f32[4, 3]"),
         (lambda g: g._updates.__setitem__(g.value("s"), g.value("n")), "%s is f32[2, 3] but is updated with %n, which is int"),

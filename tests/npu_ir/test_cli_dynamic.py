@@ -329,7 +329,7 @@ def test_a_stride_may_tell_a_size() -> None:
             [], {"c": 3}, "the graph has no symbol 'c'\n  fix: its symbols: a, b, n, u", id="unknown"
         ),
         pytest.param(
-            [], {"u": 3}, "the size 'u' is of no input: it depends on their content", id="of no input"
+            [], {"u": 3}, "the size 'u' is not in an input: it depends on their content", id="in no input"
         ),
         pytest.param([], {"a": 65}, r"the size 'a' cannot be 65: it is in \[1, 64\]", id="out of range"),
         pytest.param(

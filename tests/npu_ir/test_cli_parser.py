@@ -173,7 +173,7 @@ def test_a_command_of_a_package_that_is_not_installed_says_which(
     assert code == 2
     assert capsys.readouterr().err == (
         f"npu: error: there is no command {command!r}\n"
-        f"  fix: {missing} brings it, which is not installed: python -m pip install {missing}\n"
+        f"  fix: {missing} provides it, but is not installed: python -m pip install {missing}\n"
     )
 
 
@@ -187,7 +187,7 @@ def test_a_command_of_a_package_that_is_left_out_says_so(install: Install, capsy
     main(["profile", "net.json"])
 
     assert (
-        "fix: npu-runtime brings it, which is installed and not used here: npu doctor"
+        "fix: npu-runtime provides it, and is installed, but is not used here: npu doctor"
         in capsys.readouterr().err
     )
 
@@ -195,7 +195,7 @@ def test_a_command_of_a_package_that_is_left_out_says_so(install: Install, capsy
 def test_a_runner_of_a_package_that_is_left_out_says_which(install: Install) -> None:
     install()
 
-    with pytest.raises(UsageError, match="there is no runner 'executor'\n  fix: npu-runtime brings it"):
+    with pytest.raises(UsageError, match="there is no runner 'executor'\n  fix: npu-runtime provides it"):
         find_runner("executor")
 
 

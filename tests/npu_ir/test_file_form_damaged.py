@@ -290,7 +290,7 @@ HOSTILE = [
     pytest.param(change("results", "context", to=[True, 1]), "two keys of a dict are equal", "results.context", id="equal-keys"),
     pytest.param(change("results", "context", to=[[1], [1]]), "two keys of a dict are equal", "results.context", id="equal-tuples"),
     pytest.param(change("results", "kind", to="tuple"), "a tuple has no context", "results.context", id="tuple-context"),
-    pytest.param(change("results", "kind", to="leaf"), "a leaf is no container", "results.context", id="leaf"),
+    pytest.param(change("results", "kind", to="leaf"), "a leaf is not a container", "results.context", id="leaf"),
     pytest.param(change("results", "kind", to="defaultdict"), "expected the name of the default", "results.context", id="default"),
     pytest.param(change("results", to={"kind": "namedtuple", "items": []}), "expected the name of the type", "results.context", id="fields"),
     pytest.param(

@@ -297,12 +297,12 @@ def test_an_argument_that_is_needed_is_not_erased() -> None:
     assert_unchanged_by(
         graph,
         lambda: graph.erase_argument(x),
-        r"%x is no parameter, buffer, optimizer state or constant[\s\S]*part of the signature",
+        r"%x is not a parameter, buffer, optimizer state or constant[\s\S]*part of the signature",
     )
     assert_unchanged_by(
         graph,
         lambda: graph.erase_argument(relu.outputs[0]),
-        r"%relu is no parameter, buffer, optimizer state or constant",
+        r"%relu is not a parameter, buffer, optimizer state or constant",
     )
     assert_unchanged_by(graph, lambda: graph.erase_argument(other), r"%w is not a value of graph 'chain'")
 
@@ -629,8 +629,12 @@ def test_an_input_of_a_node_is_replaced() -> None:
     assert add.inputs == (relu.outputs[0], x)
     assert relu.outputs[0].uses == ((add, 0),)
     graph.check()
-    assert_unchanged_by(graph, lambda: graph.set_input(add, 2, x), "node 'add' has 2 inputs, no input 2")
-    assert_unchanged_by(graph, lambda: graph.set_input(add, -1, x), "node 'add' has 2 inputs, no input -1")
+    assert_unchanged_by(
+        graph, lambda: graph.set_input(add, 2, x), "node 'add' has 2 inputs, there is no input 2"
+    )
+    assert_unchanged_by(
+        graph, lambda: graph.set_input(add, -1, x), "node 'add' has 2 inputs, there is no input -1"
+    )
     assert_unchanged_by(
         graph, lambda: graph.set_input(chain()[3], 0, x), "node 'add' is not in graph 'chain'"
     )

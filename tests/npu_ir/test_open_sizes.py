@@ -265,7 +265,7 @@ def test_an_input_nobody_reads_becomes_a_constant_of_the_call() -> None:
     [
         pytest.param(lambda g: g.fix_input(g.value("n"), 4), r"%n is still read by view\n  at: graph 'g'\n  fix: replace_all_uses first", id="read"),
         pytest.param(lambda g: g.fix_input(sized().value("n"), 4), "%n is not a value of graph 'g'", id="another_graph"),
-        pytest.param(lambda g: g.fix_input(g.value("view"), 4), r"%view is no input\n  fix: erase_argument removes the others", id="no_input"),
+        pytest.param(lambda g: g.fix_input(g.value("view"), 4), r"%view is not an input\n  fix: erase_argument removes the others", id="no_input"),
     ],
 )  # fmt: skip
 def test_an_input_that_cannot_be_fixed_is_refused(edit: Callable[[Graph], None], message: str) -> None:
@@ -280,7 +280,7 @@ def test_a_parameter_cannot_be_fixed() -> None:
     graph = Graph("g")
     weight = graph.add_parameter("w", F32)
 
-    with pytest.raises(GraphError, match="%w is no input"):
+    with pytest.raises(GraphError, match="%w is not an input"):
         graph.fix_input(weight, 4)
 
 
@@ -421,7 +421,7 @@ def test_an_input_gets_another_type_in_its_place() -> None:
     ("edit", "message"),
     [
         pytest.param(lambda g: g.replace_input(g.value("n"), F32), "%n is still read by view", id="read"),
-        pytest.param(lambda g: g.replace_input(g.value("view"), F32), "%view is no input", id="no_input"),
+        pytest.param(lambda g: g.replace_input(g.value("view"), F32), "%view is not an input", id="no_input"),
     ],
 )
 def test_an_input_that_cannot_be_replaced_is_refused(edit: Callable[[Graph], None], message: str) -> None:

@@ -147,7 +147,7 @@ def test_a_decorator_without_the_op_type_is_refused(register: Any) -> None:
 
 @pytest.mark.parametrize("thing", [None, 5, "function", [len]])
 def test_only_a_function_can_be_registered(thing: Any) -> None:
-    with pytest.raises(RegistryError, match="what is registered for my_op is no function: "):
+    with pytest.raises(RegistryError, match="what is registered for my_op is not a function: "):
         register_executor("my_op")(thing)
     assert "my_op" not in list_registered_ops()["execution"]
 

@@ -91,7 +91,7 @@ def test_a_runner_that_is_not_there_is_refused(runners: Any, capsys: Capture, co
 
     assert code == 2
     assert capsys.readouterr().err == (
-        "npu: error: there is no runner 'quick'\n  fix: there are interpreter, other; plugins bring others\n"
+        "npu: error: there is no runner 'quick'\n  fix: there are interpreter, other; plugins provide others\n"
     )
 
 
@@ -116,7 +116,7 @@ def test_backends_are_for_the_executor_alone(runners: Any, capsys: Capture) -> N
 
     assert capsys.readouterr().err == (
         "npu: error: the interpreter has no backends\n"
-        "  fix: --on executor, which npu-runtime brings, or no --backend\n"
+        "  fix: --on executor, which npu-runtime provides, or no --backend\n"
     )
 
 

@@ -266,7 +266,7 @@ def test_a_symbol_of_an_element_has_a_range() -> None:
     )
 
     assert execute_ir(graph, (tensor(5),)).shape == (5, 2)
-    with pytest.raises(ExecutionError, match=r"%n tells that u is 6, the graph was made for u in \[0, 5\]"):
+    with pytest.raises(ExecutionError, match=r"%n implies u = 6, the graph was made for u in \[0, 5\]"):
         execute_ir(graph, (tensor(6),))
 
 

@@ -242,9 +242,9 @@ def test_a_list_that_holds_itself_is_refused() -> None:
     ("structure", "problem"),
     [
         pytest.param(
-            Structure(LEAF, None, (LEAF_STRUCTURE,)), "a leaf is no container", id="leaf_with_parts"
+            Structure(LEAF, None, (LEAF_STRUCTURE,)), "a leaf is not a container", id="leaf_with_parts"
         ),
-        pytest.param(Structure(LEAF, 1), "a leaf is no container", id="leaf_with_context"),
+        pytest.param(Structure(LEAF, 1), "a leaf is not a container", id="leaf_with_context"),
         pytest.param(Structure("tuple", 1), "a tuple has no context", id="tuple"),
         pytest.param(Structure("torch.Size", []), "a torch.Size has no context", id="size"),
         pytest.param(Structure("dict", ["a"]), "expected a list of 0 keys", id="keys"),
@@ -299,7 +299,7 @@ def test_a_structure_that_no_tree_has_is_refused(structure: Structure, problem: 
 
 def test_registered_types_may_have_any_context() -> None:
     assert context_problem("some.Type", {"anything": 1}, 3) is None
-    assert context_problem(LEAF, None, 0) == "a leaf is no container"
+    assert context_problem(LEAF, None, 0) == "a leaf is not a container"
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_type_that_is_not_registered_cannot_be_made() -> None:
 def test_a_container_that_cannot_be_made_of_its_parts_is_named(structure: Structure) -> None:
     with pytest.raises(
         ExecutionError,
-        match=rf"a {structure.kind if structure.kind != 'namedtuple' else 'm.T'}.* cannot be made of \['x'\]",
+        match=rf"a {structure.kind if structure.kind != 'namedtuple' else 'm.T'}.* cannot be built from \['x'\]",
     ):
         unflatten(structure, ["x"])
 

@@ -482,7 +482,7 @@ def test_the_good_text_is_a_graph() -> None:
         pytest.param('{"c": %c}', "(" * 100 + ")" * 100, "containers nested deeper than 100", (13, 3), id="too_deep"),
         pytest.param('{"c": %c}', '@"namedtuple"(None, %c)', "expected the name of the type and its fields", (13, 3), id="namedtuple"),
         pytest.param('{"c": %c}', '@"dict"(["a"])', "expected a list of 0 keys", (13, 3), id="dict"),
-        pytest.param('{"c": %c}', '@"leaf"(None, %c)', "a leaf is no container", (13, 3), id="leaf"),
+        pytest.param('{"c": %c}', '@"leaf"(None, %c)', "a leaf is not a container", (13, 3), id="leaf"),
         pytest.param('{"c": %c}', '@"x"(None %c)', "expected ',', got 'c'", (13, 25), id="container_comma"),
         pytest.param('{"c": %c}', "@x(None)", "expected a string, got 'x'", (13, 16), id="container_word"),
         pytest.param('(%z, {"c": %c})\n}', '(%z, {"c": %c})\n', r"expected '\}', got the end of the text", (15, 1), id="no_end"),

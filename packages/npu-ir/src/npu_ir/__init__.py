@@ -4,13 +4,13 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 with warnings.catch_warnings():
-    # Where NumPy is not installed, PyTorch warns of it when it is imported; nothing here needs it.
+    # Without NumPy, importing PyTorch warns; nothing here needs NumPy.
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     import torch  # noqa: F401
 
 from npu_ir.core.paused_gc import no_collection
 
-# A collection would look through all that PyTorch has made, which takes longer than these imports.
+# A collection would traverse every object PyTorch has allocated, which takes longer than these imports.
 with no_collection():
     from npu_ir.capture import Converter, convert_exported_program, empty_weights, extract_ir
     from npu_ir.core.node import Argument, InputKind, OpNode, Origin, Provenance, Value
@@ -103,7 +103,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the drawings when one is first asked for: they are a quarter of the import time."""
+    """Import the drawing functions lazily, on first access: they are a quarter of the import time."""
     if name not in ("draw", "draw_diff", "to_dot", "to_mermaid", "to_svg"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from npu_ir import viz

@@ -1,5 +1,228 @@
-"""The interface of backends, as plugins import it; it is defined in `npu_ir.plugins.backend`."""
+"""The backend interface: how a device runs partitions of a graph.
 
-from npu_ir.plugins.backend import Backend, BackendOp, Captured, Operand, Temporary
+A plugin returns instances from the hook ``npu_backends``. The executor asks a backend about each node
+(`Backend.supports`); consecutive supported nodes form a partition, a graph of its own, which is lowered
+and prepared once and then run at each call. ATen runs the nodes that no backend supports.
+"""
 
-__all__ = ["Backend", "BackendOp", "Captured", "Operand", "Temporary"]
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+
+from npu_ir._torch import negated_view
+from npu_ir.graph.graph import Graph
+from npu_ir.core.node import OpNode, Value
+from npu_ir.core.types import TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Temporary:
+    """An intermediate tensor between backend ops that the graph lacks: one node was lowered to several ops.
+
+    Compared by identity.
+
+    Attributes:
+        name: For people to read.
+        type: The type of the tensor to allocate.
+    """
+
+    name: str
+    type: TensorType
+
+
+Operand: TypeAlias = "Value | Temporary"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOp:
+    """One backend op: `Backend.lower` returns one for a node, for several nodes, or for a part of a node.
+
+    Attributes:
+        kind: The backend's name of the op.
+        inputs: Its operands: values of the lowered graph, and temporaries that earlier ops write.
+        outputs: Its results: outputs of its nodes, and temporaries.
+        nodes: The nodes that it computes, entirely or in part; at least one.
+        kernel: The name of the kernel; empty if the backend selects one at run time.
+        schema_id: The encoding of ``attrs``; 0 stands for the defaults of the op.
+        attrs: The attributes, packed.
+    """
+
+    kind: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    nodes: tuple[OpNode, ...]
+    kernel: str = ""
+    schema_id: int = 0
+    attrs: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A prepared program captured on fixed memory.
+
+    Attributes:
+        program: The captured program, as `Backend.prepare` returned it.
+        inputs: The fixed inputs: write the next tensors into these, in place. A number is constant: the
+            program is captured for it.
+        outputs: The fixed outputs: `Backend.replay` writes the results here.
+        recording: The state that the backend needs for a replay.
+    """
+
+    program: Any
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    recording: Any = None
+
+
+class Backend(abc.ABC):
+    """An execution backend of graph nodes; one instance serves many graphs, from many threads at once.
+
+    A subclass defines ``name`` and implements the abstract methods; the defaults of the others suit PyTorch
+    devices. `IRExecutor` calls `supports`, `lower`, `prepare` and `run`; `allocate`, `capture` and `replay`
+    are for callers that run on fixed memory. ``npu_runtime.testing.BackendContract`` tests a backend
+    against the contract stated here.
+
+    Attributes:
+        name: Unique among all plugins, in kebab-case.
+    """
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def devices(self) -> Sequence[torch.device]:
+        """Return the devices that tensors may be on, the default one first; none if it cannot run here."""
+
+    def absence(self) -> str:
+        """Return why `devices` is empty here, in a few words: no driver, no such device, not built for it."""
+        return "it finds no device"
+
+    @abc.abstractmethod
+    def supports(self, node: OpNode) -> str | None:
+        """Return why this backend cannot run ``node``, in a few words; None if it can.
+
+        Depends only on the op of the node, its attributes, and the types of its inputs and outputs; not on
+        its position or its name. Accepts any node, of any op and with symbolic sizes, and never raises.
+        """
+
+    @abc.abstractmethod
+    def lower(self, graph: Graph) -> Sequence[BackendOp]:
+        """Return the ops that compute ``graph``, in execution order.
+
+        Each node belongs to at least one op; each result that is not an input is written by an op; nothing
+        is written twice, or read before it is written. A value that only nodes of the same op read need not
+        be materialized. The graph is not modified.
+
+        Args:
+            graph: Supported nodes only, without weights: everything from outside is an input.
+        """
+
+    def allocate(self, type: TensorType, device: torch.device) -> torch.Tensor:
+        """Return an uninitialized tensor of this type."""
+        return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
+
+    @abc.abstractmethod
+    def prepare(self, graph: Graph, ops: Sequence[BackendOp], device: torch.device) -> Any:
+        """Prepare ``graph`` for `run`: choose kernels, bind attributes, plan memory; return the program.
+
+        Programs share no state: runs of several may alternate, even of the same graph. Graph and ops are
+        not modified.
+
+        Args:
+            graph: As for `lower`.
+            ops: The result of `lower` for it.
+            device: One of `devices`; all tensors will be there.
+        """
+
+    @abc.abstractmethod
+    def run(self, program: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return the outputs of a prepared graph, each of the type that the graph states, strides included.
+
+        May be called from many threads at once; equal inputs give bitwise equal outputs. On a device with
+        streams, work is enqueued on the caller's current stream and may still be running on return.
+
+        Args:
+            program: The result of `prepare`.
+            inputs: In the order of ``graph.inputs``, of the types that these state, strides included except
+                where a type lets elements overlap; they are not modified. They may start anywhere in their
+                storage, so their addresses are aligned to the item size only. One tensor may be passed for
+                several inputs, and some may be parameters; the caller has disabled gradient recording.
+
+        Returns:
+            In the order of ``graph.outputs``. They belong to the caller, and no later call writes into them.
+            They share memory with inputs, or with each other, only where all ops in between are views
+            according to their schemas (`npu_ir.ops.effects.is_view`).
+
+        Raises:
+            BackendError: The number of inputs differs from that of the graph, or the device fails. The
+                program can be run again.
+        """
+
+    def bind(self, program: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[[], None]:
+        """Return a function that computes ``outputs`` from the content of ``inputs`` at each call, in place.
+
+        It is called by one thread at a time. If a call fails, the content of the outputs is undefined.
+
+        Args:
+            program: The result of `prepare`; it can still be run, and bound to other memory.
+            inputs: As for `run`; they belong to the caller, who changes their content between calls.
+            outputs: One tensor for each output, of the type that the graph states, strides included. They
+                share no memory with the inputs or with each other.
+        """
+
+        def compute() -> None:
+            for fixed, item in zip(outputs, self.run(program, inputs), strict=True):
+                if isinstance(fixed, torch.Tensor):
+                    copy_memory(item, fixed)
+
+        return compute
+
+    def capture(self, program: Any, inputs: Sequence[Any]) -> Captured:
+        """Capture a program on fixed memory, such that `replay` takes no arguments.
+
+        The memory is owned by the returned capture: not by the caller, the program, or another capture.
+
+        Args:
+            program: The result of `prepare`.
+            inputs: Example inputs; they are copied.
+        """
+        fixed = tuple(map(copied, inputs))
+        return Captured(program, fixed, tuple(map(copied, self.run(program, fixed))))
+
+    def replay(self, captured: Captured) -> None:
+        """Compute ``captured.outputs`` from the content of ``captured.inputs``, in place.
+
+        Not thread-safe: replays of one capture share its memory.
+        """
+        for fixed, item in zip(captured.outputs, self.run(captured.program, captured.inputs), strict=True):
+            if isinstance(fixed, torch.Tensor):
+                copy_memory(item, fixed)
+
+
+def copied(item: Any) -> Any:
+    """Return a copy of a tensor in separate memory, with the same strides; any other object unchanged."""
+    if not isinstance(item, torch.Tensor):
+        return item
+    return _memory(item).clone().as_strided(item.shape, item.stride(), 0)
+
+
+def copy_memory(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy a tensor into another of the same type and strides, whose elements may overlap."""
+    _memory(target).copy_(_memory(source))
+
+
+def _memory(item: torch.Tensor) -> torch.Tensor:
+    """Return a 1-D view of all memory that a tensor spans, gaps included."""
+    # A 1-D view, because ``copy_`` refuses tensors whose elements overlap.
+    detached = item.detach()
+    # resolve_conj() and resolve_neg() would change the strides of a tensor with gaps or overlaps.
+    if detached.is_conj():
+        return _memory(detached.conj()).conj()
+    if detached.is_neg():
+        return negated_view(_memory(negated_view(detached)))
+    reach = sum((size - 1) * step for size, step in zip(detached.shape, detached.stride(), strict=True))
+    return detached.as_strided((reach + 1 if detached.numel() else 0,), (1,))

@@ -1,15 +1,15 @@
-"""Every error this toolkit raises on purpose: what happened, where, and how to fix it."""
+"""The exceptions of this toolkit: each says what happened, where, and how to fix it."""
 
 from __future__ import annotations
 
 
 class NpuError(Exception):
-    """Base of all our errors.
+    """Base class of all exceptions of this toolkit.
 
     Args:
-        message: What is wrong, with the values.
-        where: The node, file or argument it was found at.
-        fix: What the reader can do about it.
+        message: The problem, with the values.
+        where: The node, file or argument where it was found.
+        fix: A remedy for the reader.
     """
 
     def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
@@ -28,11 +28,11 @@ class NpuError(Exception):
 
 
 class GraphError(NpuError):
-    """A graph breaks a rule of the IR, or an edit would make it do so."""
+    """A graph breaks a rule of the IR, or an edit would break one."""
 
 
 class ParseError(NpuError):
-    """Text that should be a graph, a type or a literal is not one."""
+    """Text does not parse as a graph, a type or a literal."""
 
 
 class SerializationError(NpuError):
@@ -44,11 +44,11 @@ class ExportError(NpuError):
 
 
 class ConversionError(NpuError):
-    """An exported program contains something that has no place in the graph."""
+    """An exported program contains something that a graph cannot express."""
 
 
 class RegistryError(NpuError):
-    """An op, a hook or a command is registered twice or in a wrong form."""
+    """An op, a hook or a command is registered twice or incorrectly."""
 
 
 class PluginError(NpuError):
@@ -56,11 +56,11 @@ class PluginError(NpuError):
 
 
 class ExecutionError(NpuError):
-    """A graph cannot be run on what it was given, or a node failed while it ran."""
+    """A graph cannot run on these arguments, or a node failed while it ran."""
 
 
 class BackendError(NpuError):
-    """A backend is unknown, cannot run here, or does not keep to its interface."""
+    """A backend is unknown, cannot run here, or violates its interface."""
 
 
 class WeightError(NpuError):
@@ -72,16 +72,16 @@ class VerificationError(NpuError):
 
 
 class UsageError(NpuError):
-    """A command line, or a request for random data, asks for what cannot be done as it is written."""
+    """A command line, or a request for random data, cannot be satisfied as written."""
 
 
 class FactoryError(NpuError):
-    """The user's code that makes a model failed."""
+    """The user's model factory failed."""
 
 
 class VisualizationError(NpuError):
-    """A graph cannot be drawn as asked, or the drawing cannot be written."""
+    """A graph cannot be drawn as requested, or the drawing cannot be written."""
 
 
 class CaptureWarning(UserWarning):
-    """A graph leaves out something that the model does, or fixes a size that was to stay open."""
+    """A graph leaves out an effect of the model, or fixes a size that was meant to stay dynamic."""

@@ -1,5 +1,62 @@
-"""The marker of hook implementations, as plugins import it; the hooks are in `npu_ir.plugins.hookspecs`."""
+"""Hook specifications for plugins. A plugin is a module or object in the entry-point group ``npu``.
 
 from npu_ir.plugins.hookspecs import hookimpl
 
-__all__ = ["hookimpl"]
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from npu_ir.plugins.op_registry import OpRegistry
+
+hookspec = pluggy.HookspecMarker("npu")
+hookimpl = pluggy.HookimplMarker("npu")
+
+
+@hookspec
+def npu_register_ops(registry: OpRegistry) -> None:
+    """Register executors and conversions: ``registry.register_executor(op_type)(function)``."""
+
+
+@hookspec
+def npu_passes() -> list[Any]:  # type: ignore[empty-body]
+    """Return the passes of this plugin: subclasses of ``npu_passes.Pass``, each with a unique ``name``."""
+
+
+@hookspec
+def npu_pipelines() -> list[Any]:  # type: ignore[empty-body]
+    """Return the pipelines of this plugin: ``npu_passes.Pipeline``, each with a unique ``name``."""
+
+
+@hookspec
+def npu_backends() -> list[Any]:  # type: ignore[empty-body]
+    """Return the backends of this plugin: `npu_ir.plugins.backend.Backend` objects, each with a unique ``name``."""
+
+
+@hookspec
+def npu_runners() -> dict[str, Any]:  # type: ignore[empty-body]
+    """Return the runners of this plugin, by unique name.
+
+    Each is a function ``make(graph, weights, constants)`` that returns an `npu_ir.interpreter.runners.Runner`.
+    """
+
+
+@hookspec
+def npu_doctor() -> list[Any]:  # type: ignore[empty-body]
+    """Return the checks of this plugin for ``npu doctor``: a list of `npu_ir.cli.doctor.Check`."""
+
+
+@hookspec
+def npu_plugin_reports() -> list[Any]:  # type: ignore[empty-body]
+    """Return a report on each plugin that this plugin loads from an entry-point group of its own.
+
+    A list of `npu_ir.plugins.plugin_manager.PluginReport`.
+    """
+
+
+@hookspec
+def npu_add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``npu`` subcommands: ``commands.add_parser(name).set_defaults(run=function)``."""

@@ -1,4 +1,4 @@
-"""Mistakes in a call of a user's function, found by its signature."""
+"""Argument errors in a call of a user's function, found from its signature."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return why ``function(*args, **kwargs)`` is no call of it: which arguments are missing, unknown or too many.
+    """Return why ``function(*args, **kwargs)`` does not fit: missing, unknown or extra arguments.
 
-    None where the call fits, or where the signature of the function is not known.
+    None if the call fits, or if the function has no known signature.
     """
     try:
         signature = inspect.signature(function)
@@ -36,7 +36,7 @@ def signature_text(signature: inspect.Signature) -> str:
 
 
 def required_names(function: Callable[..., Any]) -> list[str]:
-    """Return the arguments that a call must give; none where the signature is not known."""
+    """Return the names of the required arguments; none if the function has no known signature."""
     try:
         return _required(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -44,7 +44,7 @@ def required_names(function: Callable[..., Any]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean ...?)`` where a known name is similar, else nothing."""
+    """Return `` (did you mean ...?)`` if a known name is similar, else the empty string."""
     names = list(known)
     same = [item for item in names if item.lower() == name.lower()]
     close = same or difflib.get_close_matches(name, names, n=1)

@@ -1,4 +1,4 @@
-"""The default dtype that a graph runs under: always float32, whatever the process has set."""
+"""The default dtype for running a graph: always float32, whatever the global torch state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextlib.contextmanager
 def float32_by_default() -> Iterator[None]:
-    """Make new floating-point tensors float32 where no dtype is given; it is set for all threads."""
+    """Set the default dtype to float32 inside of the context; torch's default is global to all threads."""
     before = torch.get_default_dtype()
     if before is torch.float32:
         yield

@@ -1,4 +1,4 @@
-"""Running ops without what a process has set: it would change what they mean."""
+"""Isolation of ops from global torch state, which would change their meaning."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from npu_ir.core.default_dtype import float32_by_default
 
 @contextlib.contextmanager
 def no_outside_influence(device: torch.device) -> Iterator[None]:
-    """Shut out what would change the meaning of an op: autograd, autocast, the default device and dtype."""
+    """Disable autograd and autocast, and reset the default device and dtype, inside of the context."""
     accelerated = device.type not in ("cpu", "meta")
-    # A default device is a mode that sees every op, in Python: it is only set where there is another one.
+    # torch.device as a context is a mode that intercepts every op in Python, so it is entered only if needed.
     cpu = contextlib.nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     autocast = torch.autocast(device.type, enabled=False) if accelerated else contextlib.nullcontext()
     with (

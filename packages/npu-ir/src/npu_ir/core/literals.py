@@ -1,9 +1,10 @@
-"""The plain data an attribute may hold, and its two exact written forms.
+"""Literals, the plain data that an attribute may hold, and their lossless text and JSON forms.
 
 A literal is None, a bool, int, float, complex or string, a torch dtype, device, layout or memory
-format, a list of literals, or a dict of them by string. Text form: ``[1, -0.0, nan, f32, device("cpu"), strided]``.
-JSON form: numbers, strings, bools, null and lists stand for themselves; everything else is an
-object with one key, such as ``{"dtype": "f32"}`` or ``{"float": "nan"}``.
+format, a list of literals, or a dict of them by string. Text form:
+``[1, -0.0, nan, f32, device("cpu"), strided]``. JSON form: finite numbers, strings, bools, null and lists
+represent themselves; everything else is an object with one key, such as ``{"dtype": "f32"}`` or
+``{"float": "nan"}``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Literal: TypeAlias = Any
 _PLAIN = (type(None), bool, int, str)
 _NAMED = (torch.dtype, torch.layout, torch.memory_format)
 MAX_LITERAL_DEPTH = 64
-_MAX_INTEGER_BITS = 4096  # Python refuses to write or read integers of more than 4300 digits
+_MAX_INTEGER_BITS = 4096  # Python does not format or parse integers of more than 4300 digits
 
 LAYOUTS: dict[str, torch.layout] = {
     str(value).removeprefix("torch."): value
@@ -41,7 +42,7 @@ def to_literal(value: object, depth: int = 0) -> Literal:
     """Return ``value`` as a literal: tuples and ``torch.Size`` become lists.
 
     Raises:
-        GraphError: ``value`` is no plain data, an integer has more than 4096 bits, or lists are nested
+        GraphError: ``value`` is not plain data, an integer has more than 4096 bits, or lists are nested
             deeper than 64.
     """
     if isinstance(value, (list, tuple, dict)):
@@ -59,8 +60,8 @@ def to_literal(value: object, depth: int = 0) -> Literal:
         return value
     raise GraphError(
         f"{value!r} of type {type(value).__name__} is not plain data",
-        fix="attributes hold None, bools, numbers, strings, dtypes, devices, layouts, memory formats, and lists "
-        "and dicts by string of them",
+        fix="attributes hold None, bools, numbers, strings, dtypes, devices, layouts, memory formats, and "
+        "lists and dicts by string of them",
     )
 
 
@@ -120,7 +121,7 @@ def _float_from_json(name: Any) -> float:
 
 def _device_from_json(name: Any) -> torch.device:
     if not isinstance(name, str):
-        raise TypeError("a device is a string")  # torch takes a number for a device of this machine
+        raise TypeError("a device is a string")  # torch.device(0) depends on the machine
     return torch.device(name)
 
 
@@ -165,7 +166,7 @@ def _dict_from_json(data: Any, depth: int) -> Literal:
 
 
 def same_literal(left: Literal, right: Literal) -> bool:
-    """Return whether two literals are the same data: types too, nan equal to nan, 0.0 not to -0.0."""
+    """Return whether two literals are identical: of equal types; nan equals nan, 0.0 differs from -0.0."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same_literal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):

@@ -1,4 +1,4 @@
-"""What values and nodes are called."""
+"""Unique and default names of values and nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ def unique_name(taken: Mapping[str, object], counters: dict[str, int], name: str
 
     Args:
         taken: The names in use.
-        counters: The last number given out for each name; kept up to date, so that this is O(1).
-        name: The wanted name; a number behind ``#`` does not count as part of it.
+        counters: The last number assigned for each name; updated, so that this is O(1) amortized.
+        name: The preferred name; a numeric suffix after ``#`` is not part of it.
     """
     if name not in taken:
         return name
@@ -25,11 +25,11 @@ def unique_name(taken: Mapping[str, object], counters: dict[str, int], name: str
 
 
 def short_name(op_type: str) -> str:
-    """Return what to call a node of ``op_type``: ``conv2d`` for ``aten.conv2d.default``."""
+    """Return the default name of a node of ``op_type``: ``conv2d`` for ``aten.conv2d.default``."""
     parts = op_type.strip("<>").split(".")
     return parts[1] if len(parts) > 1 else parts[0].split(" ")[-1]
 
 
 def default_output_names(node_name: str, count: int) -> list[str]:
-    """Return the wanted output names of a node: its own, numbered where there are several."""
+    """Return the default output names of a node: its own name, numbered if it has several outputs."""
     return [node_name] if count == 1 else [f"{node_name}.{index}" for index in range(count)]

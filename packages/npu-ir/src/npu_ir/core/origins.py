@@ -1,9 +1,9 @@
-"""The values of the captured graph that a value stands for, kept while the graph is rewritten.
+"""Origins: the captured values that each value equals, maintained while the graph is rewritten.
 
-A value of a captured graph stands for itself. What takes the place of a value stands for the same, in other strides
-perhaps; what is made besides stands for nothing. A node that is edited in place is believed to go on computing the
-same, unless the rewrite says otherwise: where it puts a value behind that node in the place of another, all on the way there
-has changed.
+The origin of a captured value is the value itself. A value that replaces another gains its origins, since
+both are equal up to strides; any other new value has none. A node edited in place is assumed to compute the
+same as before, unless the rewrite shows otherwise: if a value downstream of that node replaces another, the
+values in between have changed, and lose their origins.
 """
 
 from __future__ import annotations
@@ -12,26 +12,29 @@ from npu_ir.core.node import OpNode, Origin, Value
 
 
 class OriginRecord:
-    """What one rewrite of a graph has done to what its values stand for."""
+    """The effects of one rewrite on the origins of values: gained origins, and nodes edited in place."""
 
     def __init__(self) -> None:
         self._gained: dict[Value, tuple[Origin, ...]] = {}
         self._changed: dict[OpNode, None] = {}
 
     def add(self, value: Value, other: Value) -> None:
-        """Let ``value`` stand for what ``other`` stands for, too."""
+        """Add the origins of ``other`` to those of ``value``."""
         origins = other.origins
         self._gained[value] = _merged(self._gained.get(value, ()), origins)
         value._origins = _merged(value.origins, origins)
 
     def note_change(self, node: OpNode) -> None:
-        """Note that ``node`` was edited in place."""
+        """Record that ``node`` was edited in place."""
         self._changed[node] = None
 
     def settle(self) -> None:
-        """End a rewrite: take from values what they do not stand for any more; linear in what has changed."""
+        """End a rewrite: remove invalid origins, in time linear in the changed region of the graph."""
         if self._changed and self._gained:
             reached = self._reached()
+            # Without a replacement downstream, the edits are taken to preserve every value (another layout).
+            # With one, they moved the computation of the replaced value upstream: a convolution that absorbed
+            # its batch norm equals the output of the batch norm, not its own former output.
             if not self._gained.keys().isdisjoint(reached):
                 for value in reached:
                     value._origins = self._gained.get(value, ())
@@ -39,7 +42,7 @@ class OriginRecord:
         self._changed.clear()
 
     def _reached(self) -> dict[Value, None]:
-        """Return the values behind nodes that have changed, as far as those that took the place of others."""
+        """Return the values downstream of edited nodes, up to and including replacement values."""
         reached: dict[Value, None] = {}
         pending = [value for node in self._changed for value in node.outputs]
         while pending:
@@ -52,7 +55,7 @@ class OriginRecord:
 
 
 def stand_for_the_same(value: Value, other: Value) -> bool:
-    """Whether two values are known to be the same, up to strides."""
+    """Return whether two values are known to be equal, up to strides: they share an origin."""
     return value is other or not set(value.origins).isdisjoint(other.origins)
 
 

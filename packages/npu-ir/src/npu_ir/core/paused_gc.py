@@ -1,4 +1,4 @@
-"""Pausing the garbage collector while much is made that stays."""
+"""A context that pauses the garbage collector during bulk allocation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Pause the garbage collector: it takes half the time by looking through objects that all stay."""
+    """Pause the garbage collector: building a graph would spend half its time traversing live objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,8 @@
-"""How arguments and results nest: the pytree of a call, with values at its leaves.
+"""Structures: the nesting of arguments and results, a pytree with values at its leaves.
 
-torch.export flattens what a model takes and returns. A ``Structure`` remembers the nesting as
-plain data, so it can be printed, stored and compared, and restores it without running code from a
-file: a type that is not known to this process is never imported.
+torch.export flattens the arguments and results of a model. A ``Structure`` stores the nesting as plain
+data, so it can be printed, stored and compared, and restores it without running code from a file: a type
+that is not registered in this process is never imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from npu_ir.errors import ExecutionError, GraphError
 LEAF = "leaf"
 _SEQUENCES: dict[str, type] = {"tuple": tuple, "list": list, "torch.Size": torch.Size}
 _SEQUENCE_KINDS = {sequence: kind for kind, sequence in _SEQUENCES.items()}
-# The defaults a defaultdict may have: what a file names is looked up here, never imported.
+# The supported default factories of a defaultdict: a name in a file is looked up here, never imported.
 DEFAULTS: dict[str | None, Callable[[], Any] | None] = {
     None: None,
     **{factory.__name__: factory for factory in (dict, float, int, list, set, str, tuple)},
@@ -39,15 +39,16 @@ class Structure:
     Attributes:
         kind: ``leaf``, ``list``, ``tuple``, ``dict``, ``namedtuple``, or the full name of a type
             registered with ``torch.utils._pytree`` (``OrderedDict``, a Hugging Face output, ...).
-        context: What else the type needs: dict keys, the name and fields of a namedtuple, or the
+        context: Further data of the container: dict keys, the name and fields of a namedtuple, or the
             registered type's own context, as literals.
-        children: The parts, in order.
+        children: The structures of the elements, in order.
     """
 
     kind: str
     context: Literal = None
     children: tuple[Structure, ...] = ()
 
+    # The context is compared as a literal: with ==, the dict keys 1, 1.0 and True would be equal.
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Structure)
@@ -64,7 +65,7 @@ class Structure:
         return 1 if self.kind == LEAF else sum(child.num_leaves for child in self.children)
 
     def leaf_paths(self, prefix: str = "") -> Iterator[str]:
-        """Yield where each leaf stands, in Python's notation: ``[0]``, ``['mask']``, ``.logits``."""
+        """Yield the path of each leaf in Python's notation: ``[0]``, ``['mask']``, ``.logits``."""
         if self.kind == LEAF:
             yield prefix
             return
@@ -73,7 +74,10 @@ class Structure:
 
     @property
     def _is_dataclass(self) -> bool:
-        """Whether the context is that of `torch.export.register_dataclass`: fields that are here, and that are None."""
+        """True if the context has the form of `torch.export.register_dataclass`.
+
+        That is a list of two lists: the fields that are children, and those that are None.
+        """
         if self.kind in _DICTS or not isinstance(self.context, list) or len(self.context) != 2:
             return False
         return all(isinstance(part, list) for part in self.context) and len(self.context[0]) == len(
@@ -95,10 +99,10 @@ LEAF_STRUCTURE = Structure(LEAF)
 
 
 def flatten(tree: object, depth: int = 0) -> tuple[list[Any], Structure]:
-    """Return the leaves of ``tree`` and how they nest.
+    """Return the leaves of ``tree`` and their structure.
 
     Raises:
-        GraphError: A container holds data that cannot be written down (keys that are no literals, a
+        GraphError: A container has data that cannot be serialized (keys that are not literals, a
             registered type without a plain context), or nests deeper than 100.
     """
     if depth > MAX_DEPTH:
@@ -117,7 +121,7 @@ def flatten(tree: object, depth: int = 0) -> tuple[list[Any], Structure]:
 
 
 def from_torch_spec(spec: Any) -> Structure:
-    """Return a ``TreeSpec`` of ``torch.utils._pytree`` as a structure.
+    """Convert a ``TreeSpec`` of ``torch.utils._pytree`` to a structure.
 
     Raises:
         GraphError: As for ``flatten``.
@@ -132,7 +136,7 @@ def from_torch_spec(spec: Any) -> Structure:
 
 
 def _open(tree: object) -> tuple[str, Literal, list[Any]] | None:
-    """Return kind, context and parts of a container; None for a leaf."""
+    """Return the kind, context and elements of a container; None for a leaf."""
     container = tuple if isinstance(tree, torch.Size) else type(tree)
     if container in _SEQUENCE_KINDS:
         return *_described(container, None), list(tree)  # type: ignore[call-overload]
@@ -148,7 +152,7 @@ def _open(tree: object) -> tuple[str, Literal, list[Any]] | None:
 
 
 def _described(container: Any, context: Any) -> tuple[str, Literal]:
-    """Return the kind and the plain context of a container, given torch's context of it."""
+    """Return the kind and the plain context of a container, from the context that torch has for it."""
     if container in _SEQUENCE_KINDS:
         return _SEQUENCE_KINDS[container], None
     if container is dict:
@@ -184,7 +188,7 @@ def _plain_context(node: _torch.PytreeNode, context: object) -> Literal:
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
-    """Return the tree that nests ``leaves`` as ``structure`` says.
+    """Return the tree of ``structure`` with these leaves.
 
     Raises:
         ExecutionError: The structure uses a type that is not registered in this process.
@@ -200,7 +204,7 @@ def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
         return _container(structure, parts)
     except (TypeError, ValueError, KeyError) as error:
         raise ExecutionError(
-            f"{describe(structure)} cannot be made of {reprlib.repr(parts)}: {error}",
+            f"{describe(structure)} cannot be built from {reprlib.repr(parts)}: {error}",
             where="the structure of the graph's arguments or results",
             fix="use flat results (Interpreter.run_flat)",
         ) from error
@@ -222,30 +226,31 @@ def _container(structure: Structure, parts: list[Any]) -> Any:
 
 
 def dict_keys(context: Literal) -> list[Any]:
-    """Return the keys of a dict: a literal has lists for tuples, and no list can be a key."""
+    """Return the keys of a dict from its context, with lists restored to tuples."""
+    # Literals store tuples as lists; a list is not hashable, so any list here was a tuple.
     return [tuple(dict_keys(key)) if isinstance(key, list) else key for key in context]
 
 
 def _namedtuple_type(name: str, fields: list[str]) -> Callable[..., Any]:
-    """Return the namedtuple class if its module is loaded, else one of the same name and fields."""
-    found = _loaded(name)
-    if isinstance(found, type) and issubclass(found, tuple) and list(getattr(found, "_fields", ())) == fields:
-        return found
+    """Return the namedtuple class if its module is loaded, else a new one of the same name and fields."""
+    cls = _loaded(name)
+    if isinstance(cls, type) and issubclass(cls, tuple) and list(getattr(cls, "_fields", ())) == fields:
+        return cls
     return collections.namedtuple(name.rpartition(".")[2], fields)
 
 
 def _loaded(name: str) -> object:
-    """Return what ``module.Class`` or ``module.Class.Inner`` names, or None; imports nothing."""
+    """Return the object named ``module.Class`` or ``module.Class.Inner``, or None; imports nothing."""
+    # The longest prefix that is a loaded module; the rest is a path of attributes.
     module, _, path = name.rpartition(".")
     while module and module not in sys.modules:
         module, _, outer = module.rpartition(".")
         path = f"{outer}.{path}"
-    found: object = sys.modules.get(module)
+    obj: object = sys.modules.get(module)
     for step in path.split("."):
-        found = getattr(found, "__dict__", {}).get(
-            step
-        )  # getattr could run code: a module may import when asked
-    return found
+        # A lookup in __dict__, since a module's __getattr__ may run code or import.
+        obj = getattr(obj, "__dict__", {}).get(step)
+    return obj
 
 
 def _registered(kind: str) -> _torch.PytreeNode:
@@ -260,10 +265,10 @@ def _registered(kind: str) -> _torch.PytreeNode:
 
 
 def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
-    """Return the leaves of ``tree`` in the order of ``structure``; the order of dict keys is free.
+    """Return the leaves of ``tree`` in the order of ``structure``; dict keys may be in any order.
 
     Raises:
-        ExecutionError: ``tree`` does not nest as ``structure`` says; names the place.
+        ExecutionError: ``tree`` is not nested like ``structure``; names the path.
     """
     if structure.kind == LEAF:
         return [tree]
@@ -288,8 +293,9 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
         or len(parts) != len(structure.children)
         or not same_literal(context, structure.context)
     ):
+        actual = Structure(kind, context, (LEAF_STRUCTURE,) * len(parts))
         raise ExecutionError(
-            f"expected {describe(structure)}, got {describe(Structure(kind, context, (LEAF_STRUCTURE,) * len(parts)))}",
+            f"expected {describe(structure)}, got {describe(actual)}",
             where=path,
             fix="pass what the model was captured with",
         )
@@ -300,7 +306,7 @@ def flatten_like(tree: object, structure: Structure, path: str) -> list[Any]:
 
 
 def describe(structure: Structure) -> str:
-    """Return one node of a structure in words: ``a tuple of 2``, ``a dict with keys ['a']``."""
+    """Describe one node of a structure in words: ``a tuple of 2``, ``a dict with keys ['a']``."""
     if structure.kind == LEAF:
         return "one value"
     if structure.kind in ("dict", "collections.OrderedDict"):

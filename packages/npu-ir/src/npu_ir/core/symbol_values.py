@@ -1,4 +1,4 @@
-"""The values of a graph's symbols in one run: found where they first appear, required everywhere else."""
+"""Values of a graph's symbols in one run: solved from sizes where they first appear, checked elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from npu_ir.symbolic.expressions import Dim, Expr
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """What has a size: a dimension or a stride of a tensor, or a number.
+    """The position of a size: a dimension or stride of a tensor, or a number.
 
     Attributes:
-        name: Of the value.
-        axis: Which dimension; None for a number.
-        is_stride: The stride in that dimension, not the size.
+        name: The name of the value.
+        axis: The dimension; None for a number.
+        is_stride: True for the stride of that dimension, False for its size.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Spot:
         return f"%{self.name}" if self.axis is None else f"{kind} {self.axis} of %{self.name}"
 
 
-# A spot, the size it should have, and the one it has.
+# A position, the expected size, and the actual size.
 _Size: TypeAlias = "tuple[Spot, Dim, int]"
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A size that cannot be right: where, and what is wrong with it."""
+    """A size that does not fit the graph: its position, and the problem."""
 
     spot: Spot
     problem: str
@@ -47,11 +47,11 @@ class Misfit:
 
 
 class SymbolValues:
-    """The symbols whose value is known by now.
+    """The values of symbols that are determined so far.
 
     Args:
         ranges: The symbols of the graph.
-        around: What is known where the region that runs belongs; it is not changed.
+        around: For a region, the values known in the graph around it; not modified.
 
     Attributes:
         values: The value of each symbol that has one.
@@ -63,19 +63,20 @@ class SymbolValues:
         self._spots: dict[str, Spot] = dict(around._spots) if around else {}
 
     def fit(self, items: Iterable[tuple[str, Type, Any]], *, in_range: bool = True) -> Misfit | None:
-        """Find the values of symbols such that values are of their types.
+        """Solve for the values of symbols such that values have their types.
 
-        A stride only tells the value of a symbol that nothing else does: tensors may have other strides
-        than their types.
+        A stride determines a symbol only if no size does: tensors may have other strides than their types.
 
         Args:
             items: Name, type and content of values; all of the right kind, dtype and rank.
-            in_range: Whether values out of the range of a symbol are wrong at once; else `out_of_range`
-                tells them, after the graph's own assertions.
+            in_range: Reject a value out of the range of its symbol at once; otherwise `out_of_range` reports
+                it later, after the graph's own assertions.
 
         Returns:
-            The first size that cannot be right; None if all are.
+            The first size that does not fit; None if all do.
         """
+        # Repeated substitution: solve each equation with at most one unknown symbol, defer the others, and
+        # stop once a round solves none. Sizes that are a bare symbol come first, for the clearest messages.
         given = list(items)
         pending = sorted(
             _sizes(given), key=lambda item: not isinstance(item[1], Expr) or item[1].symbol is None
@@ -91,27 +92,27 @@ class SymbolValues:
                 problem = self._learn(spot, wanted, actual, unknown, in_range=in_range)
                 if problem is not None:
                     return Misfit(spot, problem)
-            told = [item for item in strides if len(self._unknown(item[1])) == 1]
-            if len(later) == len(pending) and not told:
+            solvable = [item for item in strides if len(self._unknown(item[1])) == 1]
+            if len(later) == len(pending) and not solvable:
                 return None
-            for spot, wanted, actual in told:
+            for spot, wanted, actual in solvable:
                 problem = self._learn(spot, wanted, actual, self._unknown(wanted), in_range=in_range)
                 if problem is not None:
                     return Misfit(spot, problem)
             pending = later
 
     def out_of_range(self) -> Misfit | None:
-        """Return where the first symbol got its value whose value is none of its range."""
+        """Return the position that determined the first symbol with a value out of its range; else None."""
         for name, value in self.values.items():
             if value not in self._ranges[name]:
                 made_for = f"the graph was made for {name} in {self._ranges[name]}"
-                return Misfit(self._spots[name], f"tells that {name} is {value}, {made_for}")
+                return Misfit(self._spots[name], f"implies {name} = {value}, {made_for}")
         return None
 
     def told(self, names: Iterable[str]) -> str:
-        """Return the values of symbols and where they come from: ``s0 is 4 by dimension 0 of %x``."""
-        known = sorted(name for name in names if name in self.values)
-        return ", ".join(f"{name} is {self.values[name]} by {self._spots[name]}" for name in known)
+        """Describe the values of symbols and their positions: ``s0 is 4 by dimension 0 of %x``."""
+        determined = sorted(name for name in names if name in self.values)
+        return ", ".join(f"{name} is {self.values[name]} by {self._spots[name]}" for name in determined)
 
     def _unknown(self, wanted: Dim) -> Collection[str]:
         return wanted.symbols - self.values.keys() if isinstance(wanted, Expr) else ()
@@ -119,17 +120,18 @@ class SymbolValues:
     def _learn(
         self, spot: Spot, wanted: Dim, actual: int, unknown: Collection[str], *, in_range: bool
     ) -> str | None:
-        """Take the value of the symbol that is unknown, if one is; return what is wrong with the size."""
+        """Solve for the unknown symbol, if there is one; return the problem with the size, or None."""
+        # At most one symbol is unknown here; without any, the size is only compared.
         if not isinstance(wanted, Expr):
             return None if wanted == actual else f"is {actual}, the graph needs {wanted}"
         for name in unknown:
-            known = wanted.substitute(self.values)
-            value = known.solve(name, actual) if isinstance(known, Expr) else None
+            partial = wanted.substitute(self.values)
+            value = partial.solve(name, actual) if isinstance(partial, Expr) else None
             if value is None:
                 return f"is {actual}, the graph needs {wanted} for an integer {name}"
             if in_range and value not in self._ranges[name]:
-                shown = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
-                return f"is {shown}, the graph was made for {name} in {self._ranges[name]}"
+                text = f"{actual}" if wanted.symbol else f"{actual}, so {name} is {value}"
+                return f"is {text}, the graph was made for {name} in {self._ranges[name]}"
             self.values[name] = value
             self._spots[name] = spot
         try:

@@ -15,16 +15,15 @@ BITS_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 
 def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements of ``tensor`` as a 1-D uint8 tensor on the CPU, in row-major order.
 
-    Of a quantized tensor these are the integers, without scale and zero point.
+    For a quantized tensor these are the integers, without scale and zero point.
     """
-    stored = (
-        tensor.int_repr() if tensor.is_quantized else tensor
-    )  # view() of a quantized one kills the process
+    # view() of a quantized tensor kills the process.
+    stored = tensor.int_repr() if tensor.is_quantized else tensor
     resolved = stored.detach().resolve_conj().resolve_neg().cpu()
     if not resolved.numel():
         return torch.empty(0, dtype=torch.uint8, device="cpu")
     packed = resolved.view(BITS_OF_SIZE[tensor.itemsize]).contiguous()
-    # Not reshape(-1): a dimension of size 1 may have any stride, and keeps it.
+    # Not reshape(-1): an axis of size 1 may have any stride, and keeps it.
     return packed.as_strided((packed.numel(),), (1,)).view(torch.uint8)
 
 

@@ -1,4 +1,4 @@
-"""What a value is: shape, dtype and, when it is not contiguous, strides; sizes may be symbolic."""
+"""Types of values: shape, dtype and, unless contiguous, strides of a tensor, or the kind of a scalar."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _SHORT_NAMES = {
 
 
 def _all_dtypes() -> dict[str, torch.dtype]:
-    found = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-    return {str(dtype).removeprefix("torch."): dtype for dtype in sorted(found, key=str)}
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    return {str(dtype).removeprefix("torch."): dtype for dtype in sorted(dtypes, key=str)}
 
 
 _TORCH_NAMES = _all_dtypes()
@@ -93,7 +93,8 @@ def memory_format_strides(shape: Sequence[Dim], memory_format: torch.memory_form
     step: Dim = 1
     for axis in _CHANNELS_LAST_ORDER[rank]:
         strides[axis] = step
-        step *= shape[axis]  # PyTorch lets an empty axis make the outer strides 0 here, though not above
+        # No max(size, 1), unlike contiguous strides: here an empty axis makes PyTorch's outer strides 0.
+        step *= shape[axis]
     return tuple(strides)
 
 
@@ -104,8 +105,8 @@ class TensorType:
     Attributes:
         shape: Sizes, outermost first; ``()`` for a 0-d tensor.
         dtype: Element type.
-        strides: In elements; None when the tensor is contiguous (row-major), or not strided.
-        layout: ``torch.strided``, or how a sparse tensor is stored.
+        strides: In elements; None if the tensor is contiguous (row-major), or not strided.
+        layout: ``torch.strided``, or the layout of a sparse tensor.
     """
 
     shape: tuple[Dim, ...]
@@ -140,19 +141,19 @@ class TensorType:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The shape of a tensor whose sizes are integers, as those of weights are.
+        """The static shape: all sizes as integers, as for every weight.
 
         Raises:
-            GraphError: One of them is symbolic.
+            GraphError: A size is symbolic.
         """
         return _integers(self, self.shape)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The strides of a tensor whose sizes are integers, contiguous or not, in elements.
+        """The static strides, in elements: integers, for contiguous tensors, too.
 
         Raises:
-            GraphError: One of them is symbolic.
+            GraphError: A size or stride is symbolic.
         """
         return _integers(self, contiguous_strides(self.shape) if self.strides is None else self.strides)
 
@@ -169,7 +170,7 @@ class TensorType:
 
     @property
     def memory_format(self) -> torch.memory_format | None:
-        """``contiguous_format``, ``channels_last`` or ``channels_last_3d``; None for other strides and layouts."""
+        """The memory format: contiguous, ``channels_last`` or ``channels_last_3d``; None for any other."""
         if self.strides is None:
             return torch.contiguous_format if self.layout is torch.strided else None
         named = {4: torch.channels_last, 5: torch.channels_last_3d}.get(self.rank)
@@ -207,14 +208,14 @@ def _integers(type: TensorType, dims: Sequence[Dim]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """The type of a value that is no tensor: a Python number, or the None that an op returns.
+    """The type of a value that is not a tensor: a Python number, or the None that an op returns.
 
-    Sizes and what is computed with them are numbers, as is what ``.item()`` reads from a tensor. Ops
-    return None in place of a tensor they were told not to compute (``output_mask`` of the backward ops).
+    Numbers are sizes, results of arithmetic on sizes, and results of ``.item()``. Ops return None in place of
+    a tensor that they do not have to compute (``output_mask`` of the backward ops).
 
     Attributes:
-        kind: Which Python type.
-        value: What an integer is in terms of the graph's symbols, where that is known: ``int(2*s0)``.
+        kind: The Python type.
+        value: The value of an integer, or its expression in the graph's symbols, if known: ``int(2*s0)``.
     """
 
     kind: ScalarKind

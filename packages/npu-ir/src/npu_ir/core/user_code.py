@@ -1,4 +1,4 @@
-"""The line of the user's code that an exception comes from, or that is running."""
+"""The line of user code that raised an exception, or that is running."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OTHERS = tuple(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], Pa
 
 
 def user_line(error: BaseException) -> str | None:
-    """Return ``file:line`` of the innermost call in neither PyTorch, Python's library nor this package."""
+    """Return ``file:line`` of the innermost frame outside PyTorch, Python's library and this package."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}"
     return _innermost(traceback.extract_tb(error.__traceback__))
 
 
 def calling_line() -> str | None:
-    """Return ``file:line`` of the innermost call that is running, of those that `user_line` means."""
+    """Return ``file:line`` of the innermost running frame of user code, as in `user_line`."""
     return _innermost(traceback.extract_stack())
 
 

@@ -1,4 +1,4 @@
-"""Giving a graph what it needs from outside, checked before the first op runs."""
+"""Binding of weights and call arguments to a graph, checked before the first op runs."""
 
 from __future__ import annotations
 
@@ -34,52 +34,53 @@ def bind_weights(
     weights, constants = unwrapped(weights or {}), dict(constants or {})
     bound: dict[Value, Any] = {}
     problems: list[str] = []
-    known: set[str] = set()
+    expected: set[str] = set()
     for value in graph.arguments:
         argument = value.argument
         assert argument is not None
         if argument.kind is InputKind.INPUT:
             continue
         keys = (argument.target, *argument.aliases)
-        known.update(keys)
-        given = {key: source[key] for source in (weights, constants) for key in keys if key in source}
-        problems += _problems(value, argument, given)
-        bound[value] = next(iter(given.values()), argument.data)
+        expected.update(keys)
+        candidates = {key: source[key] for source in (weights, constants) for key in keys if key in source}
+        problems += _problems(value, argument, candidates)
+        bound[value] = next(iter(candidates.values()), argument.data)
     problems += [
         f"unexpected: {key}"
         for key in (*weights, *constants)
-        if key not in known and not _is_extra_state(key)
+        if key not in expected and not _is_extra_state(key)
     ]
     if problems:
         more = [f"... and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise WeightError(
             f"the weights do not fit graph {graph.name!r}:\n  " + "\n  ".join(problems[:_LISTED] + more),
-            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go into constants= (--constants FILE)",
+            fix="pass model.state_dict() or load_weights(path, graph); tensors outside the state_dict go "
+            "into constants= (--constants FILE)",
         )
     return {value: with_strides(tensor, value.type) for value, tensor in bound.items()}
 
 
 def unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return weights with tensors of wrapper subclasses taken apart: ``w`` becomes ``w.q`` and ``w.scale``.
+    """Return weights with wrapper subclasses flattened: ``w`` becomes its tensors ``w.q`` and ``w.scale``.
 
     Raises:
-        WeightError: A tensor is given on its own and as a part of another.
+        WeightError: A tensor is given both on its own and as a component of another.
     """
-    plain: dict[str, torch.Tensor] = {}
+    flat: dict[str, torch.Tensor] = {}
     for key, tensor in weights.items():
-        found = {key: tensor}
+        tensors = {key: tensor}
         if isinstance(tensor, torch.Tensor) and _torch.is_wrapper(tensor):
             parts = _torch.wrapped_parts(tensor).items()
-            found = unwrapped({f"{key}.{name}": part for name, part in parts})
-        twice = sorted(found.keys() & plain.keys())
+            tensors = unwrapped({f"{key}.{name}": part for name, part in parts})
+        twice = sorted(tensors.keys() & flat.keys())
         if twice:
             raise WeightError(f"the weight {twice[0]!r} is given twice: on its own, and as a part of another")
-        plain.update(found)
-    return plain
+        flat.update(tensors)
+    return flat
 
 
 def _is_extra_state(key: str) -> bool:
-    """Whether a ``state_dict`` key holds what a module keeps besides tensors (``get_extra_state``)."""
+    """Return whether a ``state_dict`` key holds a module's extra state (``get_extra_state``)."""
     return key.rpartition(".")[2] == "_extra_state"
 
 
@@ -117,26 +118,26 @@ def bind_inputs(
     """Return the content of every input of ``graph``.
 
     Args:
-        graph: The program.
+        graph: The graph to call.
         args: Positional arguments.
         kwargs: Keyword arguments.
-        symbols: Gets the values of the symbols that the sizes of the inputs tell.
+        symbols: Receives the values of the symbols that the sizes of the inputs determine.
 
     Raises:
-        ExecutionError: The arguments are nested otherwise, of another type or size, or another constant
-            than the graph was made for; or tensors share memory that the graph needs apart.
+        ExecutionError: The arguments have another nesting, type, size or constant than the graph was
+            captured for; or tensors share memory where the graph assumes that they do not.
     """
     structure, leaves = graph.call
     expected_args, expected_kwargs = structure.children
-    given = flatten_like(tuple(args), expected_args, "args") + flatten_like(
+    items = flatten_like(tuple(args), expected_args, "args") + flatten_like(
         dict(kwargs), expected_kwargs, "kwargs"
     )
     paths = [*expected_args.leaf_paths("args"), *expected_kwargs.leaf_paths("kwargs")]
     bound: dict[Value, Any] = {}
-    places: dict[str, str] = {}
-    for path, leaf, item in zip(paths, leaves, given, strict=True):
+    first_paths: dict[str, str] = {}
+    for path, leaf, item in zip(paths, leaves, items, strict=True):
         if isinstance(leaf, Value):
-            places.setdefault(leaf.name, path)
+            first_paths.setdefault(leaf.name, path)
             _require_input(path, leaf, item, bound.get(leaf))
             bound[leaf] = item
         elif isinstance(item, torch.Tensor) or not same_literal(leaf, item):
@@ -145,7 +146,7 @@ def bind_inputs(
                 where=path,
                 fix="capture the model again with this value: Python scalars are part of the graph",
             )
-    _require_sizes(graph, bound, places, symbols)
+    _require_sizes(graph, bound, first_paths, symbols)
     _require_stated_memory(graph, bound)
     return {
         value: with_strides(tensor, value.type.substitute(symbols.values)) for value, tensor in bound.items()
@@ -155,7 +156,7 @@ def bind_inputs(
 def _require_sizes(
     graph: Graph, bound: Mapping[Value, Any], places: Mapping[str, str], symbols: SymbolValues
 ) -> None:
-    """Find the values of symbols, and refuse inputs whose sizes do not fit together."""
+    """Solve for the values of symbols, and reject inputs with inconsistent sizes."""
     if not graph.symbols:
         return
     fix = "pass tensors of sizes that fit, or capture the model again with other dynamic_shapes"
@@ -192,7 +193,9 @@ def _require_input(path: str, value: Value, item: Any, earlier: Any) -> None:
 
 
 def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
-    """Refuse inputs that overlap otherwise than the graph states, where one of them is changed in place."""
+    """Reject inputs that overlap differently from what the graph states, where one of them is mutated."""
+    # Only mutated inputs matter: in the model, a write is visible through every tensor that overlaps its
+    # target; in the functional graph, only through those that it states to overlap.
     groups = {value: _first_of_overlap(graph, value) for value in bound}
     for value, first in groups.items():
         if value is not first:
@@ -207,7 +210,8 @@ def _require_stated_memory(graph: Graph, bound: Mapping[Value, Any]) -> None:
                 and ranges_meet(tensor, bound[target])
             ):
                 raise ExecutionError(
-                    f"inputs %{target.name} and %{value.name} share memory, and the model changes %{target.name} in place",
+                    f"inputs %{target.name} and %{value.name} share memory, and the model changes "
+                    f"%{target.name} in place",
                     fix="pass a copy (clone), or capture the model with the shared tensor",
                 )
 
@@ -217,7 +221,8 @@ def _first_of_overlap(graph: Graph, value: Value) -> Value:
     assert value.argument is not None
     if value.argument.overlaps is None:
         return value
-    return next(item for item in graph.inputs if item.argument.target == value.argument.overlaps[0])  # type: ignore[union-attr]
+    other = value.argument.overlaps[0]
+    return next(item for item in graph.inputs if item.argument.target == other)  # type: ignore[union-attr]
 
 
 def _require_place(value: Value, tensor: torch.Tensor, first: Value, other: torch.Tensor) -> None:
@@ -228,14 +233,14 @@ def _require_place(value: Value, tensor: torch.Tensor, first: Value, other: torc
     actual = tensor.storage_offset() - other.storage_offset()
     if not are_laid_out or not _share_memory(tensor, other) or actual != offset:
         raise ExecutionError(
-            f"the graph is for inputs that overlap in memory: %{first.name}, {first.type}, and %{value.name}, {value.type}, "
-            f"which begins {offset} elements behind it",
+            f"the graph is for inputs that overlap in memory: %{first.name}, {first.type}, and "
+            f"%{value.name}, {value.type}, which begins {offset} elements behind it",
             fix="pass views of one tensor that overlap so, or capture the model with inputs that do not",
         )
 
 
 def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the first byte of its storage that a strided tensor reaches, and the first behind it."""
+    """Return the half-open byte range of its storage that a strided tensor spans."""
     if tensor.numel() == 0:
         return 0, 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -244,7 +249,7 @@ def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def ranges_meet(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two tensors of one storage reach over the same bytes."""
+    """Return whether two tensors of one storage span common bytes."""
     (first, end), (other_first, other_end) = memory_range(left), memory_range(right)
     return max(first, other_first) < min(end, other_end)
 
@@ -266,9 +271,9 @@ def _same_number(left: Any, right: Any) -> bool:
 
 
 def with_strides(tensor: Any, type: Any) -> Any:
-    """Return ``tensor`` laid out as the graph states: a copy where it is laid out otherwise.
+    """Return ``tensor`` with the strides of ``type``: itself if it has them, otherwise a copy.
 
-    Where the graph states that elements share memory, which others need not do, it stays as it is.
+    A tensor is returned unchanged if the elements of ``type`` overlap: a caller need not reproduce that.
     """
     is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
     if not is_strided or not isinstance(type, TensorType) or type.symbols:
@@ -277,19 +282,20 @@ def with_strides(tensor: Any, type: Any) -> Any:
     if has_strides(tensor, type) or overlap(type.sizes, strides):
         return tensor
     laid_out = torch.empty_strided(type.sizes, strides, dtype=type.dtype, device=tensor.device)
-    bits = BITS_OF_SIZE[type.dtype.itemsize]
+    bits = BITS_OF_SIZE[type.dtype.itemsize]  # copied bitwise: PyTorch cannot copy tensors of every dtype
     laid_out.view(bits).copy_(tensor.resolve_conj().resolve_neg().view(bits))
     return laid_out
 
 
 def has_strides(tensor: torch.Tensor, type: TensorType) -> bool:
-    """Return whether the elements of ``tensor`` are where those of a tensor of ``type`` are."""
+    """Return whether ``tensor`` has the strides of ``type``, ignoring axes of size 1 and empty tensors."""
     pairs = zip(type.sizes, tensor.stride(), type.steps, strict=True)
     return tensor.numel() == 0 or all(actual == wanted for size, actual, wanted in pairs if size > 1)
 
 
 def overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether elements may share memory: an axis steps no further than the axes inside it reach."""
+    """Return whether elements may share memory; conservative, so True for some that do not."""
+    # By increasing stride, the elements are distinct if each stride exceeds the span of all inner axes.
     reach = 0
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1 and stride <= reach:

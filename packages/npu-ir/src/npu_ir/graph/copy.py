@@ -1,4 +1,4 @@
-"""Copies of a graph: whole, with sizes filled in, or a part of it as a graph of its own."""
+"""Copies of a graph: clones, and subgraphs extracted as separate graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clone(graph: Graph, name: str) -> Graph:
         for node in graph._iterate():
             copied = copy_node(copy, node, values)
             if node not in graph._edited:
-                del copy._edited[copied]  # what was checked is right in the copy, too
+                del copy._edited[copied]  # a checked node needs no check in the copy either
 
     def moved(leaf: Any) -> Any:
         return values[leaf] if isinstance(leaf, Value) else leaf
@@ -44,7 +44,7 @@ def clone(graph: Graph, name: str) -> Graph:
 
 
 def copy_argument(graph: Graph, value: Value) -> Value:
-    """Add what ``value`` stands for to ``graph`` and return the new value."""
+    """Add an argument equal to that of ``value`` to ``graph`` and return the new value."""
     assert value.argument is not None
     return _of_same_origins(graph._add_argument(value.name, value.type, value.argument), value)
 
@@ -55,9 +55,10 @@ def _of_same_origins(copied: Value, value: Value) -> Value:
 
 
 def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
-    """Append a copy of ``node``, reading what ``values`` maps its inputs to; extends ``values``.
+    """Append a copy of ``node``, with its inputs mapped by ``values``, and add its outputs to ``values``.
 
-    A node of the prologue is in that of ``graph``, too, where all it reads is known when weights are bound.
+    A copy of a prologue node joins the prologue of ``graph`` if all its inputs are known when weights are
+    bound.
 
     Raises:
         GraphError: ``values`` lacks an input: the node that produces it comes later.
@@ -76,7 +77,8 @@ def copy_node(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
 
 
 def _plain(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpNode:
-    """Append a copy of a node without regions: it was checked when it was inserted."""
+    """Append a copy of a node without regions, unchecked: the node was checked when it was inserted."""
+    # to_literal copies lists and dicts; types and provenance are immutable, and shared.
     attrs = {name: to_literal(attr) for name, attr in node.attrs.items()}
     inputs = tuple([values[value] for value in node.inputs])
     name = graph._unique(graph._nodes, node.name)
@@ -100,12 +102,12 @@ def _with_regions(graph: Graph, node: OpNode, values: dict[Value, Value]) -> OpN
 
 
 def subgraph(graph: Graph, nodes: Iterable[OpNode], name: str) -> Graph:
-    """Return ``nodes`` of ``graph`` as a graph of their own, in the order of ``graph``.
+    """Return ``nodes`` of ``graph`` as a separate graph, in the order of ``graph``.
 
-    A node of the prologue stays one unless it reads another that is not among them.
+    A prologue node stays in the prologue unless it reads a node that is not among them.
 
     Raises:
-        GraphError: A node is not in ``graph``, or stands before one that it needs.
+        GraphError: A node is not in ``graph``, or precedes the producer of one of its inputs.
     """
     chosen = set(nodes)
     for node in chosen:

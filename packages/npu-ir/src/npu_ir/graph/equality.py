@@ -1,4 +1,4 @@
-"""When two graphs are the same program."""
+"""Equality of graphs, and of the data in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def same_graph(left: Graph, right: Graph) -> bool:
     """Return whether both have the same values, nodes, signature and data, in the same order.
 
-    Names count, provenance does not. Data is compared to the bit.
+    Names are compared, provenance is not. Data is compared bitwise.
     """
     return (
         left.name == right.name
@@ -32,6 +32,17 @@ def same_graph(left: Graph, right: Graph) -> bool:
         and {target.name: value.name for target, value in left.updates.items()}
         == {target.name: value.name for target, value in right.updates.items()}
     )
+
+
+def same_data(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+    """Return whether two tensors agree in shape, dtype and bits; if quantized, also in quantization."""
+    if left is None or right is None:
+        return left is right
+    if left.is_quantized and right.is_quantized:
+        return left.dtype == right.dtype and torch.equal(left.cpu(), right.cpu())
+    if TensorType.of(left).same_shape_and_dtype(TensorType.of(right)):
+        return torch.equal(tensor_bytes(left), tensor_bytes(right))
+    return False
 
 
 def _all(same: Any, left: Iterable[Any], right: Iterable[Any]) -> bool:

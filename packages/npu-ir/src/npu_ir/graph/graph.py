@@ -1,7 +1,7 @@
 """The graph: ordered nodes over SSA values, and the only methods that edit them.
 
-Every method checks what it is given before it changes anything, so an edit that fails leaves the
-graph as it was. Edits cost O(1) or O(number of uses); whole-graph methods are linear.
+Every method validates its arguments before it changes anything, so a failed edit leaves the graph
+unchanged. Edits cost O(1) or O(number of uses); whole-graph methods are linear.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from npu_ir.text.printer import format_ir
 
 
 class Graph(Signature):
-    """A functional program over tensors: what a model computes, without its weights.
+    """A functional program over tensors: the computation of a model, without its weights.
 
     Args:
         name: Shown when the graph is printed; any string.
@@ -39,13 +39,14 @@ class Graph(Signature):
     def __init__(self, name: str = "graph") -> None:
         super().__init__(name)
         self._nodes: dict[str, OpNode] = {}
+        # The sentinel of a circular doubly linked list: insertion, erasure and moves in constant time.
         self._root = OpNode("", "", (), None, {}, NO_PROVENANCE)
-        self._last_prologue = self._root
+        self._last_prologue = self._root  # the sentinel where the prologue is empty
         self._owner: OpNode | None = None
-        self._region_owners = 0
+        self._region_owners = 0  # nodes that own regions
         self._edited: dict[OpNode, None] = {}  # since the last check
 
-    # What is in it
+    # Nodes, values and regions
 
     @property
     def nodes(self) -> tuple[OpNode, ...]:
@@ -59,11 +60,11 @@ class Graph(Signature):
 
     @property
     def body(self) -> tuple[OpNode, ...]:
-        """The nodes behind the prologue: those that run at each call."""
+        """The nodes after the prologue: those that run at each call."""
         return tuple(self._iterate(self._last_prologue))
 
     def nodes_of(self, *op_types: str) -> Iterator[OpNode]:
-        """Yield the nodes of these op types in order; nodes erased meanwhile are left out."""
+        """Yield the nodes of these op types in order; nodes erased during the iteration are skipped."""
         for node in [node for node in self._iterate() if node.op_type in op_types]:
             if not node.is_erased:
                 yield node
@@ -78,10 +79,10 @@ class Graph(Signature):
         return len(self._nodes)
 
     def graphs(self) -> Iterator[Graph]:
-        """Yield this graph, and every region in it, each before the regions of its own nodes."""
+        """Yield this graph and every region nested in it, in preorder."""
         yield self
         if self._region_owners == 0:
-            return  # the usual case, which must not cost a walk
+            return  # the usual case, in constant time
         for node in self._iterate():
             for region in node.regions.values():
                 yield from region.graphs()
@@ -93,7 +94,7 @@ class Graph(Signature):
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """Every value: what comes from outside, then what the nodes produce, in order."""
+        """Every value: the arguments, then the outputs of the nodes, in order."""
         return tuple(self.arguments) + tuple(value for node in self._iterate() for value in node.outputs)
 
     def node(self, name: str) -> OpNode:
@@ -106,7 +107,7 @@ class Graph(Signature):
             raise GraphError(f"graph {self.name!r} has no node {name!r}")
         return self._nodes[name]
 
-    # Nodes
+    # Edits of nodes
 
     def insert(
         self,
@@ -123,31 +124,31 @@ class Graph(Signature):
         after: OpNode | None = None,
         provenance: Provenance = NO_PROVENANCE,
     ) -> OpNode:
-        """Add a node to the body: at the end, or right before or after another one.
+        """Add a node to the body: at the end, or directly before or after another node.
 
         Args:
             op_type: The op's full name.
             inputs: Values of this graph, flat, in the order of the schema's arguments.
-            attrs: The arguments that are no values; plain data (`npu_ir.core.literals`).
+            attrs: The arguments that are not values; plain data (`npu_ir.core.literals`).
             types: One type per output; a single type for one output.
             operands: For each input the schema argument it fills.
-            regions: Graphs that the node is to own, by the argument each fills; their symbols are
-                declared here, too.
-            name: Wanted name of the node; made unique.
-            output_names: Wanted names of the outputs; made unique.
-            before: Insert in front of this node, which is in the body.
-            after: Insert behind this node; behind one of the prologue means at the start of the body.
-            provenance: Where the node comes from.
+            regions: Graphs that the node will own, by the argument each fills; their symbols are
+                declared in this graph, too.
+            name: Preferred name of the node; made unique.
+            output_names: Preferred names of the outputs; made unique.
+            before: Insert directly before this node of the body.
+            after: Insert directly after this node; for a node of the prologue, at the start of the body.
+            provenance: Module and source line of the node.
 
         Raises:
             GraphError: An input is of another graph, an attr is not plain data, a region belongs to
                 another node or has a prologue, both ``before`` and ``after`` are given, ``before`` is in the
-                prologue, or the records do not fit in number.
+                prologue, or ``operands`` or ``output_names`` have another length than inputs or outputs.
         """
         output_types = (types,) if isinstance(types, (TensorType, ScalarType)) else tuple(types)
         for value in inputs:
             self._require_mine(value)
-        plain = plain_attrs(op_type, attrs or {})
+        literals = plain_attrs(op_type, attrs or {})
         if operands is not None and len(operands) != len(inputs):
             raise GraphError(f"{op_type}: {len(inputs)} inputs but {len(operands)} operand names")
         if output_names is not None and len(output_names) != len(output_types):
@@ -161,11 +162,12 @@ class Graph(Signature):
             op_type,
             tuple(inputs),
             None if operands is None and inputs else tuple(operands or ()),
-            plain,
+            literals,
             provenance,
             owned,
         )
         self._symbols.update(symbols)
+        # A program and all regions in it share one symbol table.
         for region in owned.values():
             region._owner = node
             for graph in region.graphs():
@@ -175,12 +177,12 @@ class Graph(Signature):
         return node
 
     def move_to_prologue(self, node: OpNode) -> None:
-        """Make ``node`` the last of the prologue: evaluated once, when weights are bound, not at each call.
+        """Append ``node`` to the prologue: it is evaluated once, when weights are bound, not at each call.
 
         Raises:
-            GraphError: The node is not in this graph; the graph is a region; an input is no parameter,
-                buffer, constant or output of the prologue, or is updated by the graph; the op is not pure
-                (`npu_ir.ops.effects`); or the size of an output is not fixed.
+            GraphError: The node is not in this graph; the graph is a region; an input is an input of the
+                call, is computed by the body, or is updated by the graph; the op is not pure
+                (`npu_ir.ops.effects`); or the shape of an output is symbolic.
         """
         self._require_my_node(node)
         if node.in_prologue:
@@ -193,7 +195,7 @@ class Graph(Signature):
         self._edits += 1
 
     def erase(self, node: OpNode) -> None:
-        """Remove a node whose outputs nothing reads.
+        """Remove a node whose outputs have no uses.
 
         Raises:
             GraphError: The node is not in this graph, or an output is still read.
@@ -215,9 +217,9 @@ class Graph(Signature):
         self._edits += 1
 
     def replace_all_uses(self, old: Value, new: Value) -> None:
-        """Make everything that reads ``old`` read ``new``: nodes, results and updates.
+        """Redirect every use of ``old`` to ``new``: in nodes, results and updates.
 
-        ``new`` then stands for what ``old`` stood for (`Value.origins`).
+        ``new`` gains the origins of ``old`` (`Value.origins`).
 
         Raises:
             GraphError: One of them is not in this graph, or they differ in shape or dtype; or the prologue
@@ -245,7 +247,7 @@ class Graph(Signature):
         self._edits += 1
 
     def set_input(self, node: OpNode, index: int, value: Value) -> None:
-        """Make ``node`` read ``value`` as its input number ``index``.
+        """Replace input number ``index`` of ``node`` by ``value``.
 
         Raises:
             GraphError: Node or value is not in this graph, or there is no such input; or the node is in the
@@ -254,7 +256,7 @@ class Graph(Signature):
         self._require_my_node(node)
         self._require_mine(value)
         if not 0 <= index < len(node.inputs):
-            raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, no input {index}")
+            raise GraphError(f"node {node.name!r} has {len(node.inputs)} inputs, there is no input {index}")
         self._require_readable(node, value)
         if not stand_for_the_same(node.inputs[index], value):
             self._note_change(node)
@@ -265,7 +267,7 @@ class Graph(Signature):
         self._edits += 1
 
     def set_literal(self, node: OpNode, index: int, literal: Literal) -> None:
-        """Make ``node`` get plain data in place of its input number ``index``, which becomes an attribute.
+        """Replace input number ``index`` of ``node`` by plain data, which becomes an attribute.
 
         Raises:
             GraphError: The node is not in this graph, has no such input or does not record its operands,
@@ -279,6 +281,7 @@ class Graph(Signature):
             )
         attrs = plain_attrs(node.op_type, with_literal(node.attrs, node.operands[index], literal))
         inputs = list(enumerate(node.inputs))
+        # Uses are keyed by operand index, so those of every later input change, too.
         for position, value in inputs:
             del value._uses[node, position]
         node._inputs = tuple(value for position, value in inputs if position != index)
@@ -305,35 +308,35 @@ class Graph(Signature):
         self._edits += 1
 
     def set_provenance(self, node: OpNode, provenance: Provenance) -> None:
-        """Replace what is known of where ``node`` came from."""
+        """Replace the provenance of ``node``."""
         self._require_my_node(node)
         node.provenance = provenance
         self._edits += 1
 
     def rename(self, value: Value, name: str) -> None:
-        """Give ``value`` the name ``name``, made unique if another value has it."""
+        """Rename ``value`` to ``name``, made unique if another value has it."""
         self._require_mine(value)
         del self._values[value.name]
         if self._origins is not None:
-            value._origins = value.origins
+            value._origins = value.origins  # stored before the captured name is lost
         value._name = self._unique(self._values, name)
         self._values[value.name] = value
         self._edits += 1
 
-    # What values stand for
+    # Origins of values
 
     @property
     def tracks_origins(self) -> bool:
-        """Whether `Value.origins` is kept: what is added stands for nothing until it takes the place of a value."""
+        """True if rewrites maintain `Value.origins`: a new value has none until it replaces another."""
         return self._origins is not None
 
     def track_origins(self) -> None:
-        """Take this graph and its regions as captured: from here on rewrites are recorded in `Value.origins`."""
+        """Declare this graph and its regions captured: rewrites from here on maintain `Value.origins`."""
         for graph in self.graphs():
             graph._origins = graph._origins or OriginRecord()
 
     def add_origins(self, value: Value, other: Value) -> None:
-        """State that ``value`` is the same as ``other``, in other strides perhaps, and so stands for the same.
+        """Add the origins of ``other`` to those of ``value``, which equals it up to strides.
 
         Raises:
             GraphError: One of them is not in this graph, or they differ in shape or dtype.
@@ -345,7 +348,7 @@ class Graph(Signature):
             self._origins.add(value, other)
 
     def settle_origins(self) -> None:
-        """End a rewrite: values between a node edited in place and what took another's place stand for nothing."""
+        """End a rewrite: clear the origins of values between an edited node and a replacement value."""
         if self._origins is not None:
             self._origins.settle()
 
@@ -356,7 +359,7 @@ class Graph(Signature):
     # Whole graph
 
     def sort(self) -> None:
-        """Put every node behind the producers of its inputs; otherwise the order stays, the prologue first.
+        """Sort the nodes topologically; otherwise their order is kept, the prologue first.
 
         Raises:
             GraphError: The nodes depend on each other in a cycle; nothing was moved.
@@ -374,7 +377,7 @@ class Graph(Signature):
         self._edits += 1
 
     def specialize(self, sizes: Mapping[str, int]) -> Graph:
-        """Return the graph for fixed values of symbols: with all of them given, a static graph.
+        """Return the graph for fixed values of symbols; if all are given, a static graph.
 
         Raises:
             GraphError: A symbol is unknown, or a value is out of its range or violates a constraint.
@@ -384,10 +387,10 @@ class Graph(Signature):
         return specialize(self, sizes)
 
     def clone(self, name: str | None = None) -> Graph:
-        """Return a graph equal to this one that shares nothing with it but the constants' data.
+        """Return a graph equal to this one that shares only the data of constants with it.
 
         Raises:
-            GraphError: A node stands before one that it needs.
+            GraphError: A node precedes the producer of one of its inputs.
         """
         from npu_ir.graph.copy import clone
 
@@ -405,10 +408,10 @@ class Graph(Signature):
         return reduced(self)
 
     def subgraph(self, nodes: Iterable[OpNode], name: str = "subgraph") -> Graph:
-        """Return the given nodes as a graph of their own.
+        """Return these nodes as a separate graph.
 
-        Values that they read and do not produce become its inputs (parameters, buffers and
-        constants stay what they are); values of theirs that are read elsewhere are its results.
+        Values that the nodes read and do not produce become its inputs, except that parameters, buffers,
+        optimizer state and constants keep their kind; values that are used elsewhere become its results.
         """
         from npu_ir.graph.copy import subgraph
 
@@ -425,9 +428,9 @@ class Graph(Signature):
         check(self)
 
     def check_edits(self) -> None:
-        """Verify the rules where edits since the last check can have broken them.
+        """Verify the rules that edits since the last check can have broken.
 
-        What the graph itself keeps true with every edit, such as who reads a value, is left to `check`.
+        Invariants that every edit maintains, such as the uses of a value, are left to `check`.
 
         Raises:
             GraphError: Names the rule that is broken and where.
@@ -437,7 +440,7 @@ class Graph(Signature):
         check_edits(self)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same program: names, types, order, data; provenance aside."""
+        """Return whether both are the same program: names, types, order and data, ignoring provenance."""
         from npu_ir.graph.equality import same_graph
 
         return isinstance(other, Graph) and same_graph(self, other)
@@ -448,12 +451,15 @@ class Graph(Signature):
         return format_ir(self)
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.parameters)} parameters, {len(self)} nodes>"
+        return (
+            f"<Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.parameters)} parameters, "
+            f"{len(self)} nodes>"
+        )
 
-    # Inside
+    # Internals
 
     def _position(self, before: OpNode | None, after: OpNode | None) -> OpNode:
-        """Return the node in front of which to insert."""
+        """Return the node to insert before; the sentinel means at the end."""
         if before is not None and after is not None:
             raise GraphError("a node is inserted before one node or after one, not both")
         anchor = before or after
@@ -470,7 +476,7 @@ class Graph(Signature):
         return anchor if before is not None else anchor._next
 
     def _take_in(self, node: OpNode, next_node: OpNode, outputs: Iterable[tuple[str, Type]]) -> None:
-        """Make a new node part of the graph, in front of ``next_node``, with outputs of these names and types."""
+        """Link a new node in before ``next_node``, and create its outputs with these names and types."""
         self._link(node, next_node)
         self._nodes[node.name] = node
         self._region_owners += bool(node.regions)
@@ -498,19 +504,19 @@ class Graph(Signature):
         node._in_prologue = False
 
     def _put_in_prologue(self, node: OpNode) -> None:
-        """Link ``node`` behind the last node of the prologue, whatever it reads."""
+        """Move ``node`` to the end of the prologue, without a check of its inputs."""
         self._unlink(node)
         self._link(node, self._last_prologue._next)
         node._in_prologue = True
         self._last_prologue = node
 
     def _require_readable(self, node: OpNode, value: Value) -> None:
-        """Refuse that a node of the prologue reads what is not known when weights are bound."""
+        """Require that a prologue node reads only values that are known when weights are bound."""
         reason = dependence(self, value) if node.in_prologue else None
         if reason is not None:
             raise GraphError(
                 f"node {node.name!r} of the prologue cannot read %{value.name}: {reason}",
-                fix="put a node into the body instead, and replace_all_uses of this one's outputs",
+                fix="insert a node into the body instead, and replace_all_uses of this one's outputs",
             )
 
     def _require_my_node(self, node: OpNode) -> None:

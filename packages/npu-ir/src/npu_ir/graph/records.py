@@ -1,7 +1,7 @@
-"""A graph as flat records, which is how it is pickled.
+"""Flat records of a graph, the form in which it is pickled.
 
-Values, nodes and graphs lead to each other, so pickle would follow a chain of nodes as deep as it is long. In records,
-values are numbers.
+Values, nodes and graphs refer to each other, so pickle would recurse along the whole chain of nodes and
+exceed Python's recursion limit. In records, references to values are numbers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Origins: TypeAlias = "tuple[Origin, ...] | None"
 
 
 class ValueNumber(int):
-    """The number of a value, where a literal may stand as well."""
+    """The number of a value as a leaf of a structure, distinct from an integer literal."""
 
 
 class NodeRecord(NamedTuple):
-    """One node; ``inputs`` are numbers of values."""
+    """The record of one node; ``inputs`` are numbers of values."""
 
     name: str
     op_type: str
@@ -45,19 +45,19 @@ class NodeRecord(NamedTuple):
 
 
 class GraphRecord(NamedTuple):
-    """One graph; its values are numbered in order: the arguments, then what the nodes produce.
+    """The record of one graph; values are numbered in order: the arguments, then the outputs of the nodes.
 
     Attributes:
         type: `npu_ir.graph.graph.Graph`, or a subclass.
-        name: Of the graph.
-        symbols: Those of the program, where the graph is a region.
-        constraints: Of the graph.
-        arguments: The name and type of each, what it is, and which captured values it stands for.
+        name: The name of the graph.
+        symbols: Its symbols; those of the program if the graph is a region.
+        constraints: Its constraints.
+        arguments: The name, type, argument and origins of each.
         nodes: In order.
-        call: Structure and leaves; None where it is not stated.
+        call: Structure and leaves; None if it was not set.
         results: Structure and leaves.
-        updates: Numbers of target and new content.
-        tracks_origins: Whether it keeps which captured values its values stand for.
+        updates: Pairs of the numbers of target and new content.
+        tracks_origins: True if the graph maintains the origins of its values.
     """
 
     type: type[Graph]
@@ -73,11 +73,12 @@ class GraphRecord(NamedTuple):
 
 
 def record_of(graph: Graph) -> GraphRecord:
-    """Return ``graph`` as records, of which `graph_of` makes an equal graph with the same provenance.
+    """Return the record of ``graph``, from which `graph_of` restores an equal graph with equal provenance.
 
     Raises:
-        GraphError: A node stands before one that it needs.
+        GraphError: A node precedes the producer of one of its inputs.
     """
+    # Values are numbered in definition order, so a reader resolves inputs in one pass over the nodes.
     numbers = {value: ValueNumber(number) for number, value in enumerate(graph.arguments)}
     return GraphRecord(
         type(graph),
@@ -118,7 +119,7 @@ def _node_record(node: OpNode, numbers: dict[Value, ValueNumber]) -> NodeRecord:
 
 
 def _mapped(nest: Nest, kind: type, function: Callable[[Any], Any]) -> Nest:
-    """Return ``nest`` with ``function`` applied to the leaves of one type; literals stay."""
+    """Return ``nest`` with ``function`` applied to the leaves of type ``kind``; literals are unchanged."""
     structure, leaves = nest
     return structure, tuple(function(leaf) if isinstance(leaf, kind) else leaf for leaf in leaves)
 
@@ -128,7 +129,7 @@ def graph_of(record: GraphRecord) -> Graph:
     graph = record.type(record.name)
     graph._symbols = dict(record.symbols)
     graph._constraints = list(record.constraints)
-    values = []
+    values = []  # by number
     for name, type, argument, origins in record.arguments:
         values.append(graph._add_argument(name, type, argument))
         values[-1]._origins = origins
@@ -165,7 +166,10 @@ def _insert(graph: Graph, row: NodeRecord, values: list[Value]) -> OpNode:
 
 
 def reduced(graph: Graph) -> tuple[Callable[..., Graph], tuple[Any, ...]]:
-    """Return what ``graph`` is pickled as: a function and its arguments; a region leads to the node that owns it."""
+    """Return the ``__reduce__`` pair of ``graph``: a function and its arguments.
+
+    A region is pickled as a reference to the node that owns it, and thereby with the whole program.
+    """
     node = graph.owner
     if node is None:
         return graph_of, (record_of(graph),)

@@ -1,6 +1,6 @@
-"""What a graph takes and gives: arguments, how it is called, results, updates, and the sizes it leaves open.
+"""The signature of a graph: arguments, call, results, updates, and symbolic sizes.
 
-Every method checks what it is given before it changes anything.
+Every method validates its arguments before it changes anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from npu_ir.symbolic.expressions import Expr, symbol
 
 
 class Signature:
-    """The part of a graph that others see; `npu_ir.graph.graph.Graph` adds the nodes."""
+    """The signature of a graph; `npu_ir.graph.graph.Graph` adds the nodes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Signature:
         self._arguments: dict[InputKind, dict[str, Value]] = {kind: {} for kind in InputKind}
         self._call: tuple[Structure, tuple[Any, ...]] | None = None
         self._results: tuple[Structure, tuple[Any, ...]] = flatten(())[1], ()
-        self._pending_results: list[Any] | None = None  # the leaves that are being edited, one at a time
+        self._pending_results: list[Any] | None = None  # edited leaves, until the next read of ``results``
         self._updates: dict[Value, Value] = {}
         self._symbols: dict[str, Range] = {}
         self._constraints: list[Constraint] = []
@@ -50,17 +50,17 @@ class Signature:
 
     @property
     def edits(self) -> int:
-        """How often this graph was edited so far; edits inside of a region count for the region."""
+        """The number of edits of this graph so far; edits inside a region count for the region only."""
         return self._edits
 
     @property
     def arguments(self) -> tuple[Value, ...]:
-        """Every value that comes from outside: inputs, parameters, buffers, optimizer state, constants."""
+        """All arguments: inputs, parameters, buffers, optimizer state and constants."""
         return tuple(value for group in self._arguments.values() for value in group.values())
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """The tensors and numbers the user passes, in the order they were added."""
+        """The tensors and numbers that the user passes, in the order in which they were added."""
         return tuple(self._arguments[InputKind.INPUT].values())
 
     @property
@@ -75,29 +75,29 @@ class Signature:
 
     @property
     def optimizer_state(self) -> Mapping[str, Value]:
-        """What an optimizer keeps between steps, by name: the parameter's, then its key there."""
+        """The optimizer state by name: the key of the parameter, then the key in its state."""
         return MappingProxyType(self._arguments[InputKind.STATE])
 
     @property
     def constants(self) -> Mapping[str, Value]:
-        """The tensors made while the model ran, by name; ``value.argument.data`` holds each."""
+        """The constants by name: tensors whose content is part of the graph (``value.argument.data``)."""
         return MappingProxyType(self._arguments[InputKind.CONSTANT])
 
     @property
     def weights(self) -> tuple[Value, ...]:
-        """Every value that weights are bound to: parameters, buffers and optimizer state."""
+        """The arguments that weights are bound to: parameters, buffers and optimizer state."""
         return (*self.parameters.values(), *self.buffers.values(), *self.optimizer_state.values())
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """The values returned to the user, flat; constants among the results are left out."""
+        """The values returned to the user, flat; literals among the results are left out."""
         return tuple(leaf for leaf in self.results[1] if isinstance(leaf, Value))
 
     @property
     def call(self) -> tuple[Structure, tuple[Any, ...]]:
-        """How the graph is called: the structure of ``(args, kwargs)``, and what its leaves are.
+        """The calling convention: the structure of ``(args, kwargs)``, and its leaves.
 
-        A leaf is an input, or a literal that the graph was made for.
+        A leaf is an input, or a literal that the graph was captured for.
         """
         if self._call is not None:
             return self._call
@@ -106,23 +106,26 @@ class Signature:
 
     @property
     def results(self) -> tuple[Structure, tuple[Any, ...]]:
-        """What the graph returns: the structure, and at its leaves values or literals."""
+        """The results of the graph: their structure, and its leaves, values or literals."""
         if self._pending_results is not None:
             self._results, self._pending_results = (self._results[0], tuple(self._pending_results)), None
         return self._results
 
     @property
     def updates(self) -> Mapping[Value, Value]:
-        """For each input, parameter, buffer or optimizer state that the program changes: its new content."""
+        """The new content of each input, parameter, buffer or optimizer state that the graph mutates."""
         return MappingProxyType(self._updates)
 
     @property
     def replacements(self) -> tuple[Value, ...]:
-        """The buffers that get another shape or dtype: the graph is for the state in front of that, and runs once in it."""
+        """The buffers that are updated with another shape or dtype.
+
+        The graph is valid for the state before such an update, and runs once in it.
+        """
         return tuple(filter(self.is_replaced, self._updates))
 
     def is_replaced(self, target: Value) -> bool:
-        """Whether what ``target`` is updated with has another shape or dtype (`replacements`)."""
+        """Return whether the update of ``target`` has another shape or dtype (`replacements`)."""
         type = target.type
         return isinstance(type, TensorType) and not type.same_shape_and_dtype(self._updates[target].type)
 
@@ -136,26 +139,26 @@ class Signature:
             raise GraphError(f"graph {self.name!r} has no value {name!r}")
         return self._values[name]
 
-    # Sizes it leaves open
+    # Symbolic sizes
 
     @property
     def symbols(self) -> Mapping[str, Range]:
-        """The symbols that sizes may be written in, with their values; a region has those of its program."""
+        """The declared symbols with their ranges; a region shares those of its program."""
         return MappingProxyType(self._symbols)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
-        """What sizes of the inputs must fulfil besides what their types say."""
+        """The constraints on sizes of the inputs, besides their types and the ranges of symbols."""
         return tuple(self._constraints)
 
     def add_symbol(self, name: str, range: Range | None = None) -> Expr:
         """Declare a symbol, and return it as a size; without a range it is at least 0.
 
-        Its value is the size it stands for where it first appears: in the type of an input, or of what a
-        node returns.
+        Its value is determined by the size that it first appears in: in the type of an input, or of a node
+        output.
 
         Raises:
-            GraphError: The name is no identifier or is taken, or the range is empty.
+            GraphError: The name is not an identifier or is taken, or the range is empty.
         """
         size = symbol(name)
         if name in self._symbols:
@@ -172,29 +175,28 @@ class Signature:
         return size
 
     def add_constraint(self, constraint: Constraint) -> None:
-        """State what the sizes of the inputs must fulfil.
+        """Add a constraint on the sizes of the inputs.
 
         Raises:
-            GraphError: It names a symbol that is not declared, or none at all.
+            GraphError: It has an undeclared symbol, or no symbol.
         """
         if constraint.relation not in RELATIONS or not all(
             isinstance(side, (int, float, Expr)) for side in (constraint.left, constraint.right)
         ):
             raise GraphError(
-                f"{constraint} is no constraint", fix=f"put one of {', '.join(RELATIONS)} between sizes"
+                f"{constraint} is not a constraint", fix=f"put one of {', '.join(RELATIONS)} between sizes"
             )
         unknown = sorted(constraint.symbols - self._symbols.keys())
         if unknown or not constraint.symbols:
-            raise GraphError(
-                f"the constraint {constraint} has {f'an unknown symbol {unknown[0]!r}' if unknown else 'no symbol'}"
-            )
+            problem = f"an unknown symbol {unknown[0]!r}" if unknown else "no symbol"
+            raise GraphError(f"the constraint {constraint} has {problem}")
         self._constraints.append(constraint)
         self._edits += 1
 
-    # What comes from outside
+    # Arguments
 
     def add_input(self, name: str, type: Type, *, target: str | None = None) -> Value:
-        """Add a tensor or number that the user passes; ``target`` is its name outside, if not the same."""
+        """Add a tensor or number that the user passes; ``target`` is its external name, if it differs."""
         unique = self._unique(self._values, name)
         return self._add_argument(
             unique, type, Argument(InputKind.INPUT, unique if target is None else target)
@@ -203,7 +205,7 @@ class Signature:
     def add_parameter(
         self, target: str, type: TensorType, *, aliases: Sequence[str] = (), name: str | None = None
     ) -> Value:
-        """Add a parameter by its ``state_dict`` key; ``aliases`` are further keys tied to it."""
+        """Add a parameter by its ``state_dict`` key; ``aliases`` are further keys of the same tensor."""
         argument = Argument(InputKind.PARAMETER, target, tuple(aliases))
         return self._add_argument(target if name is None else name, type, argument)
 
@@ -217,7 +219,7 @@ class Signature:
         data: torch.Tensor | None = None,
         name: str | None = None,
     ) -> Value:
-        """Add a buffer; ``data`` is the content of a non-persistent one, where it is known."""
+        """Add a buffer; ``data`` is the content of a non-persistent one, if known."""
         if persistent and data is not None:
             raise GraphError(f"buffer {target!r} is persistent: its content comes with the weights")
         checked = None if data is None else checked_data(data, type, target)
@@ -225,16 +227,16 @@ class Signature:
         return self._add_argument(target if name is None else name, type, argument)
 
     def add_state(self, target: str, type: TensorType, *, name: str | None = None) -> Value:
-        """Add what an optimizer keeps between steps: a tensor that comes with the weights, but is not the model's.
+        """Add optimizer state: a tensor that is bound with the weights, but is not in the model's state_dict.
 
         Args:
-            target: Its name outside: that of the parameter, then its key in the optimizer's state
+            target: Its external name: that of the parameter, then the key in the optimizer's state
                 (``fc.weight.exp_avg``).
             type: Its shape, dtype and strides.
-            name: Wanted name of the value; made unique.
+            name: Preferred name of the value; made unique.
 
         Raises:
-            GraphError: The graph has state of this name.
+            GraphError: The graph already has state of this name.
         """
         return self._add_argument(target if name is None else name, type, Argument(InputKind.STATE, target))
 
@@ -244,10 +246,10 @@ class Signature:
         """Add a tensor whose content is part of the graph; it is not copied.
 
         Args:
-            target: Its name outside.
+            target: Its external name.
             data: The content.
-            type: Differs from that of ``data`` at most in strides: those that the graph needs.
-            name: Wanted name of the value; made unique.
+            type: The type with the strides that the graph needs; otherwise that of ``data``, the default.
+            name: Preferred name of the value; made unique.
 
         Raises:
             GraphError: ``data`` is sparse, quantized, without data, or of another type.
@@ -266,15 +268,15 @@ class Signature:
         return value
 
     def erase_argument(self, value: Value) -> None:
-        """Remove a parameter, buffer, optimizer state or constant that nothing reads.
+        """Remove a parameter, buffer, optimizer state or constant without uses.
 
         Raises:
-            GraphError: It is a user input, is not in this graph, or is still read.
+            GraphError: It is a user input, is not in this graph, is still read, or is updated by the graph.
         """
         self._require_mine(value)
         if value.argument is None or value.argument.kind is InputKind.INPUT:
             raise GraphError(
-                f"%{value.name} is no parameter, buffer, optimizer state or constant",
+                f"%{value.name} is not a parameter, buffer, optimizer state or constant",
                 fix="user inputs are part of the signature",
             )
         self._require_unused(value)
@@ -287,14 +289,14 @@ class Signature:
         self._edits += 1
 
     def fix_input(self, value: Value, literal: Literal) -> None:
-        """Make an input that nothing reads a constant of the call: the graph is then made for ``literal``.
+        """Replace an input without uses by ``literal`` in the call, which callers then have to pass.
 
         Raises:
-            GraphError: It is no input of this graph, or is still read, or ``literal`` is not plain data.
+            GraphError: It is not an input of this graph, or is still read, or ``literal`` is not plain data.
         """
         self._require_mine(value)
         if value.argument is None or value.argument.kind is not InputKind.INPUT:
-            raise GraphError(f"%{value.name} is no input", fix="erase_argument removes the others")
+            raise GraphError(f"%{value.name} is not an input", fix="erase_argument removes the others")
         self._require_unused(value)
         structure, leaves = self.call
         fixed = self._leaves(structure, [literal if leaf is value else leaf for leaf in leaves])
@@ -304,15 +306,15 @@ class Signature:
         self._edits += 1
 
     def replace_input(self, value: Value, type: Type) -> Value:
-        """Give an input that nothing reads another type; return the new value, with its name and place in the call.
+        """Replace an input without uses by one of another type, and return it; name and position are kept.
 
         Raises:
-            GraphError: It is no input of this graph, or is still read, or is updated.
+            GraphError: It is not an input of this graph, or is still read, or is updated.
         """
         self._require_mine(value)
         argument = value.argument
         if argument is None or argument.kind is not InputKind.INPUT:
-            raise GraphError(f"%{value.name} is no input", fix="erase_argument removes the others")
+            raise GraphError(f"%{value.name} is not an input", fix="erase_argument removes the others")
         self._require_unused(value)
         if value in self._updates:
             raise GraphError(
@@ -328,10 +330,10 @@ class Signature:
         return new
 
     def set_overlap(self, value: Value, other: Value, offset: int) -> None:
-        """State that an input is in the memory of another, ``offset`` elements behind the first element of that.
+        """Declare that an input overlaps another in memory, ``offset`` elements after its first element.
 
         Raises:
-            GraphError: They are not two inputs of this graph that are tensors of one dtype.
+            GraphError: They are not two inputs of this graph, tensors of static shape and one dtype.
         """
         for item in (value, other):
             self._require_mine(item)
@@ -343,12 +345,12 @@ class Signature:
         value.argument = replace(value.argument, overlaps=(other.argument.target, offset))
         self._edits += 1
 
-    # How it is called and what it gives back
+    # Call, results and updates
 
     def set_call(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> None:
-        """State how the graph is called: nested containers with its inputs, and literals, as leaves.
+        """Set the calling convention: nested containers with the inputs, and literals, as leaves.
 
-        An input that stands in two places is one tensor passed twice.
+        An input that appears twice is one tensor passed twice.
 
         Raises:
             GraphError: An input does not appear, or a leaf is neither input nor literal.
@@ -357,19 +359,19 @@ class Signature:
         self.set_call_structure(structure, leaves)
 
     def set_call_structure(self, structure: Structure, leaves: Sequence[Any]) -> None:
-        """Like `set_call`, with the structure of ``(args, kwargs)`` and its leaves apart."""
+        """Set the calling convention from the structure of ``(args, kwargs)`` and its leaves."""
         problem = call_problem(structure)
         if problem is not None:
             raise GraphError(problem)
         checked = self._leaves(structure, leaves)
-        passed = [leaf for leaf in checked if isinstance(leaf, Value)]
-        if set(passed) != set(self.inputs):
+        inputs = [leaf for leaf in checked if isinstance(leaf, Value)]
+        if set(inputs) != set(self.inputs):
             raise GraphError("the call must use every input of the graph, and no other value")
         self._call = structure, checked
         self._edits += 1
 
     def set_outputs(self, tree: Any) -> None:
-        """State what the graph returns: a value or literal, or nested containers of them.
+        """Set the results: a value or literal, or nested containers of them.
 
         Raises:
             GraphError: A leaf is neither a value of this graph nor a literal.
@@ -378,7 +380,7 @@ class Signature:
         self.set_results(structure, leaves)
 
     def set_results(self, structure: Structure, leaves: Sequence[Any]) -> None:
-        """Like `set_outputs`, with the structure and its leaves apart."""
+        """Set the results from their structure and its leaves."""
         checked = self._leaves(structure, leaves)
         for index, leaf in enumerate(self.results[1]):
             if isinstance(leaf, Value):
@@ -390,16 +392,16 @@ class Signature:
         self._edits += 1
 
     def set_update(self, target: Value, value: Value | None, *, replaces: bool = False) -> None:
-        """State that running the graph gives ``target`` the content of ``value``; None: leaves it.
+        """Set the new content of ``target`` after a run of the graph.
 
         Args:
             target: An input, a parameter, a buffer or optimizer state.
-            value: Its new content.
-            replaces: It may be of another shape or dtype, if ``target`` is a buffer (`replacements`).
+            value: Its new content; None removes the update.
+            replaces: The content may have another shape or dtype, if ``target`` is a buffer (`replacements`).
 
         Raises:
-            GraphError: ``target`` does not come from outside, is a constant or no tensor, or the types
-                differ; or the prologue reads ``target``.
+            GraphError: ``target`` is not an argument, is a constant or not a tensor, or the types differ; or
+                the prologue reads ``target``.
         """
         self._require_mine(target)
         is_constant = target.argument is None or target.argument.kind is InputKind.CONSTANT
@@ -416,7 +418,8 @@ class Signature:
             if reader is not None:
                 raise GraphError(
                     f"%{target.name} cannot be updated: node {reader.name!r} of the prologue reads it",
-                    fix="what the graph updates is not known when weights are bound: leave its readers in the body",
+                    fix="what the graph updates is not known when weights are bound: leave its readers in "
+                    "the body",
                 )
         old = self._updates.pop(target, None)
         if old is not None:
@@ -444,10 +447,10 @@ class Signature:
                 )
         return tuple(leaf if isinstance(leaf, Value) else to_literal(leaf) for leaf in leaves)
 
-    # Inside
+    # Internals
 
     def _put_result(self, index: int, value: Value) -> None:
-        """Change one leaf of the results, in constant time: many may change before they are looked at."""
+        """Replace one leaf of the results in constant time; the tuple is rebuilt lazily, on the next read."""
         if self._pending_results is None:
             self._pending_results = list(self._results[1])
         self._pending_results[index] = value

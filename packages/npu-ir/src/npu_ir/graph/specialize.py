@@ -1,4 +1,4 @@
-"""A graph for fixed sizes: symbols become integers, and what computes with them becomes plain data."""
+"""Specialization of a graph to fixed sizes: symbols become integers, and known numbers are folded."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ASSERTION = "aten._assert_scalar.default"
 def specialize(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """Return ``graph`` with symbols replaced by integers.
 
-    A number that is known then is no value any more: the node that computed it is gone, and the nodes
-    that read it have it as an attribute. An input that is such a number becomes a constant of the call.
-    Symbols that are not given stay.
+    Numbers that become known are folded: the nodes that computed them are removed, and the nodes that read
+    them have them as attributes. An input that is such a number becomes a literal of the call. Symbols
+    without a given size stay symbolic.
 
     Raises:
-        GraphError: A symbol is unknown, a size is no integer of its range, or a constraint or assertion
+        GraphError: A symbol is unknown, a size is not an integer in its range, or a constraint or assertion
             of the graph does not hold.
     """
     _require_possible(graph, sizes)
@@ -60,7 +60,7 @@ def _require_possible(graph: Graph, sizes: Mapping[str, int]) -> None:
 
 
 def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Constraint]:
-    """Return the constraints on the symbols that stay."""
+    """Return the constraints on the symbols that stay symbolic."""
     remaining = []
     for constraint in graph.constraints:
         sides = substituted(constraint.left, sizes), substituted(constraint.right, sizes)
@@ -69,19 +69,20 @@ def _remaining_constraints(graph: Graph, sizes: Mapping[str, int]) -> list[Const
             remaining.append(rest)
         elif not rest.holds({}):
             given = sorted(constraint.symbols & sizes.keys())
-            shown = ", ".join(f"{name} = {sizes[name]}" for name in given)
-            raise GraphError(f"the graph was made for sizes with {constraint}, not for {shown}")
+            text = ", ".join(f"{name} = {sizes[name]}" for name in given)
+            raise GraphError(f"the graph was made for sizes with {constraint}, not for {text}")
     return remaining
 
 
 def _fold_numbers(graph: Graph) -> None:
-    """Replace numbers that are known by plain data, and remove what computed them."""
+    """Replace known numbers by literals, and remove the nodes that computed them (constant folding)."""
     for value in graph.inputs:
-        known = _stated_number(value)
-        if known is not None:
-            _put_literal(graph, value, known)
+        literal = _stated_number(value)
+        if literal is not None:
+            _put_literal(graph, value, literal)
             if graph.owner is None:
-                graph.fix_input(value, known)
+                graph.fix_input(value, literal)
+    # In execution order: a node whose inputs have all been folded can be folded itself.
     for node in graph.nodes:
         if node.op_type == _ASSERTION and not node.inputs:
             _run(node)
@@ -89,27 +90,27 @@ def _fold_numbers(graph: Graph) -> None:
             continue
         if len(node.outputs) != 1:
             continue
-        known = _stated_number(node.outputs[0])
-        if known is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
-            known = _run(node)[0]
-        if known is not None and _is_only_a_number(node):
-            _put_literal(graph, node.outputs[0], known)
+        literal = _stated_number(node.outputs[0])
+        if literal is None and node.op_type in SCALAR_FUNCTIONS and not node.inputs:
+            literal = _run(node)[0]
+        if literal is not None and _is_only_a_number(node):
+            _put_literal(graph, node.outputs[0], literal)
             graph.erase(node)
 
 
 def _stated_number(value: Value) -> int | None:
-    """Return what a number is by its type; None where the type does not tell."""
+    """Return the value of a number that its type states; None if there is none."""
     known = value.type.value if isinstance(value.type, ScalarType) else None
     return known if isinstance(known, int) else None
 
 
 def _is_only_a_number(node: OpNode) -> bool:
-    """Whether a node does nothing but compute a number: reading one from a tensor may fail, and stays."""
+    """Return whether a node only computes a number; reading one from a tensor may fail, and stays."""
     return node.op_type in SCALAR_FUNCTIONS or node.op_type.startswith("aten.sym_")
 
 
 def _run(node: OpNode) -> list[Literal]:
-    """Return what a node without inputs computes."""
+    """Return the outputs of a node without inputs."""
     try:
         return execute_node(node, [], torch.device("cpu"))
     except ExecutionError as error:
@@ -119,9 +120,10 @@ def _run(node: OpNode) -> list[Literal]:
 
 
 def _put_literal(graph: Graph, value: Value, literal: Literal) -> None:
-    """Make everything that reads ``value`` have ``literal`` instead."""
-    places = [(node, slot) for node, slot in value.uses if node is not None and isinstance(slot, int)]
-    for node, index in sorted(places, key=lambda place: -place[1]):  # from the last: the others move up
+    """Replace all uses of ``value`` by ``literal``."""
+    uses = [(node, slot) for node, slot in value.uses if node is not None and isinstance(slot, int)]
+    # From the last input on: set_literal shifts the later ones.
+    for node, index in sorted(uses, key=lambda use: -use[1]):
         graph.set_literal(node, index, literal)
     if value.uses:
         structure, leaves = graph.results

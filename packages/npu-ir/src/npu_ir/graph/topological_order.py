@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def topological_order(graph: Graph) -> list[OpNode]:
-    """Return the nodes so that producers come first, otherwise in their present order.
+    """Return the nodes in topological order, which keeps the present order where possible.
 
     Raises:
         GraphError: The nodes depend on each other in a cycle.
@@ -25,7 +25,9 @@ def topological_order(graph: Graph) -> list[OpNode]:
 
 
 def _place(start: OpNode, order: list[OpNode], placed: set[OpNode]) -> None:
-    """Append ``start`` and whatever it needs; an explicit stack, because graphs are deep."""
+    """Append ``start`` after its unplaced producers: a depth-first search in postorder."""
+    # An explicit stack: a chain of nodes is longer than Python's recursion limit. A producer that is still
+    # open is an ancestor in the search, so an edge to it closes a cycle.
     open_nodes: dict[OpNode, None] = {}
     stack = [start]
     while stack:

@@ -1,6 +1,6 @@
-"""What a graph means: run its nodes in order, one by one.
+"""The reference interpreter: runs the nodes of a graph in order, one by one.
 
-Everything else that runs a graph is measured against this.
+It defines the meaning of a graph; every other runner is compared with it.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ def execute_ir(
     constants: Mapping[str, torch.Tensor] | None = None,
     return_mutations: bool = False,
 ) -> Any:
-    """Return what ``model(*args, **kwargs)`` returns, computed node by node.
+    """Return the results of ``model(*args, **kwargs)``, computed node by node.
 
-    Neither the arguments nor the weights are changed. No gradients are recorded, and the caller's
-    autocast, default device and default dtype have no influence. Tensors with other strides than the
-    graph states are laid out anew first.
+    Neither the arguments nor the weights are modified. No gradients are recorded, and the caller's
+    autocast, default device and default dtype have no effect. Tensors with other strides than the graph
+    states are copied first.
 
     Args:
-        graph: The program.
+        graph: The graph to run.
         args: Positional arguments, nested as when the model was captured.
         kwargs: Keyword arguments.
         weights: Parameters and buffers by ``state_dict`` key, or the path of a file of them. Not
             needed for a graph without parameters and persistent buffers.
-        constants: Tensors by name that take the place of the graph's constants, or of
-            non-persistent buffers.
+        constants: Tensors by name that replace the graph's constants, or non-persistent buffers.
         return_mutations: Return a pair: the results, and the new content of every buffer,
-            parameter or input that the model would have changed, by name.
+            parameter or input that the model would have mutated, by name.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
-        ExecutionError: The arguments are not what the graph was made for, or a node fails.
+        ExecutionError: The arguments do not fit the graph, or a node fails.
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
     """
     interpreter = Interpreter(graph, weights, constants)
@@ -62,13 +61,13 @@ def execute_ir(
 
 
 class Interpreter:
-    """A graph with its weights bound, ready to be run; its prologue has been evaluated.
+    """A runnable graph: its weights are bound, and its prologue has been evaluated.
 
-    Weights that nothing but the prologue reads are not kept. Changing weights later has no influence on
-    what the prologue made of them.
+    Weights that only the prologue reads are released. Changing weights later does not affect the results
+    of the prologue.
 
     Args:
-        graph: The program; it must not be edited while this exists.
+        graph: The graph to run; it must not be edited during the lifetime of the interpreter.
         weights: As for `execute_ir`.
         constants: As for `execute_ir`.
         observe: Called after each node of the prologue, with the node and its outputs.
@@ -97,7 +96,7 @@ class Interpreter:
         self._body = graph.body
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model returns on these arguments."""
+        """Return the results of the model on these arguments."""
         return unflatten(self.graph.results[0], self.run_flat(args, kwargs)[0])
 
     def run_flat(
@@ -107,12 +106,12 @@ class Interpreter:
         *,
         observe: Observer | None = None,
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
-        """Return the results as a flat list, and the new content of what the model updates, by name.
+        """Return the results as a flat list, and the new content of mutated state by name.
 
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            observe: Called after each node of the body, with the node and its outputs; not inside of regions.
+            observe: Called after each node of the body, with the node and its outputs; not inside regions.
         """
         symbols = SymbolValues(self.graph.symbols)
         inputs = bind_inputs(self.graph, args, kwargs or {}, symbols)
@@ -122,13 +121,13 @@ class Interpreter:
             run_nodes(self._body, values, device, symbols, observe)
             leaves = results_of(self.graph, values, symbols)
             contents = [values[value] for value in self.graph.updates.values()]
-            given = self._prologue.apart([*leaves, *contents])
+            outputs = self._prologue.apart([*leaves, *contents])
         mutations = {
             name: content
-            for target, content in zip(self.graph.updates, given[len(leaves) :], strict=True)
+            for target, content in zip(self.graph.updates, outputs[len(leaves) :], strict=True)
             for name in outside_names(target)
         }
-        return given[: len(leaves)], mutations
+        return outputs[: len(leaves)], mutations
 
 
 def _first_device(values: Iterable[Any]) -> torch.device | None:

@@ -1,4 +1,4 @@
-"""The prologue of a graph, evaluated: what its body reads besides the inputs of a call."""
+"""Evaluation of the prologue of a graph, and the values that its body reads besides call inputs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from npu_ir.interpreter.run_nodes import Observer, run_nodes
 
 
 class Prologue:
-    """The weights of a graph and what its prologue makes of them: that part which calls need.
+    """The evaluated prologue of a graph: the weights and prologue results that calls read.
 
     Args:
         graph: Any program.
         weights: The tensor of every parameter, buffer, optimizer state and constant.
-        device: Where its nodes make tensors that the graph makes on ``meta``.
+        device: The device of tensors that the graph creates on ``meta``.
         observe: Called after each node, with the node and its outputs.
 
     Raises:
@@ -33,14 +33,17 @@ class Prologue:
     ) -> None:
         self.graph = graph
         self._device = device
-        # The data of constants belongs to the graph, and to its copies.
+        # The data of constants is shared by the graph and its clones: a result must not alias it.
         of_graph = {_memory(value.argument.data) for value in weights if value.argument is not None}
         self._outside = {_memory(tensor) for tensor in weights.values()} - of_graph
         self._of_graph = of_graph
         self._values = self._evaluated(dict(weights), observe)
 
     def values_on(self, device: torch.device) -> dict[Value, Any]:
-        """Return what the body reads; without weights, it is computed again where calls come from another device."""
+        """Return the values that the body reads; without weights, recomputed if the device changes.
+
+        With weights, callers always pass the device of the weights.
+        """
         if device != self._device:
             self._device = device
             self._values = self._evaluated({}, None)
@@ -50,16 +53,19 @@ class Prologue:
         nodes = self.graph.prologue
         with no_outside_influence(self._device):
             run_nodes(nodes, values, self._device, SymbolValues(self.graph.symbols), observe)
+        # A result may alias a weight of the caller, as in the model, but not memory that only this object
+        # owns, since the next call reads that again.
         self._own = {_memory(values[value]) for node in nodes for value in node.outputs if value in values}
         self._own = (self._own | self._of_graph) - (self._outside | {None})
-        kept = {value: item for value, item in values.items() if _is_read_by_calls(value)}
+        live = {value: item for value, item in values.items() if _is_read_by_calls(value)}
+        # Sparse tensors have no single storage, so they are compared by identity.
         self._own_sparse = {
-            id(item) for value, item in kept.items() if value.producer is not None and _is_sparse(item)
+            id(item) for value, item in live.items() if value.producer is not None and _is_sparse(item)
         }
-        return kept
+        return live
 
     def apart(self, items: Sequence[Any]) -> list[Any]:
-        """Return results of a call with copies of those in memory that the next call reads again."""
+        """Return results of a call, with copies of those that share memory with prologue values."""
         copies: dict[int | None, torch.UntypedStorage] = {}
         return [
             item.clone()
@@ -71,14 +77,14 @@ class Prologue:
         ]
 
     def _apart(self, item: torch.Tensor, copies: dict[int | None, torch.UntypedStorage]) -> torch.Tensor:
-        """Return a copy of a tensor; copies of tensors that share memory share it, too."""
+        """Return a copy of a tensor; copies of tensors that share memory share memory, too."""
         memory = item.untyped_storage()
         copy = copies.setdefault(_memory(item), memory if _memory(item) in copies else _copy(memory))
-        plain = torch.empty(0, dtype=item.dtype, device=item.device)
-        plain.set_(copy, item.storage_offset(), item.shape, item.stride())
-        # PyTorch conjugates and negates lazily: the memory holds what it was before.
-        plain = plain.conj() if item.is_conj() else plain
-        return _torch.negated_view(plain) if item.is_neg() else plain
+        result = torch.empty(0, dtype=item.dtype, device=item.device)
+        result.set_(copy, item.storage_offset(), item.shape, item.stride())
+        # PyTorch conjugates and negates lazily: the storage holds the values before that.
+        result = result.conj() if item.is_conj() else result
+        return _torch.negated_view(result) if item.is_neg() else result
 
 
 def _copy(memory: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -95,7 +101,7 @@ def _is_sparse(item: Any) -> bool:
 
 
 def _memory(item: Any) -> int | None:
-    """Return a number that tensors sharing memory have in common; None for what has no memory of this kind."""
+    """Return the storage address of a strided tensor; None for anything else, and for empty storage."""
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return None
     return item.untyped_storage().data_ptr() or None

@@ -1,4 +1,4 @@
-"""Random data for what a graph takes: its inputs, and the weights it is run with."""
+"""Random inputs and weights for a graph."""
 
 from __future__ import annotations
 
@@ -22,79 +22,80 @@ from npu_ir.symbolic.expressions import Expr
 def random_call(
     graph: Graph, seed: int = 0, int_high: int = 2, sizes: Mapping[str, int] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and keyword arguments to call ``graph`` with; the same for the same seed.
+    """Return positional and keyword arguments for a call of ``graph``, deterministic for a given seed.
 
     Args:
         graph: Any graph.
-        seed: Of the random data.
+        seed: Seed of the random generator.
         int_high: Integers are uniform from 0 to ``int_high - 1``.
-        sizes: Of symbols; the others get the smallest value that the graph allows, from 2 on.
+        sizes: Values of symbols; the others get the smallest value that the graph allows, from 2 on.
 
     Raises:
-        UsageError: A size is not possible, none is found, an input is an integer or bool that nothing tells, or
+        UsageError: A size is not possible, none is found, an input is an integer or bool of unknown value, or
             PyTorch cannot fill tensors of one of the dtypes.
     """
     generator = torch.Generator().manual_seed(seed)
     values = dict(SymbolValues(graph.symbols).values)
     values.update(chosen_sizes(graph, values, sizes or {}))
     structure, leaves = graph.call
-    made: dict[Value, Any] = {}
+    contents: dict[Value, Any] = {}
     for leaf in leaves:
-        if isinstance(leaf, Value) and leaf not in made:
-            made[leaf] = made_up(leaf, values, lambda type: random_tensor(type, generator, int_high))
-    filled = [made[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+        if isinstance(leaf, Value) and leaf not in contents:
+            contents[leaf] = made_up(leaf, values, lambda type: random_tensor(type, generator, int_high))
+    filled = [contents[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
     args, kwargs = unflatten(structure, filled)
     return args, kwargs
 
 
 def made_up(value: Value, sizes: Mapping[str, int], fill: Callable[[TensorType], torch.Tensor]) -> Any:
-    """Return a tensor or number for an input that is not given.
+    """Return a tensor or number for an input without a given value.
 
     Args:
         value: The input.
         sizes: The values of the symbols in its type.
-        fill: Makes a tensor of a type without symbols.
+        fill: Returns a tensor of a type without symbols.
 
     Returns:
-        What is known of it, else random data; of a float a number between 0 and 1, such as rates are.
+        A tensor from ``fill``, the value that the type states for an integer, or for a float a random number
+        between 0 and 1, as a dropout rate is.
 
     Raises:
-        UsageError: It is an integer or a bool, and nothing tells which.
+        UsageError: It is an integer or a bool of unknown value.
     """
-    known = value.type.substitute(sizes)
-    if isinstance(known, TensorType):
-        return fill(known)
-    if known.kind == "float":
+    type = value.type.substitute(sizes)
+    if isinstance(type, TensorType):
+        return fill(type)
+    if type.kind == "float":
         return fill(TensorType((), torch.float64)).sigmoid().item()
-    if known.value is None or isinstance(known.value, Expr):
+    if type.value is None or isinstance(type.value, Expr):
         raise UsageError(f"input {value!r} is not given", fix=f"--input {value.name}=VALUE")
-    return known.value
+    return type.value
 
 
 def random_weights(graph: Graph, seed: int) -> dict[str, torch.Tensor]:
-    """Return parameters, buffers and optimizer state for ``graph``, by name; the same for the same seed.
+    """Return parameters, buffers and optimizer state for ``graph`` by name, deterministic for a given seed.
 
     Matrices and kernels are uniform within ``1 / sqrt(fan in)``, so that activations neither grow nor
-    vanish. Everything else, optimizer state of any shape included, is uniform from 0 to 1, for it may be a variance;
-    integers are 0 or 1.
+    vanish. Everything else, optimizer state of any shape included, is uniform from 0 to 1, since it may be
+    a variance; integers are 0 or 1.
 
     Raises:
-        UsageError: PyTorch cannot fill tensors of one of the dtypes, or there is no memory.
+        UsageError: PyTorch cannot fill tensors of one of the dtypes, or memory does not suffice.
     """
     generator = torch.Generator().manual_seed(seed)
-    made = {}
+    weights = {}
     for name, type in needed_weights(graph):
         try:
-            made[name] = _random_weight(type, generator, is_signed=name not in graph.optimizer_state)
+            weights[name] = _random_weight(type, generator, is_signed=name not in graph.optimizer_state)
         except UsageError as error:
             raise UsageError(
                 f"weight {name!r}: {error.message}", fix="give weights: --weights FILE"
             ) from error
-    return made
+    return weights
 
 
 def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
-    """Yield key and type of everything that ``graph`` must be given to be run, inputs aside."""
+    """Yield the key and type of every weight that ``graph`` needs and does not contain."""
     for value in graph.weights:
         if value.argument is not None and value.argument.data is None and isinstance(value.type, TensorType):
             yield value.argument.target, value.type
@@ -103,15 +104,16 @@ def needed_weights(graph: Graph) -> Iterator[tuple[str, TensorType]]:
 def random_tensor(type: TensorType, generator: torch.Generator, int_high: int) -> torch.Tensor:
     """Return random data of ``type`` on the CPU.
 
-    Floats are normal with deviation 1, integers uniform from 0 to ``int_high - 1``, bools fair.
+    Floats are standard normal, integers uniform from 0 to ``int_high - 1``, bools uniform.
 
     Raises:
-        UsageError: PyTorch cannot fill tensors of this dtype, or there is no memory.
+        UsageError: PyTorch cannot fill tensors of this dtype, or memory does not suffice.
     """
     with explained(type):
         tensor = _random(type, generator, int_high).to(type.dtype)
         if type.layout is not torch.strided:
             return tensor.to_sparse(layout=type.layout)
+        # copy_ refuses to write into an expanded tensor (stride 0); such an input is passed contiguous.
         if type.strides is None or 0 in type.steps:
             return tensor
         return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype).copy_(tensor)
@@ -140,7 +142,7 @@ def _random_weight(type: TensorType, generator: torch.Generator, *, is_signed: b
 
 @contextlib.contextmanager
 def explained(type: TensorType) -> Iterator[None]:
-    """Name the type that PyTorch cannot make a tensor of."""
+    """Convert errors of PyTorch to a `UsageError` that names the type of the tensor."""
     try:
         yield
     except RuntimeError as error:

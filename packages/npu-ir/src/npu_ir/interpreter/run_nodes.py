@@ -1,4 +1,4 @@
-"""Running nodes of a graph in order, on values that are given."""
+"""Sequential execution of nodes of a graph on given values."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def run_nodes(
     symbols: SymbolValues,
     observe: Observer | None = None,
 ) -> None:
-    """Run ``nodes``, which make up a part of a graph without gaps; extends ``values``.
+    """Run ``nodes``, consecutive nodes of a graph; extends ``values``.
 
-    Values that only these nodes read are taken out of ``values`` again.
+    A value is removed from ``values`` after its last use, if only these nodes read it.
 
     Raises:
         ExecutionError: A node fails.
     """
+    # Reference counts: a value that other nodes or the results use, too, never drops to 0 here.
     remaining = {value: len(value.uses) for node in nodes for value in (*node.inputs, *node.outputs)}
     for node in nodes:
         regions = {
@@ -48,20 +49,20 @@ def run_nodes(
 
 
 def results_of(graph: Graph, values: dict[Value, Any], symbols: SymbolValues) -> list[Any]:
-    """Return what a graph returns, flat, once its nodes have been run.
+    """Return the results of a graph, flat, after its nodes have run.
 
     Raises:
-        ExecutionError: A size that its nodes told is out of its range.
+        ExecutionError: A size that its nodes determined is out of range.
     """
     require_in_range(graph, symbols)
     return [values[leaf] if isinstance(leaf, Value) else leaf for leaf in graph.results[1]]
 
 
 def require_in_range(graph: Graph, symbols: SymbolValues) -> None:
-    """Refuse what the nodes of a graph have told of its sizes, where that is not what it was made for.
+    """Require that the sizes that the nodes of a graph determined are in the ranges of their symbols.
 
     Raises:
-        ExecutionError: A size is out of its range.
+        ExecutionError: A size is out of range.
     """
     misfit = symbols.out_of_range()
     if misfit is not None:
@@ -69,7 +70,7 @@ def require_in_range(graph: Graph, symbols: SymbolValues) -> None:
 
 
 def _run_region(region: Graph, device: torch.device, around: SymbolValues, *args: Any) -> Any:
-    """Return what a region returns; its symbols are its own, but for those known around it."""
+    """Run a region and return its results; it inherits the values of symbols that are known around it."""
     symbols = SymbolValues(region.symbols, around)
     values = {**bind_weights(region, None), **bind_inputs(region, args, {}, symbols)}
     run_nodes(region.nodes, values, device, symbols)
@@ -77,7 +78,7 @@ def _run_region(region: Graph, device: torch.device, around: SymbolValues, *args
 
 
 def _release(node: OpNode, values: dict[Value, Any], remaining: dict[Value, int]) -> None:
-    """Forget the values that nothing reads any more."""
+    """Remove the values without remaining uses."""
     for value in node.inputs:
         remaining[value] -= 1
     for value in {*node.inputs, *node.outputs}:

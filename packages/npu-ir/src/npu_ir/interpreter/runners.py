@@ -1,4 +1,4 @@
-"""What can run a graph: the interpreter, and the runners that plugins offer."""
+"""Runners of graphs: the interpreter, and those that plugins offer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from npu_ir.plugins import plugin_manager
 from npu_ir.plugins.distributions import how_to_get
 from npu_ir.plugins.plugin_manager import INTERPRETER
 
-EXECUTOR = "executor"  # that of npu-runtime
+EXECUTOR = "executor"  # from npu-runtime
 
 
 class Runner(Protocol):
-    """A graph with its weights bound, ready to be run: what `npu_ir.Interpreter` is, and what plugins offer."""
+    """The interface of a runnable graph with bound weights, as `npu_ir.Interpreter` implements it."""
 
     def run_flat(
         self,
@@ -29,41 +29,41 @@ class Runner(Protocol):
         *,
         observe: Observer | None = None,
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
-        """Return the results as a flat list, and the new content of what the model updates, by name."""
+        """Return the results as a flat list, and the new content of mutated state by name."""
 
 
-# Of a graph, its weights and its constants; the executor takes the names of backends besides.
+# Called with a graph, its weights and its constants; that of the executor also with names of backends.
 MakeRunner = Callable[..., Runner]
 
 
 def all_runners() -> dict[str, MakeRunner]:
-    """Return what makes a runner of a graph, its weights and its constants, by name."""
+    """Return the factories of all runners, by name."""
     return {INTERPRETER: Interpreter, **plugin_manager.loaded().runners}
 
 
 def default_runner() -> str:
-    """Return the name of the quickest runner there is: the executor, where npu-runtime is installed."""
+    """Return the name of the fastest available runner: the executor, if npu-runtime is installed."""
     return EXECUTOR if EXECUTOR in all_runners() else INTERPRETER
 
 
 def find_runner_on(name: str, backends: Sequence[str] | None) -> MakeRunner:
-    """Return what makes the runner of this name, which runs graphs on these backends if they are given.
+    """Return the factory of the runner of this name, restricted to these backends if any are given.
 
     Raises:
-        UsageError: There is no such runner, or it is not the one that has backends.
+        UsageError: There is no such runner, or backends are given for one that has none.
     """
     make = find_runner(name)
     if not backends:
         return make
     if name != EXECUTOR:
         raise UsageError(
-            f"the {name} has no backends", fix=f"--on {EXECUTOR}, which npu-runtime brings, or no --backend"
+            f"the {name} has no backends", fix=f"--on {EXECUTOR}, which npu-runtime provides, or no --backend"
         )
     return functools.partial(make, backends=list(backends))
 
 
 def find_runner(name: str) -> MakeRunner:
-    """Return what makes the runner of this name.
+    """Return the factory of the runner of this name.
 
     Raises:
         UsageError: There is none.
@@ -73,6 +73,7 @@ def find_runner(name: str) -> MakeRunner:
         raise UsageError(
             f"there is no runner {name!r}{did_you_mean(name, runners)}",
             fix=how_to_get("runners", name)
-            or f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; plugins bring others",
+            or f"there {'are' if len(runners) > 1 else 'is'} {', '.join(sorted(runners))}; "
+            "plugins provide others",
         )
     return runners[name]

@@ -1,4 +1,4 @@
-"""The sizes of inputs that a graph leaves open, where the inputs that are given do not tell them."""
+"""Choice of values for symbolic input sizes that the given inputs do not determine."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from npu_ir.errors import UsageError
 from npu_ir.graph.graph import Graph
 from npu_ir.symbolic.constraints import Range
 
-_TRIED = 4096
+_TRIED = 4096  # candidates for one symbol
 
 
 def chosen_sizes(graph: Graph, told: Mapping[str, int], wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return a value for each symbol in the sizes of inputs that ``told`` leaves open.
+    """Return a value for each symbol in the sizes of inputs that is not in ``told``.
 
-    It is the one that is wanted, else the smallest from 2 on that the ranges and constraints allow.
+    It is the wanted one, otherwise the smallest from 2 on that ranges and constraints allow, otherwise 1 or
+    less.
 
     Args:
-        graph: The graph to be called.
-        told: The symbols that the given inputs tell.
-        wanted: What the user asks for.
+        graph: The graph to call.
+        told: The values of the symbols that the given inputs determine.
+        wanted: The values that the user requests.
 
     Raises:
-        UsageError: A wanted size is of no input, is out of range or differs from what inputs tell; or no
-            sizes are found that the constraints allow.
+        UsageError: A wanted symbol is in no input, or its value is out of range or differs from that in
+            ``told``; or no value is found that the constraints allow.
     """
     names = [name for name in graph.symbols if any(name in value.type.symbols for value in graph.inputs)]
     for name, size in wanted.items():
@@ -47,7 +48,7 @@ def _require_possible(
             f"the graph has no symbol {name!r}", fix=f"its symbols: {', '.join(graph.symbols) or 'none'}"
         )
     if name not in names:
-        raise UsageError(f"the size {name!r} is of no input: it depends on their content")
+        raise UsageError(f"the size {name!r} is not in an input: it depends on their content")
     if size not in graph.symbols[name]:
         raise UsageError(f"the size {name!r} cannot be {size}: it is in {graph.symbols[name]}")
     if told.get(name, size) != size:
@@ -57,9 +58,10 @@ def _require_possible(
 
 
 def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:
-    """Return the first value that every constraint allows that it decides together with ``values``."""
-    known = values.keys() | {name}
-    decided = [item for item in graph.constraints if name in item.symbols and item.symbols <= known]
+    """Return the first candidate that satisfies all constraints on it and ``values`` alone."""
+    # Greedy, without backtracking: a constraint counts for the last of its symbols to get a value.
+    assigned = values.keys() | {name}
+    decided = [item for item in graph.constraints if name in item.symbols and item.symbols <= assigned]
     for value in islice(_candidates(graph.symbols[name]), _TRIED):
         if all(constraint.holds({**values, name: value}) for constraint in decided):
             return value
@@ -70,6 +72,7 @@ def _smallest(graph: Graph, name: str, values: Mapping[str, int]) -> int:
 
 
 def _candidates(allowed: Range) -> Iterable[int]:
+    # From 2 on first: torch.export specializes a graph on the sizes 0 and 1.
     low = 0 if allowed.low is None else allowed.low
     high = max(low, 2) + _TRIED if allowed.high is None else allowed.high
     return (*range(max(low, 2), min(high + 1, max(low, 2) + _TRIED)), *range(min(high, 1), low - 1, -1))

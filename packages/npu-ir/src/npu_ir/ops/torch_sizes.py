@@ -1,4 +1,4 @@
-"""Between PyTorch's symbolic sizes and ours: expressions in both directions, and types from FakeTensors."""
+"""Conversion between PyTorch's symbolic sizes and expressions of the IR, and types of FakeTensors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class NotExpressibleError(Exception):
-    """A function of SymPy's that our expressions lack."""
+    """A SymPy expression has no equivalent in the expressions of the IR."""
 
 
 def traced_type(value: Any, dim: Callable[[Any], Dim]) -> Type:
-    """Return the type of a FakeTensor, a number, symbolic or not, or None.
+    """Return the type of a FakeTensor, of a number, symbolic or not, or of None.
 
     Args:
-        value: What PyTorch traces with.
-        dim: Turns an int or a SymInt into a size of the graph.
+        value: A value of PyTorch's tracing.
+        dim: Converts an int or a SymInt to a size of the graph.
 
     Raises:
         ParseError: It is none of these.
@@ -54,14 +54,14 @@ def _is_contiguous(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> bool:
 
 
 def from_sympy(expression: Any, symbol: Callable[[Any], Expr]) -> Any:
-    """Return a SymPy expression in our form.
+    """Convert a SymPy expression to an expression of the IR.
 
     Args:
-        expression: As a SymInt holds it.
-        symbol: Turns a symbol of SymPy's into one of the graph.
+        expression: The expression of a SymInt.
+        symbol: Converts a SymPy symbol to one of the graph.
 
     Raises:
-        NotExpressibleError: It has a part that our expressions lack.
+        NotExpressibleError: A part of it has no equivalent.
         GraphError: As for `npu_ir.symbolic.expressions.call`.
         ArithmeticError: As for `npu_ir.symbolic.expressions.call`.
     """
@@ -81,11 +81,11 @@ def from_sympy(expression: Any, symbol: Callable[[Any], Expr]) -> Any:
 
 
 def to_symbolic(number: Number, values: Mapping[str, Any]) -> Any:
-    """Return one of our expressions as a SymInt.
+    """Convert an expression of the IR to a SymInt.
 
     Args:
-        number: A size or a number in one.
-        values: What stands for each symbol: SymInts.
+        number: A size, or a number in one.
+        values: The SymInt of each symbol.
     """
     if not isinstance(number, Expr):
         return number
@@ -105,12 +105,12 @@ def to_symbolic(number: Number, values: Mapping[str, Any]) -> Any:
 
 
 def _evaluate(function: str) -> Callable[..., Any]:
-    """Return a function of sizes that takes SymInts."""
+    """Return the implementation of a size function on SymInts."""
     return _OF_SYMBOLIC.get(function, FUNCTIONS[function].evaluate)
 
 
 def _whole_factors(expression: Any) -> list[Any]:
-    """Return the arguments of a SymPy expression; of a product with a fraction: numerator and denominator."""
+    """Return the arguments of a SymPy expression; raise for a product with a fraction."""
     if (
         type(expression).__name__ == "Mul"
         and expression.args[0].is_Rational
@@ -143,6 +143,7 @@ _OF_SYMBOLIC: Mapping[str, Callable[..., Any]] = {
     "sqrt": torch.sym_sqrt,
 }
 
+# By name of the class, in SymPy or torch.utils._sympy.functions: neither needs to be imported here.
 _FROM_SYMPY: Mapping[str, Callable[..., Any]] = {
     "Add": _sum,
     "Mul": _product,

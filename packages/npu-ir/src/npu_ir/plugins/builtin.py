@@ -1,4 +1,4 @@
-"""What npu-ir itself brings, through the same entry point as anyone's plugin."""
+"""The built-in plugin of npu-ir, registered through the same entry point as any other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GETITEM = "<built-in function getitem>"
 
 
 def execute_getitem(inputs: Sequence[Any], attrs: Mapping[str, Literal]) -> list[Any]:
-    """Return element ``attrs["index"]`` of the inputs, which are the parts of a tuple."""
+    """Return element ``attrs["index"]`` of the inputs, which are the elements of a tuple."""
     return [inputs[attrs["index"]]]
 
 

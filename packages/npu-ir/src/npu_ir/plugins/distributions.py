@@ -1,11 +1,11 @@
-"""The distributions of this project: what each is for, what it brings, and which are installed."""
+"""The distributions of this project: purposes, contents, and installed versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import metadata, util
 
-# What there is to install, and what each needs to be imported for.
+# The purpose of each distribution that can be installed.
 PURPOSES: Mapping[str, str] = {
     "npu-ir": "graphs, capture and the commands",
     "npu-passes": "passes and pipelines",
@@ -15,7 +15,7 @@ PURPOSES: Mapping[str, str] = {
     "shtab": "completions for shells",
 }
 OWN = tuple(name for name in PURPOSES if name.startswith("npu-"))
-# What is missing by name where a distribution is missing.
+# By distribution, the names that it provides.
 _BRINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "npu-passes": {
         "commands": ("new-plugin", "opt", "passes"),
@@ -32,26 +32,26 @@ _BRINGS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the version of a distribution; None where it is not installed."""
+    """Return the version of a distribution; None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
-        # Found on the path without being installed: as far as anyone can tell, it is there.
+        # Importable without being installed, for example from PYTHONPATH.
         module = distribution.replace("-", "_")
         return "of unknown version" if util.find_spec(module) is not None else None
 
 
 def how_to_get(kind: str, name: str) -> str | None:
-    """Return how to get something of ours that is missing; None of what we do not bring.
+    """Return a hint on installing a missing feature of this project; None if it is not one of ours.
 
     Args:
         kind: "commands", "pipelines", "runners" or "backends".
-        name: What is missing.
+        name: The missing name.
     """
     for distribution, brings in _BRINGS.items():
         if name not in brings.get(kind, ()):
             continue
         if installed_version(distribution) is None:
-            return f"{distribution} brings it, which is not installed: python -m pip install {distribution}"
-        return f"{distribution} brings it, which is installed and not used here: npu doctor tells why"
+            return f"{distribution} provides it, but is not installed: python -m pip install {distribution}"
+        return f"{distribution} provides it, and is installed, but is not used here: npu doctor says why"
     return None

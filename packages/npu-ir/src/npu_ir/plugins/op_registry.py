@@ -1,7 +1,7 @@
-"""Who converts and who executes the ops that PyTorch's schemas do not cover.
+"""The registry of conversions and executors for ops without a PyTorch schema.
 
-An entry matches exactly the op it names, never another overload. Nothing is registered for ATen ops
-or ``torch.library`` custom ops: their schema says all.
+An entry matches exactly the op that it names, never another overload. ATen ops and ``torch.library``
+custom ops need no entry: their schema suffices.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from npu_ir.capture.convert import Converter
     from npu_ir.core.node import Value
 
-# Gets the node's inputs and attrs; returns its outputs, always as a list.
-# Called with inputs and attrs, and of a node that owns regions with what runs each of them, by argument.
+# Called with the inputs and attrs of a node, and if it owns regions, with functions that run them, by
+# argument. Returns the outputs, always as a list.
 Executor: TypeAlias = Callable[..., "list[Any]"]
-# Gets the converter and the FX node; inserts nodes and returns the value or values it stands for.
+# Called with the converter and the FX node; inserts nodes, and returns the value or values of the FX node.
 Conversion: TypeAlias = "Callable[[Converter, torch.fx.Node], Value | Sequence[Value]]"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered function and who registered it."""
+    """A registered function and the origin of its registration."""
 
     function: Callable[..., Any]
     origin: str
@@ -41,18 +41,18 @@ class OpRegistry:
     """Conversions and executors by op type.
 
     Attributes:
-        origin: Whom new entries are credited to when the function does not tell.
+        origin: The origin of new entries; if empty, the module of the function.
     """
 
     origin: str = ""
     _tables: dict[str, dict[str, Entry]] = field(default_factory=lambda: {"conversion": {}, "execution": {}})
 
     def register_executor(self, op_type: str) -> Callable[[F], F]:
-        """Return a decorator that makes a function ``(inputs, attrs) -> list`` run ``op_type``."""
+        """Return a decorator that registers a function ``(inputs, attrs) -> list`` to run ``op_type``."""
         return self._decorator("execution", op_type)
 
     def register_conversion(self, op_type: str) -> Callable[[F], F]:
-        """Return a decorator that makes a function ``(converter, fx_node)`` convert ``op_type``."""
+        """Return a decorator that registers a function ``(converter, fx_node)`` to convert ``op_type``."""
         return self._decorator("conversion", op_type)
 
     def _decorator(self, table: str, op_type: str) -> Callable[[F], F]:
@@ -63,7 +63,7 @@ class OpRegistry:
 
         def register(function: F) -> F:
             if not callable(function):
-                raise RegistryError(f"what is registered for {op_type} is no function: {function!r}")
+                raise RegistryError(f"what is registered for {op_type} is not a function: {function!r}")
             self.add(table, op_type, Entry(function, self.origin or function.__module__))
             return function
 
@@ -75,10 +75,11 @@ class OpRegistry:
         Raises:
             RegistryError: The op already has one; names both origins.
         """
-        known = self._tables[table].get(op_type)
-        if known is not None:
+        existing = self._tables[table].get(op_type)
+        if existing is not None:
             raise RegistryError(
-                f"{op_type} already has a registered {table}: by {known.origin}, and now by {entry.origin}",
+                f"{op_type} already has a registered {table}: by {existing.origin}, "
+                f"and now by {entry.origin}",
                 fix="disable one of the plugins (NPU_DISABLE_PLUGINS), or unregister the first",
             )
         self._tables[table][op_type] = entry
@@ -93,7 +94,7 @@ class OpRegistry:
             raise RegistryError(f"{op_type} has no registered {table}")
 
     def merge(self, other: OpRegistry) -> None:
-        """Add every entry of ``other``, or none.
+        """Add all entries of ``other``, or none.
 
         Raises:
             RegistryError: An op of ``other`` already has an entry.

@@ -1,9 +1,9 @@
-"""Finding, loading and reporting plugins.
+"""Discovery, loading and reporting of plugins.
 
-Plugins are loaded once, when something they may offer is first asked for: those of this project first,
-and then in the order of their entry-point names, never in the order of installation. One that cannot be loaded, or that offers
-what another one already does, is refused as a whole and reported; the others go on.
-``NPU_DISABLE_PLUGINS=name,name`` leaves plugins out.
+Plugins are loaded once, when something that they may offer is first requested: those of this project first,
+then in the order of their entry-point names, never in the order of installation. A plugin that cannot be
+loaded, or that offers a name that another one already does, is refused as a whole and reported; the others
+are not affected. ``NPU_DISABLE_PLUGINS=name,name`` disables plugins.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from npu_ir.plugins.op_registry import OpRegistry
 
 GROUP = "npu"
 DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
-INTERPRETER = "interpreter"  # the runner that is always there
+INTERPRETER = "interpreter"  # the built-in runner
 
 
 class PluginWarning(UserWarning):
-    """A plugin was refused; the message says which and why."""
+    """A plugin was refused; the message has its name and the reason."""
 
 
 @dataclass(slots=True)
 class PluginReport:
-    """What became of one plugin.
+    """The result of loading one plugin.
 
     Attributes:
         name: Its entry-point name.
-        distribution: The distribution it comes from, with version.
-        refused: Why it is not used; None when it is.
-        commands_refused: Why its commands are not used, though the rest is; None where they are.
-        offers: What it brings: ``{"execution": [...], "passes": [...], ...}``.
+        distribution: The distribution that it belongs to, with version.
+        refused: The reason for its refusal; None if it is in use.
+        commands_refused: The reason why only its commands are refused; None if they are in use.
+        offers: The names that it offers, by kind: ``{"execution": [...], "passes": [...], ...}``.
         group: The entry-point group that it was found in.
     """
 
@@ -56,7 +56,7 @@ class PluginReport:
 
 @dataclass(slots=True)
 class Plugins:
-    """Everything the loaded plugins offer."""
+    """The loaded plugins, and everything that they offer."""
 
     manager: pluggy.PluginManager
     registry: OpRegistry
@@ -75,7 +75,7 @@ def loaded() -> Plugins:
     """Return the plugins of this process, loading them on the first call.
 
     Raises:
-        PluginError: A plugin asks for them while they are being loaded.
+        PluginError: A plugin requests them while they are being loaded.
     """
     with _lock:
         return _load_installed()
@@ -97,14 +97,14 @@ def _load_installed() -> Plugins:
 
 
 def all_reports() -> list[PluginReport]:
-    """Return what became of every plugin, those included that plugins load from entry-point groups of their own."""
-    found = loaded()
-    reports = list(found.reports)
-    for report in (report for report in found.reports if report.refused is None):
+    """Return the reports on all plugins, including those that plugins load from groups of their own."""
+    plugins = loaded()
+    reports = list(plugins.reports)
+    for report in (report for report in plugins.reports if report.refused is None):
         try:
-            reports += _reports_of(found.manager, report.name)
+            reports += _reports_of(plugins.manager, report.name)
         except Exception as error:
-            # As above: what a plugin raises is its report.
+            # As in `load`: an exception of a plugin is its report.
             reason = f"its hook npu_plugin_reports failed: {type(error).__name__}: {error}"
             reports.append(PluginReport(report.name, report.distribution, reason))
     return reports
@@ -130,7 +130,7 @@ def registry() -> OpRegistry:
 
 
 def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
-    """Load plugins from entry points, ours first, in the order of their names; warns for each that is refused."""
+    """Load plugins from entry points, ours first, in the order of their names; warn of each refusal."""
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
     plugins = Plugins(manager, OpRegistry(), [], {}, {}, {}, {})
@@ -143,7 +143,7 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
         try:
             _load_one(plugins, point, report)
         except (Exception, SystemExit) as error:
-            # Whatever a plugin raises is its report: one broken plugin must not stop the others.
+            # An exception of a plugin is its report: one broken plugin must not stop the others.
             report.refused = f"{type(error).__name__}: {error}"
             report.offers = {}
             warnings.warn(
@@ -155,7 +155,7 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> Plugins:
 
 
 def _is_own(point: EntryPoint) -> bool:
-    """Return whether a plugin is of this project: no other one takes what it offers away by being first."""
+    """Return whether a plugin is of this project: these load first, so that no other claims their names."""
     return point.dist is not None and point.dist.name in OWN
 
 
@@ -164,22 +164,24 @@ def _distribution(point: EntryPoint) -> str:
 
 
 def _load_one(plugins: Plugins, point: EntryPoint, report: PluginReport) -> None:
-    twin = next((other for other in plugins.reports[:-1] if other.name == point.name), None)
-    if twin is not None:
+    namesake = next((other for other in plugins.reports[:-1] if other.name == point.name), None)
+    if namesake is not None:
         raise PluginError(
-            f"two plugins are called {point.name!r}: from {twin.distribution} and {report.distribution}"
+            f"two plugins are called {point.name!r}: from {namesake.distribution} and {report.distribution}"
         )
     plugin = point.load()
-    same = plugins.manager.get_name(plugin)
-    if same is not None:
-        raise PluginError(f"the plugins {same!r} and {point.name!r} are the same object: {point.value}")
+    registered_name = plugins.manager.get_name(plugin)
+    if registered_name is not None:
+        raise PluginError(
+            f"the plugins {registered_name!r} and {point.name!r} are the same object: {point.value}"
+        )
     origin = f"{point.name} ({report.distribution})"
     try:
         plugins.manager.register(plugin, name=point.name)
         _require_known_hooks(plugins.manager, plugin, origin)
         _collect(plugins, plugin, origin, report)
     except (Exception, SystemExit):
-        if plugins.manager.is_registered(plugin):  # pluggy 1.5 takes part of a plugin before it refuses it
+        if plugins.manager.is_registered(plugin):  # pluggy 1.5 registers some hooks before it raises
             plugins.manager.unregister(plugin)
         raise
 
@@ -194,7 +196,7 @@ def _require_known_hooks(manager: pluggy.PluginManager, plugin: object, origin: 
 
 
 def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport) -> None:
-    """Ask the plugin for all it offers, and take all of it or nothing."""
+    """Call the hooks of a plugin, and accept everything that it offers, or nothing."""
     ops = OpRegistry(origin)
 
     def answers(hook: str, **arguments: Any) -> list[Any]:
@@ -222,13 +224,13 @@ def _collect(plugins: Plugins, plugin: object, origin: str, report: PluginReport
 
 
 def ask(manager: pluggy.PluginManager, plugin: object, hook: str, **arguments: Any) -> list[Any]:
-    """Return what one plugin answers to a hook: nothing, or one answer."""
+    """Return the result of a hook of one plugin, as a list of at most one."""
     others = [other for other in manager.get_plugins() if other is not plugin]
     return manager.subset_hook_caller(hook, others)(**arguments)  # type: ignore[no-any-return]
 
 
 def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], origin: str) -> dict[str, Any]:
-    """Return what a plugin offers by name; no other plugin offers one of that name."""
+    """Return the items that a plugin offers, by names that no other plugin has claimed."""
     items = [item for answer in answers for item in answer]
     for item in items:
         if not isinstance(getattr(item, "name", None), str):
@@ -237,10 +239,10 @@ def _named(answers: list[list[Any]], kind: str, reports: list[PluginReport], ori
 
 
 def _runners(answers: list[Any], reports: list[PluginReport], origin: str) -> dict[str, Any]:
-    """Return the runners that a plugin offers; no other plugin offers one of that name."""
+    """Return the runners that a plugin offers, by names that no other plugin has claimed."""
     for answer in answers:
         if not isinstance(answer, dict) or not all(map(callable, answer.values())):
-            raise PluginError(f"{origin} offers runners that are no dict of functions by name: {answer!r}")
+            raise PluginError(f"{origin} offers runners that are not a dict of functions by name: {answer!r}")
     items = [item for answer in answers for item in answer.items()]
     owners = {INTERPRETER: "npu-ir", **_owners("runners", reports)}
     return _unclaimed(items, "runners", owners, origin)
@@ -257,7 +259,7 @@ def _owners(kind: str, reports: list[PluginReport]) -> dict[str, str]:
 def _unclaimed(
     items: list[tuple[str, Any]], kind: str, owners: dict[str, str], origin: str
 ) -> dict[str, Any]:
-    """Return the items by name, each of which must be new."""
+    """Return the items by name; every name must be unclaimed."""
     named: dict[str, Any] = {}
     for name, item in items:
         if name in owners:
@@ -268,7 +270,7 @@ def _unclaimed(
 
 
 def add_commands(commands: Any) -> None:
-    """Let every plugin add its ``npu`` subcommands, all of them or none; the reports tell what came of it.
+    """Add the ``npu`` subcommands of every plugin, for each all or none; the reports say which were refused.
 
     Args:
         commands: The `npu_ir.cli.parser.Commands` to add them to.
@@ -280,7 +282,7 @@ def add_commands(commands: Any) -> None:
         try:
             ask(plugins.manager, plugin, "npu_add_commands", commands=commands)
         except Exception as error:
-            # As above: the command line must start whatever a plugin does.
+            # As in `load`: the command line must start despite a broken plugin.
             commands.withdraw()
             report.commands_refused = f"{type(error).__name__}: {error}"
         if added := commands.added():

@@ -1,4 +1,4 @@
-"""Weights from the files people have: single, sharded, in a folder, or beside a saved graph."""
+"""Loading of checkpoints: a single file, a sharded one, a folder, or the weights of a saved graph."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from npu_ir.serial.load import beside, read_document
 from npu_ir.serial.strict_json import read_json
 
 _INDEX_SUFFIX = ".index.json"
-# What a folder of weights is read by, in this order.
+# The files to look for in a folder, in order of preference (the names that Hugging Face uses).
 _IN_FOLDER = (
     "model.safetensors.index.json",
     "model.safetensors",
     "pytorch_model.bin.index.json",
     "pytorch_model.bin",
 )
-# The data of a saved graph's constants: no weights.
+# Data files of saved graphs, which are not checkpoints.
 _GRAPH_TENSORS = re.compile(r".*-[0-9a-f]{16}\.safetensors", re.DOTALL)
 
 
@@ -42,25 +42,26 @@ def load_weights(path: str | os.PathLike[str], graph: Graph | None = None) -> di
     Args:
         path: A ``.pt``, ``.pth``, ``.bin`` or ``.safetensors`` file; the index of a sharded checkpoint
             (``*.index.json``); a folder with one of these; or a graph that was saved with weights.
-        graph: Return only what this graph reads, and open only the files that hold it.
+        graph: Return only the weights of this graph, and open only the files that contain them.
 
     Raises:
-        WeightError: A file is missing, damaged, or of another kind; or nothing in it is of ``graph``.
+        WeightError: A file is missing, damaged, or of another kind; or it has no weights of ``graph``.
     """
     path = Path(path)
     names = None if graph is None else _names(graph)
-    found = _load(path, (lambda _: True) if names is None else names.__contains__)
-    if names and not found:
+    tensors = _load(path, (lambda _: True) if names is None else names.__contains__)
+    if names and not tensors:
         raise WeightError(
             f"none of the weights of the graph is here: it needs {shown(sorted(names))}",
             where=str(path),
-            fix="check that this is a checkpoint of the same model; a common prefix in its names has to be removed",
+            fix="check that this is a checkpoint of the same model; a common prefix in its names has to be "
+            "removed",
         )
-    return found
+    return tensors
 
 
 def _names(graph: Graph) -> set[str]:
-    """Return every name under which a checkpoint may hold something that ``graph`` reads."""
+    """Return every name that a weight of ``graph`` may have in a checkpoint."""
     return {
         name
         for value in graph.weights
@@ -81,7 +82,7 @@ def _load(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
 
 
 def _in_folder(folder: Path) -> Path:
-    """Return the one file in ``folder`` that holds, or lists, its weights."""
+    """Return the weights file in ``folder``, or the index of its shards."""
     names = sorted(os.listdir(folder))
     for name in _IN_FOLDER:
         if name in names:
@@ -99,7 +100,7 @@ def _in_folder(folder: Path) -> Path:
 
 
 def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
-    """Return the wanted tensors of a sharded checkpoint; shards that hold none are not opened."""
+    """Return the wanted tensors of a sharded checkpoint; shards without any are not opened."""
     names_in: dict[str, set[str]] = {}
     for name, shard in _weight_map(index).items():
         if wanted(name):
@@ -107,10 +108,10 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
     loaded: dict[str, torch.Tensor] = {}
     for shard, names in names_in.items():
         tensors = read_checkpoint(index.with_name(shard), names.__contains__)
-        lost = sorted(names - tensors.keys())
-        if lost:
+        missing = sorted(names - tensors.keys())
+        if missing:
             raise WeightError(
-                f"the index says {shown(lost)} are in {shard}: they are not",
+                f"the index says {shown(missing)} are in {shard}: they are not",
                 where=str(index),
                 fix="get the checkpoint again",
             )
@@ -119,7 +120,7 @@ def _load_shards(index: Path, wanted: Callable[[str], bool]) -> dict[str, torch.
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Return for each tensor the name of its shard, a file in the same folder."""
+    """Return the shard of each tensor, the name of a file in the same folder."""
     content = _read(read_json, index)
     shards: Any = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict):
@@ -127,8 +128,8 @@ def _weight_map(index: Path) -> dict[str, str]:
             "the index has no weight_map", where=str(index), fix="give the path of a checkpoint's index"
         )
     for name, shard in shards.items():
-        plain = isinstance(shard, str) and not any(char in shard for char in "/\\:\0")
-        if not plain or not shard.lower().endswith(WEIGHT_SUFFIXES):
+        is_plain = isinstance(shard, str) and not any(char in shard for char in "/\\:\0")
+        if not is_plain or not shard.lower().endswith(WEIGHT_SUFFIXES):
             raise WeightError(
                 f"{shown(shard)} is not the name of a weights file in the same folder",
                 where=f"{index}: weight_map[{shown(name)}]",
@@ -144,7 +145,8 @@ def _weights_of_document(path: Path) -> Path:
             raise WeightError(
                 f"{path.name} is neither weights nor a graph",
                 where=str(path),
-                fix=f"supported are {', '.join(WEIGHT_SUFFIXES)}, *{_INDEX_SUFFIX}, and graphs saved with weights",
+                fix=f"supported are {', '.join(WEIGHT_SUFFIXES)}, *{_INDEX_SUFFIX}, and graphs saved with "
+                "weights",
             )
     name = _read(_weights_name, path)
     if name is None:

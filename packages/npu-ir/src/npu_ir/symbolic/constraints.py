@@ -1,4 +1,4 @@
-"""What is known of symbols: the ranges they are in, and the constraints between them."""
+"""Ranges of symbols, and constraints between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values a symbol may take, both ends included; None where there is no end."""
+    """The values that a symbol may take, both ends included; None means unbounded."""
 
     low: int | None = 0
     high: int | None = None
@@ -40,7 +40,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What must hold between sizes for a graph to be right, such as ``mod(s0, 2) == 0``."""
+    """A relation between sizes that a graph assumes, such as ``mod(s0, 2) == 0``."""
 
     left: Number
     relation: str
@@ -51,7 +51,7 @@ class Constraint:
         return symbols_in((self.left, self.right))
 
     def holds(self, values: Mapping[str, int]) -> bool:
-        """Whether it holds for these values of its symbols; not so where a side has no value."""
+        """Return whether it holds for these values of its symbols; False if a side has no value."""
         try:
             sides = substituted(self.left, values), substituted(self.right, values)
         except GraphError:

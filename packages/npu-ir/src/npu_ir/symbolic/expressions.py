@@ -1,8 +1,8 @@
-"""Integer expressions over named symbols: the sizes that a graph leaves open.
+"""Integer expressions over named symbols, for symbolic sizes.
 
-An expression is kept in a normal form, a polynomial over symbols and function calls, so that two
-equal polynomials are one and the same: ``2*(s0+1)`` is ``2*s0+2``. Coefficients are integers, or floats
-in the argument of a rounding function (``trunc(1.5*s0)``, as in resizing an image).
+An expression is a multivariate polynomial in expanded normal form, with symbols and function calls as
+indeterminates, so that equal polynomials compare equal: ``2*(s0+1)`` is ``2*s0+2``. Coefficients are
+integers, or floats in the argument of a rounding function (``trunc(1.5*s0)``, as in resizing an image).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from npu_ir.symbolic.functions import FUNCTIONS, Whole, bounded, value_of
 
 SYMBOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-_MOST_TERMS = 10_000  # a product of more is refused: it could take for ever
+# Limits, since an expression may come from a file, and expanding a short text can take forever.
+_MOST_TERMS = 10_000  # of a product, before like terms are combined
 _LARGEST_EXPONENT = 1024
-_LARGEST_EXPANDED = 8
+_LARGEST_EXPANDED = 8  # exponent of a sum that is still multiplied out
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function applied to expressions: one indivisible factor of a term."""
+    """A function applied to expressions: an opaque factor of a term."""
 
     function: str
     arguments: tuple[Number, ...]
@@ -39,13 +40,13 @@ class Call:
 
 
 Factor: TypeAlias = "str | Call"
-# Factors with their powers: ``((s0, 2), (s1, 1))`` is s0 squared times s1.
+# Factors with their powers, sorted by text: ``((s0, 2), (s1, 1))`` is s0 squared times s1.
 Monomial: TypeAlias = "tuple[tuple[Factor, int], ...]"
 
 
 @dataclass(frozen=True)
 class Expr:
-    """A sum of terms; never a plain number, which is an ``int`` instead.
+    """A sum of terms in normal form; a constant is never an ``Expr``, but an ``int`` or ``float``.
 
     Attributes:
         terms: Pairs of monomial and coefficient, highest degree first.
@@ -53,18 +54,19 @@ class Expr:
 
     terms: tuple[tuple[Monomial, int | float], ...]
 
+    # Cached in the instance's __dict__, which is why the class has no slots.
     @cached_property
     def symbols(self) -> frozenset[str]:
         """The names of the symbols in it."""
-        found: set[str] = set()
+        names: set[str] = set()
         for monomial, _ in self.terms:
             for factor, _ in monomial:
-                found.update([factor] if isinstance(factor, str) else symbols_in(factor.arguments))
-        return frozenset(found)
+                names.update([factor] if isinstance(factor, str) else symbols_in(factor.arguments))
+        return frozenset(names)
 
     @property
     def symbol(self) -> str | None:
-        """The name of the symbol that this is and nothing more; None for any other expression."""
+        """The name of the symbol, if the expression is a single symbol; otherwise None."""
         (monomial, coefficient), *others = self.terms
         if others or coefficient != 1 or len(monomial) != 1:
             return None
@@ -72,28 +74,28 @@ class Expr:
         return factor if isinstance(factor, str) and power == 1 else None
 
     def substitute(self, values: Mapping[str, Dim]) -> Dim:
-        """Return the expression with symbols replaced; an integer when none is left.
+        """Return the expression with symbols replaced; an integer if none is left.
 
         Raises:
-            GraphError: It has no value there: a division by zero.
+            GraphError: The expression is undefined there, as by a division by zero.
         """
         try:
-            found = _sum(_product(coefficient, monomial, values) for monomial, coefficient in self.terms)
+            result = _sum(_product(coefficient, monomial, values) for monomial, coefficient in self.terms)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise GraphError(f"{self} has no value for {_shown(values, self)}: {error}") from error
-        return found  # type: ignore[return-value]
+        return result  # type: ignore[return-value]
 
     def solvable(self, name: str) -> bool:
-        """Whether a value of the expression tells that of symbol ``name``, given those of the others."""
+        """Return whether the expression is linear in symbol ``name``, with a constant coefficient."""
         return all(
             monomial == ((name, 1),) or name not in Expr(((monomial, coefficient),)).symbols
             for monomial, coefficient in self.terms
         )
 
     def solve(self, name: str, total: int) -> int | None:
-        """Return the value of symbol ``name`` that makes a sum ``a*name + b`` of integers ``total``.
+        """Return the integer ``name`` for which an expression ``a*name + b`` equals ``total``.
 
-        None where the expression is of another form, or no integer does.
+        None if the expression has another form, or if there is no such integer.
         """
         factor = constant = 0
         for monomial, coefficient in self.terms:
@@ -145,10 +147,10 @@ Number: TypeAlias = "int | float | Expr"
 
 
 def symbol(name: str) -> Expr:
-    """Return the expression that is the symbol ``name``.
+    """Return the expression of the symbol ``name``.
 
     Raises:
-        GraphError: ``name`` is no identifier, or the name of a function.
+        GraphError: ``name`` is not an identifier, or the name of a function.
     """
     if not is_symbol_name(name):
         raise GraphError(f"{name!r} cannot be the name of a symbol", fix="use an identifier such as 's0'")
@@ -156,7 +158,7 @@ def symbol(name: str) -> Expr:
 
 
 def is_symbol_name(name: str) -> bool:
-    """Return whether a symbol can have this name: an identifier in ASCII that is no function."""
+    """Return whether a symbol can have this name: an ASCII identifier that is not a function's name."""
     return SYMBOL_NAME.fullmatch(name) is not None and name not in FUNCTIONS
 
 
@@ -166,28 +168,29 @@ def symbols_in(numbers: Iterable[object]) -> set[str]:
 
 
 def substituted(number: Any, values: Mapping[str, Dim]) -> Any:
-    """Return a size, or None, with symbols replaced."""
+    """Return a number, expression or None with symbols replaced."""
     return number.substitute(values) if isinstance(number, Expr) else number
 
 
 def call(function: str, *arguments: Number) -> Any:
-    """Return ``function`` of these arguments, simplified.
+    """Return ``function`` applied to these arguments, simplified.
 
     Raises:
-        GraphError: There is no such function, it takes another number of arguments, or a power is too large or not real.
-        ArithmeticError: The arguments are numbers for which it has no value.
+        GraphError: There is no such function, it takes another number of arguments, or a power is too large
+            or not real.
+        ArithmeticError: The function is undefined for these numbers.
     """
     _require_callable(function, arguments)
-    known = FUNCTIONS[function]
-    if known.is_merged:
+    definition = FUNCTIONS[function]
+    if definition.is_merged:
         arguments = _merged(function, arguments)
         if len(arguments) == 1:
             return arguments[0]
     if not any(isinstance(argument, Expr) for argument in arguments):
         return value_of(function, arguments)
-    if known.rounds and is_whole(arguments[0]):
+    if definition.rounds and is_whole(arguments[0]):
         return arguments[0]
-    if function in ("floordiv", "mod"):
+    if function in ("floordiv", "mod"):  # (4*s0+2)//2 is 2*s0+1, and mod(4*s0+2, 2) is 0
         exact = _divided(arguments[0], arguments[1])
         if exact is not None:
             return exact if function == "floordiv" else 0
@@ -199,19 +202,21 @@ def call(function: str, *arguments: Number) -> Any:
 def _require_callable(function: str, arguments: tuple[Number, ...]) -> None:
     if function not in FUNCTIONS:
         raise GraphError(
-            f"{function!r} is no function of an expression", fix=f"use one of {', '.join(FUNCTIONS)}"
+            f"{function!r} is not a function of expressions", fix=f"use one of {', '.join(FUNCTIONS)}"
         )
-    known = FUNCTIONS[function]
-    if not arguments or (known.arity is not None and len(arguments) != known.arity):
-        raise GraphError(f"{function} takes {known.arity or 'one or more'} arguments, got {len(arguments)}")
-    if known.of_integers and not all(map(is_whole, arguments)):
+    definition = FUNCTIONS[function]
+    if not arguments or (definition.arity is not None and len(arguments) != definition.arity):
+        raise GraphError(
+            f"{function} takes {definition.arity or 'one or more'} arguments, got {len(arguments)}"
+        )
+    if definition.of_integers and not all(map(is_whole, arguments)):
         raise GraphError(f"{function} is a function of integers, not of {', '.join(map(str, arguments))}")
     if function == "pow" and not isinstance(arguments[1], Expr) and abs(arguments[1]) > _LARGEST_EXPONENT:
         raise GraphError(f"a power of {arguments[1]} is too large: at most {_LARGEST_EXPONENT}")
 
 
 def _is_multiplied_out(base: Number, exponent: int) -> bool:
-    """Whether a power is written as a product: always that of a single term, of a sum only a low one."""
+    """Return whether a power is expanded: of a single term always, of a sum only if the exponent is low."""
     return 0 <= exponent <= (_LARGEST_EXPONENT if len(_terms(base)) == 1 else _LARGEST_EXPANDED)
 
 
@@ -221,7 +226,7 @@ def total(numbers: Iterable[Number]) -> Any:
 
 
 def is_whole(number: object) -> bool:
-    """Whether an expression is an integer for all integers: without floats, roots and true divisions."""
+    """Return whether an expression is integer-valued by its form: no floats, roots or true divisions."""
     if not isinstance(number, Expr):
         return isinstance(number, int)
     return all(
@@ -238,7 +243,8 @@ def _is_whole_factor(factor: Factor) -> bool:
 
 
 def _divided(number: Number, divisor: Number) -> Number | None:
-    """Return ``number`` divided by an integer that divides all its coefficients, or by itself; else None."""
+    """Return ``number`` divided by a common divisor of its coefficients, or by itself; else None."""
+    # Exact for all values of the symbols, x // x at x = 0 aside; no general polynomial division.
     if number == divisor and isinstance(number, Expr):
         return 1
     if not isinstance(number, Expr) or not is_whole(number) or type(divisor) is not int or divisor == 0:
@@ -249,7 +255,10 @@ def _divided(number: Number, divisor: Number) -> Number | None:
 
 
 def _merged(function: str, arguments: tuple[Number, ...]) -> tuple[Number, ...]:
-    """Return the arguments of a maximum or minimum: each once, the numbers as one, in a fixed order."""
+    """Return the normal form of the arguments of a maximum or minimum.
+
+    Nested calls are flattened, numbers folded into one, and expressions deduplicated and sorted.
+    """
     flat: list[Number] = []
     for argument in arguments:
         inner = _call_of(argument)
@@ -282,6 +291,7 @@ def _sum(numbers: Iterable[Number]) -> Number:
 def _multiplied(left: Number, right: Number) -> Number:
     if len(_terms(left)) * len(_terms(right)) > _MOST_TERMS:
         raise GraphError(f"an expression is too large: a product of more than {_MOST_TERMS} terms")
+    # Every term by every term; powers of equal factors are added, and coefficients of equal monomials.
     total: dict[Monomial, int | float] = {}
     for left_monomial, left_coefficient in _terms(left):
         for right_monomial, right_coefficient in _terms(right):
@@ -294,7 +304,7 @@ def _multiplied(left: Number, right: Number) -> Number:
 
 
 def _collapsed(total: Mapping[Monomial, int | float]) -> Number:
-    """Return a sum in normal form: a coefficient that is whole is an integer."""
+    """Return a sum in normal form: no zero terms, and integers for whole coefficients."""
     terms: list[tuple[Monomial, int | float]] = [
         (monomial, bounded(_exact(coefficient))) for monomial, coefficient in total.items() if coefficient
     ]
@@ -302,6 +312,7 @@ def _collapsed(total: Mapping[Monomial, int | float]) -> Number:
         return 0
     if len(terms) == 1 and not terms[0][0]:
         return terms[0][1]
+    # By decreasing degree, then by text: a total order, so that equal polynomials are equal tuples.
     terms.sort(key=lambda term: (-sum(power for _, power in term[0]), _term(term[0], 1)))
     return Expr(tuple(terms))
 
@@ -311,7 +322,7 @@ def _exact(number: int | float) -> int | float:
 
 
 def _product(coefficient: int | float, monomial: Monomial, values: Mapping[str, Dim]) -> Number:
-    """Return a term with symbols replaced."""
+    """Return a term with symbols replaced; calls are simplified again."""
     product: Number = coefficient
     for factor, power in monomial:
         if isinstance(factor, str):

@@ -1,4 +1,4 @@
-"""The functions that sizes may be written with, and their values."""
+"""The functions in expressions of sizes, and their evaluation on numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from npu_ir.errors import GraphError
 
-_MOST_BITS = 4096  # Python refuses to write integers of more than 4300 digits
+_MOST_BITS = 4096  # Python does not format integers of more than 4300 digits
 
 
 class Whole(enum.Enum):
-    """When a function gives an integer."""
+    """The condition under which a function returns an integer."""
 
     ALWAYS = enum.auto()
     OF_WHOLE = enum.auto()  # where all its arguments are integers
@@ -24,16 +24,16 @@ class Whole(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SizeFunction:
-    """One function.
+    """One function of sizes, with the properties that simplification uses.
 
     Attributes:
-        evaluate: What computes it.
-        arity: How many arguments it takes; None for one or more.
-        whole: When it gives an integer.
-        infix: How it is written between its arguments; None for ``name(a, b)``.
-        rounds: It gives its only argument where that is an integer.
-        is_merged: The order of its arguments does not matter, nor does a repetition.
-        of_integers: It takes integers only.
+        evaluate: Its implementation on numbers.
+        arity: The number of arguments; None for one or more.
+        whole: The condition under which it returns an integer.
+        infix: Its operator between the arguments; None if written ``name(a, b)``.
+        rounds: True if it returns its only argument whenever that is an integer.
+        is_merged: True if it is commutative, associative and idempotent.
+        of_integers: True if it is defined for integers only.
     """
 
     evaluate: Callable[..., Any]
@@ -78,9 +78,10 @@ def value_of(function: str, arguments: tuple[Any, ...]) -> int | float:
     """Return the value of a function of numbers.
 
     Raises:
-        GraphError: It would be too large to be written, or is no real number.
-        ArithmeticError: There is none.
+        GraphError: It would have too many digits to format, or is not a real number.
+        ArithmeticError: It is undefined.
     """
+    # The size of the result is bounded before it is computed: a huge power would exhaust time and memory.
     first, *rest = arguments
     bits = first.bit_length() if isinstance(first, int) else 1
     if function == "pow":
@@ -89,18 +90,18 @@ def value_of(function: str, arguments: tuple[Any, ...]) -> int | float:
         bits += int(rest[0])
     if bits > _MOST_BITS:
         raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")
-    found = FUNCTIONS[function].evaluate(*arguments)
-    if isinstance(found, complex):
-        raise GraphError(f"{function}({', '.join(map(str, arguments))}) is no real number")
-    value: int | float = bounded(found)
+    result = FUNCTIONS[function].evaluate(*arguments)
+    if isinstance(result, complex):
+        raise GraphError(f"{function}({', '.join(map(str, arguments))}) is not a real number")
+    value: int | float = bounded(result)
     return value
 
 
 def bounded(number: Any) -> Any:
-    """Return a number of an expression, or an expression, as it is.
+    """Return a number, or an expression, unchanged.
 
     Raises:
-        GraphError: It has more bits than Python is willing to write, or is infinite.
+        GraphError: It is an integer of too many digits for Python to format, or is infinite or nan.
     """
     if isinstance(number, int) and number.bit_length() > _MOST_BITS:
         raise GraphError(f"a number of more than {_MOST_BITS} bits in an expression is too large")

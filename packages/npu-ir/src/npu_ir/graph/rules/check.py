@@ -1,4 +1,4 @@
-"""The rules every graph keeps, as a table.
+"""The invariants of the IR, as a table of rules.
 
 Each rule is a function that yields one message per violation; ``check`` raises the first.
 """
@@ -29,22 +29,21 @@ if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
 
-_PLAIN_CLASSES = frozenset(
-    {bool, float, str, type(None)}
-)  # of literals that are plain whatever their content
-_END_OF_SIZES = 1 << 63  # PyTorch counts in int64
+# Literals of these classes are plain data whatever their value; integers have a size limit.
+_PLAIN_CLASSES = frozenset({bool, float, str, type(None)})
+_END_OF_SIZES = 1 << 63  # PyTorch's sizes are int64
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of the IR: what must hold, and the functions that find where it does not.
+    """One rule of the IR: an invariant, and the functions that find its violations.
 
     Attributes:
-        name: In a word.
-        statement: What must hold.
-        violations: Yields them for a whole graph.
-        among: Yields those that edits of these nodes, or of the signature, may have caused; None where edits through
-            the methods of the graph cannot.
+        name: One word.
+        statement: The invariant.
+        violations: Yields the violations in a whole graph.
+        among: Yields the violations that edits of these nodes, or of the signature, may have caused; None if
+            edits through the methods of the graph cannot cause any.
     """
 
     name: str
@@ -90,14 +89,16 @@ def _order(graph: Graph) -> Iterator[str]:
 def _order_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:
     if not nodes:
         return
-    places = {node: place for place, node in enumerate(graph._iterate())}
+    positions = {node: position for position, node in enumerate(graph._iterate())}
     for node in nodes:
         for value in node.inputs:
-            if value.producer is not None and places.get(value.producer, len(places)) >= places[node]:
+            producer = value.producer
+            if producer is not None and positions.get(producer, len(positions)) >= positions[node]:
                 yield f"node {node.name!r} reads %{value.name} before it is produced"
 
 
 def _uses(graph: Graph) -> Iterator[str]:
+    # Every use must be recorded; equal counts then exclude records of uses that do not exist.
     counts = dict.fromkeys(graph.values, 0)
     unrecorded: dict[Value, None] = {}
     for value, use in _reads(graph):
@@ -110,7 +111,7 @@ def _uses(graph: Graph) -> Iterator[str]:
 
 
 def _reads(graph: Graph) -> Iterator[tuple[Value, Use]]:
-    """Yield every place that reads a value, once."""
+    """Yield every use of every value, once."""
     for node in graph._iterate():
         for position, value in enumerate(node.inputs):
             yield value, (node, position)
@@ -129,25 +130,28 @@ def _types_among(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
     for value in graph.arguments:
         is_weight = value.argument is not None and value.argument.kind is not InputKind.INPUT
         if is_weight and isinstance(value.type, TensorType) and value.type.symbols:
-            yield f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
-    right: set[int] = set()  # many values share one object, which is looked at once
+            yield (
+                f"%{value.name} comes with the weights or the graph: its sizes are integers, not {value.type}"
+            )
+    valid: set[int] = set()  # ids of type objects: many values share one, which is checked once
     for value in (*graph.arguments, *(value for node in nodes for value in node.outputs)):
-        if id(value.type) in right or _is_plain(value.type):
+        if id(value.type) in valid or _is_plain(value.type):
             continue
         problems = list(_type_problems(value.type))
         yield from (f"%{value.name}{problem}" for problem in problems)
         if not problems:
-            right.add(id(value.type))
+            valid.add(id(value.type))
 
 
 def _is_plain(type: Any) -> bool:
-    """Whether a type is that of a contiguous tensor with sizes that are integers: the usual case, told quickly."""
+    """Return whether a type is a contiguous tensor of static shape: a fast path for the usual case."""
     if (
         type.__class__ is not TensorType
         or type.strides is not None
         or not isinstance(type.dtype, torch.dtype)
     ):
         return False
+    # Compared by class: bool is a subclass of int, and Expr has no order.
     return all(size.__class__ is int and 0 <= size < _END_OF_SIZES for size in type.shape)
 
 
@@ -168,7 +172,7 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
     try:
         dtype_name(type.dtype)
     except (KeyError, TypeError):
-        yield f"{type.dtype!r} is no dtype"
+        yield f"{type.dtype!r} is not a dtype"
     for sizes in (type.shape, type.strides or ()):
         numbers = [size for size in sizes if not isinstance(size, Expr)]
         if not all(number.__class__ is int and 0 <= number < _END_OF_SIZES for number in numbers):
@@ -182,6 +186,7 @@ def _tensor_type_problems(type: TensorType) -> Iterator[str]:
 
 
 def _symbols(graph: Graph) -> Iterator[str]:
+    # In a region, all symbols of the program count as determined.
     known = set(graph.symbols) if graph.owner is not None else set()
     arguments = [value for value in graph.arguments if not _is_plain(value.type)]
     _learn(known, arguments)
@@ -189,7 +194,7 @@ def _symbols(graph: Graph) -> Iterator[str]:
         if graph.owner is not None or not constraint.symbols <= known:
             yield f"the constraint {constraint} is not one of sizes of the inputs of a program"
     yield from _unknown_symbols(graph, arguments, known)
-    fixed: set[int] = set()  # many values share one type, which is looked at once
+    fixed: set[int] = set()  # ids of types without symbols: many values share one, which is checked once
     for node in graph._iterate():
         open_types = [
             value.type for value in node.outputs if id(value.type) not in fixed and not _is_plain(value.type)
@@ -213,8 +218,9 @@ def _regions_among(graph: Graph, nodes: Sequence[OpNode]) -> Iterator[str]:  # n
 
 
 def _learn(known: set[str], values: Sequence[Value]) -> None:
-    """Add the symbols whose values are known once these values are: sizes tell them, one at a time."""
+    """Add the symbols that the sizes of these values determine, each solved from one size."""
     sizes = [size for value in values for size in _sizes(value.type) if isinstance(size, Expr)]
+    # Iterated to a fixed point: a solved symbol may leave a single unknown in another size.
     for _ in sizes:
         before = len(known)
         for size in sizes:
@@ -237,7 +243,7 @@ def _unknown_symbols(graph: Graph, values: Sequence[Value], known: set[str]) -> 
             if name not in graph.symbols:
                 yield f"%{value.name} is {value.type}, but no symbol {name} is declared"
             elif name not in known:
-                yield f"%{value.name} is {value.type}, but nothing before tells what {name} is"
+                yield f"%{value.name} is {value.type}, but nothing before it determines {name}"
 
 
 def _attrs(nodes: Iterable[OpNode]) -> Iterator[str]:
@@ -246,11 +252,11 @@ def _attrs(nodes: Iterable[OpNode]) -> Iterator[str]:
             if value.__class__ in _PLAIN_CLASSES:
                 continue
             try:
-                plain = same_literal(to_literal(value), value)
+                is_plain = same_literal(to_literal(value), value)
             except GraphError as error:
                 yield f"attribute {name!r} of node {node.name!r}: {error.message}"
             else:
-                if not plain:
+                if not is_plain:
                     yield f"attribute {name!r} of node {node.name!r} is not plain data: {value!r}"
 
 
@@ -277,7 +283,7 @@ def _signature(graph: Graph) -> Iterator[str]:
         yield "the call must use every input of the graph, and no other value"
     for target, value in graph.updates.items():
         if target.argument is None or target.argument.kind is InputKind.CONSTANT:
-            yield f"%{target.name} is updated but is no input, parameter, buffer or optimizer state"
+            yield f"%{target.name} is updated but is not an input, parameter, buffer or optimizer state"
         is_same = isinstance(target.type, TensorType) and target.type.same_shape_and_dtype(value.type)
         if not is_same and not is_replaceable(target, value):
             yield f"%{target.name} is {target.type} but is updated with %{value.name}, which is {value.type}"
@@ -319,14 +325,14 @@ def _data(graph: Graph) -> Iterator[str]:
 
 
 def _of_nodes(name: str, statement: str, violations: Callable[[Iterable[OpNode]], Iterator[str]]) -> Rule:
-    """Return a rule that holds for each node on its own."""
+    """Return a rule on individual nodes."""
     return Rule(
         name, statement, lambda graph: violations(graph._iterate()), lambda _, nodes: violations(nodes)
     )
 
 
 def _of_signature(name: str, statement: str, violations: Callable[[Graph], Iterator[str]]) -> Rule:
-    """Return a rule of what the graph takes and gives, which is checked as a whole."""
+    """Return a rule on the signature, which is always checked as a whole."""
     return Rule(name, statement, violations, lambda graph, _: violations(graph))
 
 
@@ -343,7 +349,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "symbols",
-        "a symbol is declared, and its value is told by a size before it is used",
+        "a symbol is declared, and a size determines its value before it is used",
         _symbols,
         _symbols_among,
     ),
@@ -355,7 +361,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "prologue",
-        "leading nodes of a program may be its prologue: pure, of fixed sizes, on values known when weights are bound",
+        "leading nodes of a program may be its prologue: pure, of fixed sizes, on values known when weights "
+        "are bound",
         prologue_problems,
         edited_prologue_problems,
     ),
@@ -393,7 +400,7 @@ def check(graph: Graph) -> None:
 
 
 def check_edits(graph: Graph) -> None:
-    """Verify the rules where edits since the last check can have broken them, for the graph and every region in it.
+    """Verify the rules that edits since the last check can have broken, for the graph and every region.
 
     Raises:
         GraphError: The first violation found, with the rule it breaks.

@@ -1,4 +1,4 @@
-"""What an edit of a graph is checked for before it changes anything."""
+"""Checks on the arguments of graph edits, made before an edit changes anything."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
 
-MAX_REGION_DEPTH = 64
+MAX_REGION_DEPTH = 64  # regions are traversed recursively
 
 
 def plain_attrs(op_type: str, attrs: Mapping[str, Literal]) -> dict[str, Literal]:
-    """Return attributes of a node as literals.
+    """Return the attributes of a node as literals.
 
     Raises:
-        GraphError: A name is no string, a value is not plain data, or the list record is wrong.
+        GraphError: A name is not a string, a value is not plain data, or the list record is wrong.
     """
-    plain = {}
+    literals = {}
     for name, value in attrs.items():
         if not isinstance(name, str):
             raise GraphError(f"attributes have names, not {name!r}", where=op_type)
         try:
-            plain[name] = to_literal(value)
+            literals[name] = to_literal(value)
         except GraphError as error:
-            raise GraphError(
-                error.message, where=f"attribute {name!r} of {op_type}", fix=error.fix
-            ) from error
-    problem = record_problem(plain)
+            where = f"attribute {name!r} of {op_type}"
+            raise GraphError(error.message, where=where, fix=error.fix) from error
+    problem = record_problem(literals)
     if problem is not None:
         raise GraphError(problem, where=op_type)
-    return plain
+    return literals
 
 
 def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Range]:
-    """Return the symbols that ``graph`` gains with these regions.
+    """Return the symbols of ``graph`` united with those of these regions.
 
     Raises:
-        GraphError: A region belongs to another node, is given twice or has the graph in it, has a prologue, or
-            means something else by a symbol.
+        GraphError: A region belongs to another node, is given twice, contains the graph, has a prologue, or
+            declares a symbol with another range.
     """
     merged = dict(graph.symbols)
-    taken = {id(graph)}
+    # The graphs that already have a place: a region must not occur twice, nor contain this graph.
+    nested = {id(graph)}
     for argument, region in regions.items():
         if _levels_above(graph) + _levels_below(region) > MAX_REGION_DEPTH:
             raise GraphError(f"regions nested deeper than {MAX_REGION_DEPTH}", where=f"region {argument!r}")
         parts = set(map(id, region.graphs()))
-        if region.owner is not None or parts & taken:
+        if region.owner is not None or parts & nested:
             raise GraphError(f"the region {argument!r} belongs to another node", fix="pass a clone of it")
         if region.prologue:
             raise GraphError(
@@ -66,14 +66,15 @@ def merged_symbols(graph: Graph, regions: Mapping[str, Graph]) -> dict[str, Rang
         for name, range in region.symbols.items():
             if merged.setdefault(name, range) != range:
                 raise GraphError(
-                    f"symbol {name!r} is in {range} in the region {argument!r}, but in {merged[name]} around it"
+                    f"symbol {name!r} is in {range} in the region {argument!r}, "
+                    f"but in {merged[name]} around it"
                 )
-        taken |= parts
+        nested |= parts
     return merged
 
 
 def release_region(region: Graph) -> None:
-    """Make a region a graph that belongs to no node, with symbols of its own."""
+    """Detach a region from its node, with a copy of the symbols that it shared with the program."""
     region._owner = None
     symbols = dict(region.symbols)
     for graph in region.graphs():
@@ -81,7 +82,7 @@ def release_region(region: Graph) -> None:
 
 
 def _levels_above(graph: Graph) -> int:
-    """Return how many nodes deep a graph is inside of its program."""
+    """Return the nesting depth of a graph in its program: 0 for the program itself."""
     levels, node = 0, graph.owner
     while node is not None and node.graph is not None:
         levels, node = levels + 1, node.graph.owner
@@ -89,13 +90,13 @@ def _levels_above(graph: Graph) -> int:
 
 
 def _levels_below(graph: Graph) -> int:
-    """Return how many graphs lie in each other from ``graph`` on, itself included."""
+    """Return the height of the tree of regions below ``graph``, itself included."""
     inner = [_levels_below(region) for node in graph.nodes for region in node.regions.values()]
     return 1 + max(inner, default=0)
 
 
 def require_same_type(old: Value, new: Value) -> None:
-    """Raise unless one value can stand for another.
+    """Require that two values agree in type, strides aside, such that one can replace the other.
 
     Raises:
         GraphError: They differ in shape or dtype, or only one is a tensor.
@@ -108,7 +109,7 @@ def require_same_type(old: Value, new: Value) -> None:
 
 
 def is_replaceable(target: Value, value: Value) -> bool:
-    """Return whether ``value``, of whatever shape and dtype, may be what ``target`` is when a graph has run."""
+    """Return whether the update ``value`` may have another shape or dtype than ``target``, a buffer."""
     is_buffer = target.argument is not None and target.argument.kind is InputKind.BUFFER
     return is_buffer and isinstance(value.type, TensorType)
 
@@ -124,7 +125,10 @@ def overlap_problem(value: Value, other: Value) -> str | None:
     if not all(isinstance(type, TensorType) and not type.symbols for type in types):
         return f"%{value.name} and %{other.name} are not tensors of fixed sizes"
     if value.tensor_type.dtype != other.tensor_type.dtype:
-        return f"%{value.name} is {value.type}, and %{other.name} {other.type}: they overlap in elements of one dtype"
+        return (
+            f"%{value.name} is {value.type}, and %{other.name} {other.type}: "
+            "they overlap in elements of one dtype"
+        )
     return None
 
 
@@ -132,7 +136,7 @@ def checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> to
     """Return the content of a constant or buffer, without autograd history.
 
     Raises:
-        GraphError: It is no dense tensor with data, or not of ``type``.
+        GraphError: It is not a dense tensor with data, or not of ``type``.
     """
     checked = data.detach()
     kind = (
@@ -144,8 +148,10 @@ def checked_data(data: torch.Tensor, type: TensorType | None, target: str) -> to
     )
     if kind is not None or checked.is_meta or checked.__class__ is not torch.Tensor:
         raise GraphError(
-            f"the data of {target!r} is a {checked.__class__.__name__} of {kind or checked.device}, not a dense tensor with data",
-            fix="pass a plain torch.Tensor with real data: to_dense(), dequantize(), or register_buffer in the model",
+            f"the data of {target!r} is a {checked.__class__.__name__} of {kind or checked.device}, "
+            "not a dense tensor with data",
+            fix="pass a plain torch.Tensor with real data: to_dense(), dequantize(), or register_buffer in "
+            "the model",
         )
     if type is not None and not type.same_shape_and_dtype(TensorType.of(checked)):
         raise GraphError(f"{target!r} is {type}, its data is {TensorType.of(checked)}")

@@ -1,4 +1,4 @@
-"""What a node of the prologue must keep to: it is evaluated once, when weights are bound."""
+"""Rules of the prologue: its nodes are evaluated once, when weights are bound."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dependence(graph: Graph, value: Value) -> str | None:
 
 
 def obstacle(graph: Graph, node: OpNode) -> str | None:
-    """Return why ``node`` cannot be evaluated once, when weights are bound; None if it can."""
+    """Return why ``node`` cannot be in the prologue; None if it can."""
     if graph.owner is not None:
         return f"graph {graph.name!r} is a region: a program has a prologue"
     for value in node.inputs:
@@ -42,7 +42,7 @@ def obstacle(graph: Graph, node: OpNode) -> str | None:
 
 
 def prologue_problems(graph: Graph) -> Iterator[str]:
-    """Yield what is wrong with the prologue of ``graph``."""
+    """Yield the violations of these rules in the prologue of ``graph``."""
     last, body_node = graph._root, None
     for node in graph._iterate():
         if not node.in_prologue:
@@ -57,7 +57,7 @@ def prologue_problems(graph: Graph) -> Iterator[str]:
 
 
 def edited_prologue_problems(graph: Graph, nodes: Iterable[OpNode]) -> Iterator[str]:
-    """Yield what is wrong with those of these nodes that are in the prologue."""
+    """Yield the violations of these rules by edited nodes that are in the prologue."""
     yield from _obstacles(graph, [node for node in nodes if node.in_prologue])
 
 

@@ -1,4 +1,4 @@
-"""What the regions of a node must keep to: where they belong, what they take and what they return."""
+"""Rules of regions: ownership, and the arguments and results that the node requires."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_ir.ops.arguments import list_operand
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
-# Of the operators that pass on lists as they are: which lists each region gets, one behind the other.
+# By op and region, the list arguments of the node whose concatenation is passed to the region.
 _PASSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "higher_order.cond": {"true_fn": ("operands",), "false_fn": ("operands",)},
     "higher_order.while_loop": {
@@ -20,23 +20,26 @@ _PASSED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "body_fn": ("carried_inputs", "additional_inputs"),
     },
 }
-# Which of their regions return what the node does.
+# By op, the regions whose results are those of the node.
 _RETURNING = {"higher_order.cond": ("true_fn", "false_fn"), "higher_order.while_loop": ("body_fn",)}
 
 
 def region_problems(graph: Graph) -> Iterator[str]:
-    """Yield what is wrong with the regions of the nodes of ``graph``."""
+    """Yield the violations of these rules by the regions of the nodes of ``graph``."""
     for node in graph.nodes:
         for argument, region in node.regions.items():
             where = f"region {argument!r} of node {node.name!r}"
             if region.owner is not node or region._symbols is not graph._symbols:
                 yield f"the {where} does not know that it belongs there"
             if region.weights or region.updates:
-                yield f"the {where} has parameters, buffers, optimizer state or updates: pass in what it reads, return what it makes"
+                yield (
+                    f"the {where} has parameters, buffers, optimizer state or updates: "
+                    "pass in what it reads, return what it makes"
+                )
             lists = _PASSED.get(node.op_type, {}).get(argument)
             if lists is not None:
-                taken = [value.type for value in region.inputs]
-                yield from _misfits(f"the {where} takes", taken, "gets", _passed(node, lists))
+                parameters = [value.type for value in region.inputs]
+                yield from _misfits(f"the {where} takes", parameters, "gets", _passed(node, lists))
             if argument in _RETURNING.get(node.op_type, ()):
                 returned = [leaf.type if isinstance(leaf, Value) else None for leaf in region.results[1]]
                 outputs: list[Type | None] = [value.type for value in node.outputs]
@@ -44,7 +47,7 @@ def region_problems(graph: Graph) -> Iterator[str]:
 
 
 def _passed(node: OpNode, lists: tuple[str, ...]) -> list[Type | None]:
-    """Return the types of what a node passes on; None for plain data."""
+    """Return the types of the values that a node passes to a region; None for plain data."""
     types = {operand: value.type for operand, value in zip(node.operands or (), node.inputs, strict=False)}
     passed: list[Type | None] = []
     for name in lists:
@@ -63,7 +66,7 @@ def _misfits(what: str, found: list[Any], verb: str, wanted: list[Type | None]) 
 
 
 def _alike(one: Type, other: Type) -> bool:
-    """Whether two types agree but for sizes, which may have other symbols inside and outside."""
+    """Return whether two types agree, sizes aside: these may use other symbols inside a region."""
     if isinstance(one, TensorType) and isinstance(other, TensorType):
         return (one.dtype, one.rank) == (other.dtype, other.rank)
     return type(one) is type(other) and getattr(one, "kind", None) == getattr(other, "kind", None)

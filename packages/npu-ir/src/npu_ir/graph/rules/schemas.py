@@ -1,4 +1,4 @@
-"""What the inputs and attributes of a node must keep to: the schema of its op."""
+"""Rules of op schemas: the inputs and attributes of a node fit the schema of its op."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def schema_problems(nodes: Iterable[OpNode]) -> Iterator[str]:
-    """Yield which nodes do not fit the schema of their op; nodes of unknown ops all do."""
+    """Yield a message for each node that does not fit the schema of its op; unknown ops fit any node."""
+    # A model repeats few kinds of nodes: binding one node of each kind suffices.
     schemas: dict[str, OpSchema | None] = {}
     fitting: set[Hashable] = set()
     for node in nodes:
@@ -37,9 +38,9 @@ def schema_problems(nodes: Iterable[OpNode]) -> Iterator[str]:
 
 
 def _form(node: OpNode) -> Hashable:
-    """Return what decides whether a node fits its schema; None where the content of attributes counts, too.
+    """Return a key such that nodes of equal keys fit their schema alike; None if there is none.
 
-    It does where a list has inputs in it.
+    There is none if the content of attributes matters, too: if a list contains inputs.
     """
     operands = () if node.operands is None else tuple(node.operands)
     names = tuple(node.attrs)
@@ -50,7 +51,7 @@ def _form(node: OpNode) -> Hashable:
 
 @functools.lru_cache(maxsize=1024)
 def _has_places(operands: tuple[str, ...]) -> bool:
-    """Whether one of the operands is a place in a list."""
+    """Return whether one of the operands is a list element."""
     return any("[" in operand for operand in operands)
 
 

@@ -1,4 +1,4 @@
-"""What a structure must keep to, wherever it comes from: written by hand, read from text or from a file."""
+"""Rules of structures, for those written by hand, parsed from text or loaded from a file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from npu_ir.core.structure import (
 
 
 def structure_problem(structure: Structure, depth: int = 0) -> str | None:
-    """Return what is wrong with a structure or a part of it, or None."""
+    """Return the first problem with a structure or its children, or None."""
     if structure.kind == LEAF:
-        return None if structure == LEAF_STRUCTURE else "a leaf is no container"
+        return None if structure == LEAF_STRUCTURE else "a leaf is not a container"
     if depth >= MAX_DEPTH:
         return f"containers nested deeper than {MAX_DEPTH}"
     problem = context_problem(structure.kind, structure.context, len(structure.children))
@@ -38,9 +38,9 @@ def call_problem(structure: Structure) -> str | None:
 
 
 def context_problem(kind: str, context: Literal, count: int) -> str | None:
-    """Return why a container of this kind cannot have this context and ``count`` parts, or None."""
+    """Return why a container of this kind cannot have this context and ``count`` elements, or None."""
     if kind == LEAF:
-        return "a leaf is no container"
+        return "a leaf is not a container"
     find_problem = _CONTEXT_PROBLEMS.get(kind)
     return None if find_problem is None else find_problem(context, count)
 
