@@ -1,4 +1,4 @@
-"""From a graph to the diagram that is drawn of it."""
+"""Construction of a diagram from a graph."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DEFAULT_MAX_NODES = 60
 
 
 def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool) -> Diagram:
-    """Return what to draw of ``graph``; linear in its size.
+    """Return the diagram of ``graph``, in time linear in its size.
 
     Args:
         graph: Any graph.
-        max_nodes: The most boxes for nodes.
-        depth: How deep modules are opened; None for as deep as ``max_nodes`` allows.
+        max_nodes: Maximum number of boxes for nodes.
+        depth: Depth to which modules are opened; None for as deep as ``max_nodes`` allows.
         weights: Draw boxes for parameters, buffers, optimizer state and constants.
 
     Raises:
@@ -62,9 +62,9 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
 def _arranged(
     items: Sequence[Box | Frame], weights: Sequence[ArgumentBox], updates: Sequence[ArgumentBox]
 ) -> Iterator[Box | Frame]:
-    """Yield the items with weights in front of what reads them and updates behind what makes them.
+    """Yield the items, with weights before their readers and updates after their producers.
 
-    What belongs to one box alone stands in its frames.
+    A weight with one reader, and an update with a producer, is drawn in the frames of that box.
     """
     before: defaultdict[str, list[Box]] = defaultdict(list)
     after: defaultdict[str, list[Box]] = defaultdict(list)
