@@ -329,7 +329,7 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
         pytest.param("symbol t", "symbol s", "already has a symbol 's'\n  at: line 3", id="twice"),
         pytest.param("symbol t", "symbol max", "'max' cannot be the name of a symbol", id="function"),
         pytest.param("  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'", id="undeclared"),
-        pytest.param("== 0", "= 0", "'=' is no relation: expected one of ==, !=, <=", id="relation"),
+        pytest.param("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <=", id="relation"),
         pytest.param("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4", id="no_symbol"),
         pytest.param("mod(s, 2) ==", "mod(s, 2) == mod(s, ) ==", "mod takes 2 arguments, got 1", id="sides"),
         pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 3*r+1]\n  input %y", "but no symbol r is declared", id="size"),
