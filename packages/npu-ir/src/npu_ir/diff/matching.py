@@ -62,7 +62,7 @@ class Matching:
         self._last_merged = {self.claims[node]: node for node in a.nodes if node in self.claims}
 
     def stands_for(self, mine: Value, other: Value) -> bool:
-        """Return whether two values match; a merged node's output matches that of the last one it replaces."""
+        """Return whether two values match; a merged node's output matches the last one it replaces."""
         node = other.producer
         last = None if node is None else self._last_merged.get(node)
         if node is None or last is None or self.nodes.get(last) is node:
