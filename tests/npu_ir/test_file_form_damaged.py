@@ -208,7 +208,7 @@ def nested_tuples(depth: int) -> Any:
 
 
 HOSTILE = [
-    pytest.param(change("format", to="onnx"), "no graph of npu-ir", "graph.json", id="other-format"),
+    pytest.param(change("format", to="onnx"), "not a graph of npu-ir", "graph.json", id="other-format"),
     pytest.param(change("version", to=2), "made by a newer version of npu-ir: format 2, this one reads 1", "graph.json: version", id="newer"),
     pytest.param(change("version", to=10**400), "made by a newer version", "graph.json: version", id="much-newer"),
     pytest.param(change("version", to=0), "0 is not a version", "graph.json: version", id="version-0"),

@@ -1,4 +1,4 @@
-"""``npu plugins``: what is loaded, from where, and what was refused."""
+"""``npu plugins``: the loaded and refused plugins, with their origins."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from npu_ir import plugins
 from npu_ir.cli.console import print_table
 
 _EPILOG = f"""\
-A plugin is an entry point of the group "{plugins.GROUP}", or of a group that a plugin reads: npu-cuda loads libraries of kernels
-from "npu_cuda.kernels". {plugins.DISABLE_VARIABLE}=NAME,NAME leaves plugins out.
+A plugin is an entry point of the group "{plugins.GROUP}", or of a group that a plugin reads: npu-cuda loads
+libraries of kernels from "npu_cuda.kernels". {plugins.DISABLE_VARIABLE}=NAME,NAME leaves plugins out.
 
 example:
   npu plugins
@@ -33,7 +33,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print what became of every plugin."""
+    """Print the state of every plugin."""
     reports = plugins.all_reports()
     if options.json:
         print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))
