@@ -392,7 +392,7 @@ def test_bisect_takes_a_tolerance_and_a_folder(capsys: Capture) -> None:
         pytest.param(
             ["--passes", "clamp", "--bisect", "--rtol", "nan"], 2, "a tolerance is finite", id="nan"
         ),
-        pytest.param(["--bisect", "--rtol", "x"], 2, "argument --rtol: 'x' is not a number", id="no number"),
+        pytest.param(["--bisect", "--rtol", "x"], 2, "argument --rtol: 'x' is no number", id="no number"),
         pytest.param(["--seed", "0"], 2, "passes look at no weights and no inputs", id="seed"),
         pytest.param(["--int-high", "2"], 2, "passes look at no weights and no inputs", id="int-high"),
         pytest.param(["--passes", "flip{a=1}"], 2, "fix: it has no options", id="no options"),

@@ -1,7 +1,5 @@
 """Printer of the text form of graphs.
 
-
-
 ```
 graph Net {
   input %x: f32[8, 64]
