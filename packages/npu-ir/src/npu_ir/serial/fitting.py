@@ -41,8 +41,8 @@ def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
 
 
 def _may_be_left_out(buffer: Argument, weights: Mapping[str, torch.Tensor]) -> bool:
-    given = any(key in weights for key in (buffer.target, *buffer.aliases))
-    return not buffer.persistent and buffer.data is None and not given
+    has_weight = any(key in weights for key in (buffer.target, *buffer.aliases))
+    return not buffer.persistent and buffer.data is None and not has_weight
 
 
 def _argument(value: Value) -> Argument:

@@ -135,11 +135,11 @@ class TensorFile:
             raise place.error("there is no such tensor in the file")
         entry = read_record(self._header[name], _ENTRY_KEYS, place)
         form = stored_form(type)
-        found = read_text(entry["dtype"], place, "dtype"), read_items(entry["shape"], place, "shape")
-        if found != (form.dtype, list(form.shape)):
+        dtype, shape = read_text(entry["dtype"], place, "dtype"), read_items(entry["shape"], place, "shape")
+        if (dtype, shape) != (form.dtype, list(form.shape)):
             raise place.error(
                 f"expected {form.dtype} of shape {list(form.shape)} for {type}, "
-                f"found {found[0]} of shape {shown(found[1])}"
+                f"found {dtype} of shape {shown(shape)}"
             )
         content = self._content(entry["data_offsets"], form, place.at("data_offsets"))
         if hashlib.sha256(content_buffer(content)).hexdigest() != sha256:

@@ -78,8 +78,8 @@ class Reader:
 
     def followed_by(self, mark: str) -> bool:
         """Return whether the current token, a word or string, is followed by ``mark``."""
-        found = _NEXT_CHARACTER.match(self._text, self.token.offset + len(self.token.text))
-        return found is not None and found[1] == mark
+        match = _NEXT_CHARACTER.match(self._text, self.token.offset + len(self.token.text))
+        return match is not None and match[1] == mark
 
     def accept(self, text: str) -> bool:
         if not self.at(text):

@@ -139,9 +139,9 @@ def _with_tied(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, t
     complete = dict(weights)
     for value in graph.arguments:
         names = outside_names(value)
-        given = next((weights[name] for name in names if name in weights), None)
-        if given is not None:
-            complete |= {name: given for name in names if name not in weights}
+        tensor = next((weights[name] for name in names if name in weights), None)
+        if tensor is not None:
+            complete |= {name: tensor for name in names if name not in weights}
     return complete
 
 
@@ -229,10 +229,10 @@ class _Run:
 
     def _inputs_by_name(self, args: Any, kwargs: Any) -> dict[str, Any]:
         structure, leaves = self._graph.call
-        given = flatten_like((args, kwargs), structure, "call")
+        items = flatten_like((args, kwargs), structure, "call")
         return {
             leaf.argument.target: item
-            for leaf, item in zip(leaves, given, strict=True)
+            for leaf, item in zip(leaves, items, strict=True)
             if isinstance(leaf, Value) and leaf.argument is not None
         }
 

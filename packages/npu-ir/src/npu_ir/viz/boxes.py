@@ -59,12 +59,12 @@ class NodeBoxes:
             if start is None:
                 yield self.box_of[at], node.inputs
             else:
-                made_before = [
+                earlier = [
                     value
                     for value in node.inputs
                     if not is_weight(value) and (value.producer is None or position[value.producer] < start)
                 ]
-                yield self.box_of[at], made_before
+                yield self.box_of[at], earlier
 
     def _items(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
         """Return the boxes and frames of ``part``, which is drawn in the frame of the module ``around``."""

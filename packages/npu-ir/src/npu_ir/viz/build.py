@@ -106,10 +106,10 @@ def _edges(
             source = source_of(value)
             if source is not None and source != target:
                 carried[source, target][value] = None
-    type_told = {result.box.id for result in results}
+    typed_boxes = {result.box.id for result in results}
     for (source, target), carried_values in carried.items():
-        told = target in type_told or all(value.producer is None for value in carried_values)
-        yield Edge(source, target, "" if told else values_caption(list(carried_values)))
+        is_typed = target in typed_boxes or all(value.producer is None for value in carried_values)
+        yield Edge(source, target, "" if is_typed else values_caption(list(carried_values)))
 
 
 def _summary(graph: Graph, outline: Outline, selection: Selection) -> str:

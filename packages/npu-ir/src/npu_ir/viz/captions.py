@@ -48,7 +48,7 @@ def count_caption(count: int, noun: str) -> str:
 
 def _rounded(count: int) -> str:
     for size, unit in _UNITS:
-        if count >= 0.9995 * size:  # below, it would be rounded to 1000 of the next smaller unit
+        if count >= 0.9995 * size:  # in the next smaller unit, it would be rounded up to 1000
             return f"{count / size:.3g}{unit}"
     return str(count)
 

@@ -131,14 +131,14 @@ class _DiffDiagram:
         position = {
             node: at for at, item in enumerate(items) for node in (item.a, item.b) if node is not None
         }
-        found = list(is_shown)
+        is_near = list(is_shown)
         for at, item in enumerate(items):
             for node in (item.a, item.b):
                 for value in () if node is None else node.inputs:
                     source = None if value.producer is None else position.get(value.producer)
                     if source is not None and (is_shown[at] or is_shown[source]):
-                        found[at] = found[source] = True
-        return found
+                        is_near[at] = is_near[source] = True
+        return is_near
 
     def _add_ends(self) -> None:
         ends = [*_results(self._diff), *_updates(self._diff)]

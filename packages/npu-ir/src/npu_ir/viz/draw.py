@@ -141,7 +141,7 @@ def _content(diagram: Diagram, format: str) -> bytes:
 
 def _run_graphviz(program: str, source: str, format: str) -> bytes:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, f"-T{format}"],
             input=source.encode(),
             capture_output=True,
@@ -159,4 +159,4 @@ def _run_graphviz(program: str, source: str, format: str) -> bytes:
         raise VisualizationError(
             f"graphviz cannot be run: {error.strerror}", where=program, fix=_INSTALL
         ) from error
-    return done.stdout
+    return process.stdout

@@ -64,11 +64,11 @@ def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
     for value, ids in readers.items():
         assert value.argument is not None
         together[_WEIGHT_KINDS[value.argument.kind], tuple(ids)].append(value)
-    found = []
+    boxes = []
     for index, ((kind, ids), values) in enumerate(together.items()):
         named = [(target_of(value), value) for value in values]
-        found.append(ArgumentBox(_listing(f"w{index}", kind, named), tuple(values), ids))
-    return found
+        boxes.append(ArgumentBox(_listing(f"w{index}", kind, named), tuple(values), ids))
+    return boxes
 
 
 def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list[ArgumentBox]:

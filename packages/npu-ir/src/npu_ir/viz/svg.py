@@ -108,7 +108,7 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
     ports = _ports(layout)
     drawn: set[Spot] = set()
     labels: list[str] = []
-    told: set[tuple[str, str, str]] = set()
+    labelled: set[tuple[str, str, str]] = set()
     for edge, route in zip(edges, layout.routes, strict=True):
         port = ports[route[-2], route[-1]]
         upward = route[0] is not layout.spots[edge.source]
@@ -118,9 +118,9 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
         yield _arrow(*tip, colour)
         # One label per box is enough for edges with the same type.
         ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
-        if edge.label and told.isdisjoint(ends):
+        if edge.label and labelled.isdisjoint(ends):
             labels.append(_label(edge.label, route, port))
-            told |= ends
+            labelled |= ends
     yield from labels
 
 
