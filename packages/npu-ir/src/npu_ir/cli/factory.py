@@ -197,23 +197,23 @@ def find_factory(reference: str) -> Any:
     """
     parsed = parse_reference(reference)
     is_file = parsed.module.endswith(".py")
-    found: Any = (
+    target: Any = (
         _run_file(Path(parsed.module), reference) if is_file else _import_module(parsed.module, reference)
     )
     owner = parsed.module
     for step in parsed.path.split("."):
         with user_code(reference):  # attribute access may run code: packages import submodules lazily
-            part = getattr(found, step, _MISSING)
+            part = getattr(target, step, _MISSING)
         if part is _MISSING:
             public = [
-                name for name, item in vars(found).items() if callable(item) and not name.startswith("_")
+                name for name, item in vars(target).items() if callable(item) and not name.startswith("_")
             ]
             raise UsageError(
-                f"{owner} has no {step}{did_you_mean(step, dir(found))}",
+                f"{owner} has no {step}{did_you_mean(step, dir(target))}",
                 fix=f"it has {', '.join(public[:20])}" if public else "look it up in its documentation",
             )
-        found, owner = part, f"{owner}{'.' if ':' in owner else ':'}{step}"
-    return found
+        target, owner = part, f"{owner}{'.' if ':' in owner else ':'}{step}"
+    return target
 
 
 def _import_module(name: str, reference: str) -> ModuleType:

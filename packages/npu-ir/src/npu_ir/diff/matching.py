@@ -147,8 +147,8 @@ class Matching:
     def _pair_by(self, key: Callable[[OpNode], Hashable], fits: Callable[[OpNode, OpNode], bool]) -> None:
         left, right = self._left_over()
         others = {key(node): node for node in right}
-        found = [(node, others[key(node)]) for node in left if key(node) in others]
-        self._pair(pair for pair in found if fits(*pair))
+        pairs = [(node, others[key(node)]) for node in left if key(node) in others]
+        self._pair(pair for pair in pairs if fits(*pair))
 
     def _claims(self) -> dict[OpNode, OpNode]:
         """Return the last node that replaces each node that was merged into others."""

@@ -155,9 +155,9 @@ def node_values(
     """Return PyTorch's results for the nodes of the model's graph, by value name."""
     converter, program = _converted(model, args, kwargs)
     if any(target in converter.graph.inputs for target in converter.graph.updates):
-        found = overlaps(args, kwargs)
-        if found:
-            with through_views(model, found):
+        overlapping = overlaps(args, kwargs)
+        if overlapping:
+            with through_views(model, overlapping):
                 converter, program = _converted(model, args, kwargs)
     reference = NodeValues(program, converter.converted)
     constants = copied({**program.constants, **tensors})
