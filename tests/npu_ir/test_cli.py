@@ -229,7 +229,7 @@ def test_run_saves_what_the_graph_returns(tmp_path: Path, capsys: Capture) -> No
     assert torch.equal(saved["result['best']"], expected["best"])
     assert f"result['best']   i64[2]  {expected['best'].tolist()}\n" in printed
     assert "result['scale']  1.0\n" in printed
-    assert "without result['scale']: no tensors\n" in printed
+    assert "without result['scale']: not tensors\n" in printed
     assert "net.weights.safetensors, saved with the graph\n" in printed
 
 

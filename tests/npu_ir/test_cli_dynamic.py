@@ -420,9 +420,9 @@ def test_a_specialized_graph_runs_with_the_weights_of_the_first_one(tmp_path: Pa
     ("sizes", "code", "message"),
     [
         pytest.param(
-            ["batch"], 2, "'batch' is no size\n  fix: write SYMBOL=NUMBER, such as batch=8", id="no number"
+            ["batch"], 2, "'batch' is not a size\n  fix: write SYMBOL=NUMBER, such as batch=8", id="no number"
         ),
-        pytest.param(["batch=2.5"], 2, "'batch=2.5' is no size", id="a fraction"),
+        pytest.param(["batch=2.5"], 2, "'batch=2.5' is not a size", id="a fraction"),
         pytest.param(["batch=2", "batch=2"], 2, "the size 'batch' is given twice", id="twice"),
         pytest.param(
             ["seq=2"], 1, "graph 'Net' has no symbol 'seq'\n  fix: its symbols: batch, h, s0", id="unknown"

@@ -83,19 +83,19 @@ def test_an_input_is_read(text: str, name: str, value: Any) -> None:
         ),
         pytest.param(
             "[@a.npy, 1]",
-            "a file is no part of a list, tuple or dict\n  fix: save all of it to one .pt",
+            "a file cannot be part of a list, tuple or dict\n  fix: save all of it to one .pt",
             id="file",
         ),
-        pytest.param("{[1]: 2}", "a list is no key of a dict", id="key"),
+        pytest.param("{[1]: 2}", "a list cannot be a key of a dict", id="key"),
         pytest.param("x=f32[2", "got the end of the text\n  fix: --help of the command", id="open bracket"),
         pytest.param("x=f32[2]]", "expected the end of the text, got ']'", id="too much"),
         pytest.param(
             "mode=bilinear",
-            "'bilinear' is no value\n  fix: a string stands in quotes: '\"bilinear\"'",
+            "'bilinear' is not a value\n  fix: put a string in quotes: '\"bilinear\"'",
             id="bare word",
         ),
         pytest.param("x=", "--input x=: expected", id="nothing"),
-        pytest.param("x=@", "--input x=@: no file is named behind '@'", id="no file"),
+        pytest.param("x=@", "--input x=@: no file is named after '@'", id="no file"),
     ],
 )
 def test_an_input_that_cannot_be_read_is_refused(text: str, message: str) -> None:
@@ -154,7 +154,7 @@ def test_a_pt_file_may_hold_nested_inputs(files: Path) -> None:
         pytest.param("@missing.npy", "there is no file missing.npy", id="missing"),
         pytest.param(
             "@x.txt",
-            "x.txt is no file of tensors\n  fix: supported are .npy, .pt, .pth, .safetensors",
+            "x.txt is not a file of tensors\n  fix: supported are .npy, .pt, .pth, .safetensors",
             id="suffix",
         ),
         pytest.param(

@@ -207,7 +207,7 @@ def test_a_runner_that_computes_something_else_is_broken(install: Install) -> No
             lambda: 1 // 0, "npu_doctor failed: ZeroDivisionError: integer division or modulo", id="raises"
         ),
         pytest.param(
-            lambda: ["fine"], "npu_doctor returns 'fine', which is no npu_ir.cli.doctor.Check", id="other"
+            lambda: ["fine"], "npu_doctor returns 'fine', which is not an npu_ir.cli.doctor.Check", id="other"
         ),
     ],
 )

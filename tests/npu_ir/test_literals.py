@@ -199,14 +199,14 @@ def test_json_that_is_no_literal_is_refused(data: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("nope", "'nope' is no literal", id="word"),
-        pytest.param("complex(1.0)", r"complex\(1.0\) is no complex", id="complex_of_one"),
-        pytest.param('complex("1", 2.0)', r"complex\('1', 2.0\) is no complex", id="complex_of_text"),
+        pytest.param("nope", "'nope' is not a literal", id="word"),
+        pytest.param("complex(1.0)", r"complex\(1.0\) is not a complex", id="complex_of_one"),
+        pytest.param('complex("1", 2.0)', r"complex\('1', 2.0\) is not a complex", id="complex_of_text"),
         pytest.param(
-            f"complex(1.0, 1{'0' * 400})", r"complex\(1.0, 10+.* is no complex", id="complex_too_large"
+            f"complex(1.0, 1{'0' * 400})", r"complex\(1.0, 10+.* is not a complex", id="complex_too_large"
         ),
-        pytest.param('device("nowhere")', r"device\('nowhere'\) is no device", id="device"),
-        pytest.param("device(0)", r"device\(0\) is no device", id="device_index"),
+        pytest.param('device("nowhere")', r"device\('nowhere'\) is not a device", id="device"),
+        pytest.param("device(0)", r"device\(0\) is not a device", id="device_index"),
         pytest.param("device", r"expected '\(', got the end of the text", id="no_arguments"),
         pytest.param("1" * 5000, r"1{40}\.\.\. is too long a number", id="too_long"),
         pytest.param(r'"\x"', r'"\\x" is not a JSON string', id="escape"),

@@ -219,13 +219,13 @@ def test_the_prologue_reads_state_only_where_no_step_updates_it() -> None:
         pytest.param(
             "state %w.step: f32[]",
             'state %w.step: f32[] aliases ["v"]',
-            "'aliases' cannot stand behind the type of an argument of kind 'state'",
+            "'aliases' cannot follow the type of an argument of kind 'state'",
             id="aliases",
         ),
         pytest.param(
             "state %w.step: f32[]",
             "state %w.step: f32[] = 0.0",
-            "'=' cannot stand behind the type of an argument of kind 'state'",
+            "'=' cannot follow the type of an argument of kind 'state'",
             id="content",
         ),
     ],

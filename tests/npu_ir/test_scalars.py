@@ -69,7 +69,7 @@ def test_a_size_fills_in_what_a_number_is() -> None:
     ("text", "message"),
     [
         pytest.param("float(2)", "expected the end of the text, got '\\('", id="float"),
-        pytest.param("int(2.5)", "2.5 is no integer", id="no_integer"),
+        pytest.param("int(2.5)", "2.5 is not an integer", id="no_integer"),
         pytest.param("int()", "expected a word, got '\\)'", id="empty"),
         pytest.param("int(2", "expected '\\)'", id="open"),
     ],

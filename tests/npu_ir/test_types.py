@@ -179,7 +179,7 @@ def test_anything_else_has_no_type(value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("f32", "'f32' is no type", id="no_shape"),
+        pytest.param("f32", "'f32' is not a type", id="no_shape"),
         pytest.param("float[2]", "unknown dtype 'float'", id="scalar_with_shape"),
         pytest.param("f32[2", "expected ',', got the end of the text", id="open"),
         pytest.param("f32[2] f32", "expected the end of the text, got 'f32'", id="more"),
@@ -187,7 +187,7 @@ def test_anything_else_has_no_type(value: object) -> None:
         pytest.param("f32[9223372036854775808]", "expected an integer from 0", id="huge"),
         pytest.param("f32[1.0]", "expected an integer from 0", id="float"),
         pytest.param("f32[2]@[", "expected a word, got the end of the text", id="open_strides"),
-        pytest.param("f32[2]@sideways", "'sideways' is no memory format", id="format"),
+        pytest.param("f32[2]@sideways", "'sideways' is not a memory format", id="format"),
         pytest.param(
             "f32[2]@channels_last",
             r"a tensor of shape \[2\] has no strides in torch.channels_last",

@@ -115,9 +115,9 @@ def test_a_tolerance_can_be_given(net: str, wrong: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rtol", "-1"], "'-1' is no tolerance"),
-        (["--atol", "nan"], "'nan' is no tolerance"),
-        (["--rtol", "a"], "'a' is no number"),
+        (["--rtol", "-1"], "'-1' is not a tolerance"),
+        (["--atol", "nan"], "'nan' is not a tolerance"),
+        (["--rtol", "a"], "'a' is not a number"),
     ],
 )
 def test_a_tolerance_that_is_none_is_wrong_usage(

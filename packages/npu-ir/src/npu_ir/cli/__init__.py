@@ -16,6 +16,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     Errors are reported on stderr and never raised; the exit codes are in ``npu --help``.
 
     Args:
-        argv: The words behind ``npu``; those of this process if not given.
+        argv: The arguments of ``npu``; those of this process if not given.
     """
     return run_safely(build_parser, argv)

@@ -1,4 +1,4 @@
-"""``python -m npu_ir.cli``: the ``npu`` command where its script is not on the path."""
+"""``python -m npu_ir.cli``: the ``npu`` command if its script is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tables that fit a terminal: text breaks between words, long names lose their middle, numbers stay whole."""
+"""Column widths of tables that fit a terminal: text wraps, long names are shortened, numbers stay whole."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 _NUMBER = re.compile(r"[-+]?(\d[\d,.]*(e[-+]?\d+)?|inf|nan)( ?(%|x|[um]?s|[KMGTP]?B?))?|\?|")
 _WHOLE = re.compile(rf"^({_NUMBER.pattern})$|\[\d|\d[],]")  # shapes are numbers, too
-_WORD = re.compile(r"(?:\[[^\]]*\]|\S)+")  # f32[2, 8] is one
+_WORD = re.compile(r"(?:\[[^\]]*\]|\S)+")  # f32[2, 8] is one word
 _GAP = "..."
 
 
 def fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[list[str]]]:
-    """Return the lines of each cell, so that the widths of the columns add up to ``width`` at most.
+    """Return the lines of each cell, wrapped so that the columns have at most ``width`` characters in total.
 
-    Where numbers and what can be told of names need more, they have it.
+    The total is exceeded if numbers and the minimum width of names need more.
 
     Args:
         columns: Names of the columns.
         rows: Their cells.
-        width: Characters, without what stands between columns.
+        width: Characters, without the space between columns.
     """
     widths = [max(_width(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
     cells_of = list(zip(*rows, strict=True)) if rows else [() for _ in columns]
@@ -31,7 +31,7 @@ def fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> li
 
 
 def shorten(text: str, width: int) -> str:
-    """Return ``text`` in at most ``width`` characters, with the middle left out if it is longer."""
+    """Return ``text`` in at most ``width`` characters, with its middle left out if it is longer."""
     if len(text) <= width:
         return text
     kept = width - len(_GAP)
@@ -45,7 +45,7 @@ def _width(cell: str) -> int:
 
 
 def _shrink(widths: list[int], least: dict[int, int], width: int) -> None:
-    """Take from the widest of these columns until all fit, or none has more than its least."""
+    """Shrink the widest of these columns until all fit, or each has its minimum width."""
     while sum(widths) > width:
         wide = [index for index in least if widths[index] > least[index]]
         if not wide:
@@ -58,7 +58,7 @@ def _lines(cell: str, width: int) -> list[str]:
 
 
 def _broken(text: str, width: int) -> list[str]:
-    """Return ``text`` in lines of at most ``width`` characters, broken between words."""
+    """Return ``text`` wrapped between words to lines of at most ``width`` characters."""
     if len(text) <= width:
         return [text]
     lines = [""]
@@ -73,5 +73,5 @@ def _broken(text: str, width: int) -> list[str]:
 
 
 def _parts(word: str, width: int) -> list[str]:
-    """Return a word, or the parts of a type that is too long: f32[128, and 256]."""
+    """Return a word, or the parts of a tensor type that is too long: f32[128, and 256]."""
     return word.split() if len(word) > width else [word]

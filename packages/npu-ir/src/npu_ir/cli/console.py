@@ -1,4 +1,4 @@
-"""Printing facts: with rich on a terminal that has it, as plain text everywhere else."""
+"""Console output: with rich on a terminal if it is installed, else as plain text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def terminal() -> Console | None:
-    """Return a rich console if rich is installed and stdout is a terminal: the one place that decides."""
+    """Return a rich console if rich is installed and stdout is a terminal, else None."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -27,7 +27,7 @@ def terminal() -> Console | None:
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """Print one line per fact, the values aligned; further lines of a value below its first."""
+    """Print one line per fact, with aligned values; further lines of a value are below its first."""
     console = terminal()
     if console is None:
         width = max(map(len, facts), default=0)
@@ -46,7 +46,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def print_diff(text: str) -> None:
-    """Print the lines of a diff, those that are gone red, new ones green and changed ones yellow."""
+    """Print the lines of a diff: removed ones red, added ones green and changed ones yellow."""
     console = terminal()
     if console is None:
         print(text)
@@ -60,7 +60,7 @@ def print_diff(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below the names of their columns; as a string plain text, in full."""
+    """Rows below the names of their columns; ``str`` returns plain text without shortening."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -70,9 +70,9 @@ class Table:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below the names of their columns; on a terminal, so that they fit it.
+    """Print rows below the names of their columns, fitted to the terminal if there is one.
 
-    Columns without a word make room for the others where there is none.
+    Empty columns are left out if the others would not fit otherwise.
     """
     if not sys.stdout.isatty():
         print(Table(columns, rows))
@@ -97,7 +97,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for cells in fitted:
         table.add_row(*(Text("\n".join(lines)) for lines in cells))
     needed = sum(column.width or 0 for column in table.columns) + 2 * len(columns)
-    console.width = max(width, needed)  # or else, where numbers alone need more, they would be cut
+    console.width = max(width, needed)  # rich would truncate numbers that need more than the terminal
     console.print(table, soft_wrap=True)
 
 
@@ -109,7 +109,7 @@ def _without_empty_columns(
 
 
 def print_report(parts: Iterable[str | Table]) -> None:
-    """Print the parts of a report, each on lines of its own."""
+    """Print the parts of a report, each on its own lines."""
     for part in parts:
         if isinstance(part, Table):
             print_table(part.columns, part.rows)

@@ -1,6 +1,6 @@
-"""What is installed, what of it works here, and why the rest does not.
+"""Diagnosis of the installation: the state of packages, plugins, runners and backends.
 
-A plugin adds what it knows of itself with the hook ``npu_doctor``.
+A plugin adds checks of its own with the hook ``npu_doctor``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _NET = "graph self_test {\n input %x: f32[3]\n %y: f32[3] = aten.relu.default(se
 
 
 class State(str, enum.Enum):
-    """How something is."""
+    """Outcome of a check."""
 
     OK = "ok"
-    ABSENT = "absent"  # not there, or not for this machine; nothing is wrong with that
-    BROKEN = "broken"  # installed, and does not work
+    ABSENT = "absent"  # not installed, or not for this machine; not an error
+    BROKEN = "broken"  # installed, but does not work
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        topic: What it is a part of: "packages", or the name of a plugin.
-        name: What was looked at.
-        state: How it is.
-        text: What was found, or why it is absent or broken.
-        fix: What to do about it; "" where there is nothing to do.
+        topic: The group of checks: "packages", or the name of a plugin.
+        name: The subject of the check.
+        state: The outcome.
+        text: A description, or the reason why it is absent or broken.
+        fix: The remedy; "" if there is nothing to do.
     """
 
     topic: str
@@ -50,24 +50,24 @@ class Check:
 
 
 def all_checks() -> list[Check]:
-    """Look at everything that is installed; never raises for what does not work."""
+    """Check everything that is installed; never raises for parts that do not work."""
     return [*_environment(), *_packages(), *_plugins(), *_runners(), *_backends(), *_told_by_plugins()]
 
 
 def looked_at(topic: str, name: str, look: Callable[[], Check | str], fix: str = "") -> Check:
-    """Return what ``look`` finds; broken where it raises.
+    """Return the check that ``look`` returns; a broken one if it raises.
 
     Args:
-        topic: What it is a part of.
-        name: What is looked at.
-        look: Returns the check, or what is to be said of something that works.
-        fix: What to do where it raises.
+        topic: The group of checks.
+        name: The subject of the check.
+        look: Returns the check, or the description of a part that works.
+        fix: The remedy if it raises.
     """
     try:
-        found = look()
-    except Exception as error:  # noqa: BLE001 - that it fails is what is to be told
+        result = look()
+    except Exception as error:  # noqa: BLE001 - the failure is the result of the check
         return Check(topic, name, State.BROKEN, f"{type(error).__name__}: {error}", fix)
-    return found if isinstance(found, Check) else Check(topic, name, State.OK, found)
+    return result if isinstance(result, Check) else Check(topic, name, State.OK, result)
 
 
 def _environment() -> Iterator[Check]:
@@ -119,11 +119,11 @@ def _runners() -> Iterator[Check]:
 
 
 def _computed(make: Callable[..., Any]) -> str:
-    """Run a small graph."""
-    given, wanted = torch.tensor([-1.0, 0.0, 2.0]), [0.0, 0.0, 2.0]
-    (found,), _ = make(parse_ir(_NET), None, None).run_flat([given])
-    if found.tolist() != wanted:
-        raise ValueError(f"relu of {given.tolist()} is {found.tolist()}")
+    """Run a small graph, and raise if its result is wrong."""
+    x, expected = torch.tensor([-1.0, 0.0, 2.0]), [0.0, 0.0, 2.0]
+    (result,), _ = make(parse_ir(_NET), None, None).run_flat([x])
+    if result.tolist() != expected:
+        raise ValueError(f"relu of {x.tolist()} is {result.tolist()}")
     return "runs graphs"
 
 
@@ -140,14 +140,14 @@ def _devices(name: str, backend: Any) -> Check | str:
 
 
 def _told_by_plugins() -> Iterator[Check]:
-    found = plugin_manager.loaded()
-    for report in (report for report in found.reports if report.refused is None):
+    loaded = plugin_manager.loaded()
+    for report in (report for report in loaded.reports if report.refused is None):
         try:
-            answers = plugin_manager.ask(found.manager, found.manager.get_plugin(report.name), "npu_doctor")
+            answers = plugin_manager.ask(loaded.manager, loaded.manager.get_plugin(report.name), "npu_doctor")
             checks = [check for answer in answers for check in answer]
             wrong = next((check for check in checks if not isinstance(check, Check)), None)
             if wrong is not None:
-                raise TypeError(f"npu_doctor returns {wrong!r}, which is no npu_ir.cli.doctor.Check")
+                raise TypeError(f"npu_doctor returns {wrong!r}, which is not an npu_ir.cli.doctor.Check")
         except Exception as error:  # noqa: BLE001 - as above
             text = f"npu_doctor failed: {type(error).__name__}: {error}"
             yield Check(report.name, "npu_doctor", State.BROKEN, text)

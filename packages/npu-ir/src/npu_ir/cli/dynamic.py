@@ -1,4 +1,4 @@
-"""``--dynamic``: which sizes of a model's arguments the graph leaves open."""
+"""The option ``--dynamic``: sizes of a model's arguments that stay symbolic in the graph."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ dynamic sizes:
 
 @dataclass(slots=True)
 class Dynamic:
-    """What the command line leaves open.
+    """The dynamic sizes that the command line requests.
 
     Attributes:
-        axes: For the path of an argument, symbols by axis; None for all that can be.
-        ranges: The values of symbols.
-        everywhere: All sizes of all tensors, where they can be.
+        axes: Symbols by axis, for each path of an argument; None for all axes that can be dynamic.
+        ranges: The ranges of symbols.
+        everywhere: Make all sizes of all tensors dynamic that can be.
     """
 
     axes: dict[str, dict[int, str] | None] = field(default_factory=dict)
@@ -54,38 +54,38 @@ class Dynamic:
 
 
 def parse_dynamic(texts: Sequence[str]) -> Dynamic:
-    """Return what the occurrences of ``--dynamic`` say.
+    """Parse the occurrences of ``--dynamic``.
 
     Raises:
-        UsageError: One cannot be read, contradicts another one, or gives the range of no symbol.
+        UsageError: One is malformed, contradicts another one, or gives a range for an unused symbol.
     """
-    found = Dynamic()
+    dynamic = Dynamic()
     for text in map(str.strip, texts):
         bounds, sizes = _RANGE.fullmatch(text), _SIZES.fullmatch(text)
         if text == AUTO:
-            found.everywhere = True
+            dynamic.everywhere = True
         elif bounds is not None:
-            _once(found.ranges, bounds[1], _range(text, bounds[2], bounds[3]), text)
+            _once(dynamic.ranges, bounds[1], _range(text, bounds[2], bounds[3]), text)
         elif sizes is not None:
-            _once(found.axes, _normal(sizes[1]), None if sizes[2] == AUTO else _axes(text, sizes[2]), text)
+            _once(dynamic.axes, _normal(sizes[1]), None if sizes[2] == AUTO else _axes(text, sizes[2]), text)
         else:
             raise UsageError(
                 f"--dynamic {text}: this names no sizes",
                 fix="write NAME:AXIS=SYMBOL, such as x:0=batch,1=seq",
             )
-    for name in found.ranges:
-        if name not in found.symbols:
+    for name in dynamic.ranges:
+        if name not in dynamic.symbols:
             raise UsageError(
                 f"--dynamic {name}=...: no size is called {name}",
                 fix=f"name one: --dynamic ARGUMENT:0={name}",
             )
-    return found
+    return dynamic
 
 
-def _once(found: dict[str, Any], key: str, item: Any, text: str) -> None:
-    if key in found:
+def _once(entries: dict[str, Any], key: str, item: Any, text: str) -> None:
+    if key in entries:
         raise UsageError(f"--dynamic {text}: {key} is given twice")
-    found[key] = item
+    entries[key] = item
 
 
 def _range(text: str, low: str, high: str) -> Range:
@@ -123,7 +123,7 @@ def _axes(text: str, entries: str) -> dict[int, str]:
 
 
 def _normal(path: str) -> str:
-    """Return the path of an argument as `_walk` writes it, whatever quotes are around its keys."""
+    """Return the path of an argument as `_walk` formats it, with any quotes around its keys."""
 
     def step(match: re.Match[str]) -> str:
         key = match[1].strip().strip("'\"")
@@ -135,10 +135,10 @@ def _normal(path: str) -> str:
 def dynamic_shapes(
     dynamic: Dynamic, model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return ``dynamic`` as `npu_ir.extract_ir` takes it.
+    """Return ``dynamic`` in the form that `npu_ir.extract_ir` takes.
 
     Raises:
-        UsageError: The model does not take these arguments, or has no such argument or axis.
+        UsageError: The model does not accept these arguments, or has no such argument or axis.
     """
     require_arguments(model, args, kwargs)
     passed = _arguments(model, args, kwargs)
@@ -150,14 +150,16 @@ def dynamic_shapes(
 
 
 def _arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is passed for each argument of the model's forward."""
+    """Return the values of the arguments of the model's forward, by name."""
     signature = inspect.signature(model.forward)
     passed = signature.bind(*args, **kwargs).arguments
     for name in passed:
         if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            # torch.export fails in its own bookkeeping of dynamic_shapes for **kwargs (torch 2.13).
             raise UsageError(
-                f"forward takes {', '.join(map(repr, passed[name]))} in **{name}: torch.export leaves no sizes open then",
-                fix="give these arguments a name in forward",  # fails in its own bookkeeping, torch 2.13
+                f"forward takes {', '.join(map(repr, passed[name]))} in **{name}: "
+                "torch.export leaves no sizes open then",
+                fix="give these arguments a name in forward",
             )
     return passed
 
@@ -167,7 +169,7 @@ def _dim(name: str, range: Range) -> Any:
 
 
 def _parts(item: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
-    """Yield key, item and path of the parts of a container."""
+    """Return the key, item and path of each part of a container."""
     keys = item if isinstance(item, dict) else range(len(item))
     return ((key, item[key], f"{path}[{key!r}]") for key in keys)
 
@@ -201,7 +203,7 @@ def _require_place(path: str, axes: dict[int, str] | None, leaves: Mapping[str, 
 
 
 def _shapes(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> Any:
-    """Return what torch.export is to leave open of one argument."""
+    """Return the dynamic_shapes of one argument for torch.export."""
     if isinstance(item, dict):
         return {key: _shapes(part, inner, dynamic, dims) for key, part, inner in _parts(item, path)}
     if isinstance(item, (list, tuple)):
@@ -215,17 +217,20 @@ def _shapes(item: Any, path: str, dynamic: Dynamic, dims: Mapping[str, Any]) -> 
 
 
 def size_options(definitions: Sequence[str]) -> str:
-    """Return what to change on the command line for sizes as torch.export suggests them: ``s = Dim('s', max=512)``."""
+    """Return the command line changes for torch.export's suggestions, such as ``s = Dim('s', max=512)``."""
     return "; ".join(text for text in map(_size_option, definitions) if text)
 
 
 def _size_option(definition: str) -> str:
     name, _, value = definition.partition(" = ")
-    if found := _DIM.fullmatch(value):
-        low, high = (end if end and end.isdecimal() else "" for end in found.groups())
+    if bounds := _DIM.fullmatch(value):
+        low, high = (end if end and end.isdecimal() else "" for end in bounds.groups())
         return "" if name.startswith("_") else f"write --dynamic {name}={low}..{high}"
     if value.isdecimal():
         return f"leave out {name}, which is always {value}"
     if value.isidentifier():
         return f"write {value} in place of {name}"
-    return f"{name} is always {value}: let FACTORY return the model and its dynamic_shapes, where {name} is written so"
+    return (
+        f"{name} is always {value}: "
+        f"let FACTORY return the model and its dynamic_shapes, where {name} is written so"
+    )

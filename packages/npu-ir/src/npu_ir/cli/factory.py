@@ -1,4 +1,4 @@
-"""The user's model: ``MODULE:FACTORY`` names the code that makes it."""
+"""The user's model: ``MODULE:FACTORY`` names the code that constructs it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ _REFERENCE = re.compile(r"(.+?):(\w+(?:\.\w+)*)(\(.*\))?", re.DOTALL)
 
 HELP = """\
 models:
-  MODULE:FACTORY names something that makes the model when called (a function, a torch.nn.Module class, a method:
-  net.py:Net.small), or a module itself. MODULE is imported with the current folder on the path, or is the path of a
-  .py file. A function may also return a pair: the model, and the dynamic_shapes that torch.export takes.
-  Arguments are Python literals, and quotes keep the shell from reading them: 'net.py:make(18, width=2.0, kind="s")'
+  MODULE:FACTORY names something that makes the model when called (a function, a torch.nn.Module class,
+  a method: net.py:Net.small), or a module itself. MODULE is imported with the current folder on the path, or
+  is the path of a .py file. A function may also return a pair: the model, and the dynamic_shapes that
+  torch.export takes. Arguments are Python literals, and quotes keep the shell from reading them:
+    'net.py:make(18, width=2.0, kind="s")'
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a factory makes.
+    """The result of a factory.
 
     Attributes:
         model: The model.
-        dynamic_shapes: Which sizes its graph leaves open, as `torch.export.export` takes it.
+        dynamic_shapes: The dynamic sizes of its graph, as `torch.export.export` takes them.
     """
 
     model: torch.nn.Module
@@ -49,15 +50,15 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What ``MODULE:FACTORY`` or ``MODULE:FACTORY(ARGUMENTS)`` says.
+    """A parsed ``MODULE:FACTORY`` or ``MODULE:FACTORY(ARGUMENTS)``.
 
     Attributes:
-        text: All of it.
+        text: The whole text.
         module: A module, or the path of a file.
         path: Attributes, joined by dots.
         args: Positional arguments.
         kwargs: Keyword arguments.
-        has_arguments: Whether there are parentheses.
+        has_arguments: True if there are parentheses.
     """
 
     text: str
@@ -69,10 +70,10 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """Return what ``MODULE:FACTORY(ARGUMENTS)`` says.
+    """Parse ``MODULE:FACTORY(ARGUMENTS)``.
 
     Raises:
-        UsageError: It names no factory, or its arguments are not Python literals.
+        UsageError: It does not name a factory, or its arguments are not Python literals.
     """
     parts = _REFERENCE.fullmatch(text)
     if parts is None:
@@ -91,7 +92,7 @@ def parse_reference(text: str) -> Reference:
         args = tuple(ast.literal_eval(item) for item in call.args)
         kwargs = {item.arg: ast.literal_eval(item.value) for item in call.keywords if item.arg is not None}
         if len(kwargs) < len(call.keywords):
-            raise ValueError("** is no literal")
+            raise ValueError("** is not a literal")
     except (SyntaxError, ValueError) as error:
         raise UsageError(
             f"the arguments in {text!r} are not Python literals",
@@ -102,16 +103,16 @@ def parse_reference(text: str) -> Reference:
 
 
 def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
-    """Return what ``MODULE:FACTORY`` makes, the model in eval mode unless ``train``.
+    """Return the result of ``MODULE:FACTORY``, with the model in eval mode unless ``train``.
 
     Args:
         reference: As on the command line.
-        meta: Make it without weights: its parameters are on ``meta``, while its buffers are computed.
-        train: Put it in train mode.
+        meta: Construct it without weights: its parameters are on ``meta``, while its buffers are computed.
+        train: Set train mode.
 
     Raises:
-        UsageError: There is no such factory, or it does not take these arguments.
-        FactoryError: The user's code raises, or makes something else than a module.
+        UsageError: There is no such factory, or it does not accept these arguments.
+        FactoryError: The user's code raises, or returns something other than a module.
     """
     factory = find_factory(reference)
     if isinstance(factory, torch.nn.Module):
@@ -123,8 +124,8 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
             )
         return Made(factory.train(train))
     with empty_weights() if meta else contextlib.nullcontext():
-        found = call_factory(factory, reference)
-    made = Made(*found) if isinstance(found, tuple) and len(found) == 2 else Made(found)
+        result = call_factory(factory, reference)
+    made = Made(*result) if isinstance(result, tuple) and len(result) == 2 else Made(result)
     if not isinstance(made.model, torch.nn.Module):
         raise FactoryError(
             f"{reference} returns {described(made.model)}",
@@ -136,10 +137,10 @@ def make(reference: str, *, meta: bool = False, train: bool = False) -> Made:
 
 
 def call_factory(factory: Any, reference: str) -> Any:
-    """Return what a factory makes of the arguments in ``reference``.
+    """Call a factory with the arguments in ``reference``.
 
     Raises:
-        UsageError: It cannot be called, or does not take these arguments.
+        UsageError: It cannot be called, or does not accept these arguments.
         FactoryError: The user's code raises.
     """
     parsed = parse_reference(reference)
@@ -160,7 +161,7 @@ def call_factory(factory: Any, reference: str) -> Any:
 
 
 def _arguments_text(factory: Any, parsed: Reference) -> str:
-    """Return which arguments to give, of a factory that does not take those of ``parsed``."""
+    """Return the arguments to give to a factory that does not accept those of ``parsed``."""
     if parsed.has_arguments:
         return f"only what it takes: {', '.join(inspect.signature(factory).parameters) or 'no arguments'}"
     arguments = ", ".join(f"{item}=..." for item in required_names(factory))
@@ -168,14 +169,14 @@ def _arguments_text(factory: Any, parsed: Reference) -> str:
 
 
 def described(item: Any) -> str:
-    """Return what an object is, in a word or two."""
+    """Return the kind of an object, in a word or two."""
     if item is None:
         return "None"
     return f"the class {item.__name__}" if isinstance(item, type) else f"{type(item).__name__}"
 
 
 def place_of(factory: Any) -> str | None:
-    """Return ``file:line`` of the definition of a function or class; None where it is not known."""
+    """Return ``file:line`` of the definition of a function or class; None if it is unknown."""
     try:
         return f"{inspect.getsourcefile(factory)}:{inspect.getsourcelines(factory)[1]}"
     except (OSError, TypeError):
@@ -183,7 +184,7 @@ def place_of(factory: Any) -> str | None:
 
 
 def make_model(reference: str, *, meta: bool = False, train: bool = False) -> torch.nn.Module:
-    """Return the model that ``MODULE:FACTORY`` makes; arguments and errors as for `make`."""
+    """Return the model of ``MODULE:FACTORY``; arguments and errors as for `make`."""
     return make(reference, meta=meta, train=train).model
 
 
@@ -191,28 +192,28 @@ def find_factory(reference: str) -> Any:
     """Return the object that ``MODULE:FACTORY`` names.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such object.
         FactoryError: Its module cannot be imported.
     """
     parsed = parse_reference(reference)
     is_file = parsed.module.endswith(".py")
-    found: Any = (
+    target: Any = (
         _run_file(Path(parsed.module), reference) if is_file else _import_module(parsed.module, reference)
     )
     owner = parsed.module
     for step in parsed.path.split("."):
-        with user_code(reference):  # a package may import what it needs here
-            part = getattr(found, step, _MISSING)
+        with user_code(reference):  # attribute access may run code: packages import submodules lazily
+            part = getattr(target, step, _MISSING)
         if part is _MISSING:
             public = [
-                name for name, item in vars(found).items() if callable(item) and not name.startswith("_")
+                name for name, item in vars(target).items() if callable(item) and not name.startswith("_")
             ]
             raise UsageError(
-                f"{owner} has no {step}{did_you_mean(step, dir(found))}",
+                f"{owner} has no {step}{did_you_mean(step, dir(target))}",
                 fix=f"it has {', '.join(public[:20])}" if public else "look it up in its documentation",
             )
-        found, owner = part, f"{owner}{'.' if ':' in owner else ':'}{step}"
-    return found
+        target, owner = part, f"{owner}{'.' if ':' in owner else ':'}{step}"
+    return target
 
 
 def _import_module(name: str, reference: str) -> ModuleType:
@@ -239,7 +240,7 @@ def _run_file(path: Path, reference: str) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"there is no file {path}", where=reference)
     _put_on_path(path.resolve().parent)
-    # By its own name, for classes know their module by it; but never in place of another module.
+    # Classes refer to their module by name, so use the file's; but never replace another module.
     name = path.stem if path.stem not in sys.modules else f"{path.stem}:{path.resolve()}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, f"{path} ends in .py"
@@ -262,11 +263,11 @@ def _put_on_path(folder: Path) -> None:
 
 @contextlib.contextmanager
 def user_code(reference: str, place: str | None = None) -> Iterator[None]:
-    """Name the factory in whatever its code raises, ``sys.exit`` included.
+    """Convert any exception of the user's code, ``sys.exit`` included, to a `FactoryError` with its name.
 
     Args:
         reference: As on the command line.
-        place: Where the code is, for what is raised outside it.
+        place: Location of the code, for exceptions raised outside it.
     """
     try:
         yield

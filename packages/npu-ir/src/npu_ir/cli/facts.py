@@ -1,4 +1,4 @@
-"""What is in a graph, in numbers: plain data for JSON, and lines for people."""
+"""Facts about a graph, as data for JSON and as lines for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TENSORS = ("parameters", "buffers", "optimizer_state", "constants")
 
 
 def graph_facts(graph: Graph) -> dict[str, Any]:
-    """Return what is in ``graph``, as plain data."""
+    """Return the types, sizes and ops of ``graph``, as JSON data."""
     structure, leaves = graph.results
     nodes = [node for part in graph.graphs() for node in part.nodes]
     return {
@@ -50,10 +50,10 @@ def graph_facts(graph: Graph) -> dict[str, Any]:
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """Return the files of the graph saved at ``path``, with their sizes, and what made them.
+    """Return the files of the graph saved at ``path`` with their sizes, its format and its torch version.
 
     Raises:
-        SerializationError: There is no graph.
+        SerializationError: The file is not a graph.
     """
     document = read_document(path)
     place = Place(str(path))
@@ -77,7 +77,7 @@ def _tensors(values: Iterable[Value]) -> dict[str, Any]:
 
 
 def graph_lines(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what `graph_facts` found as lines to print, by their captions."""
+    """Return the result of `graph_facts` as lines to print, by their captions."""
     lines = {
         "graph": facts["name"],
         "symbols": "\n".join(f"{name} in {Range(*ends)}" for name, ends in facts["symbols"].items()),
@@ -116,7 +116,7 @@ def ops_text(ops: Mapping[str, int]) -> str:
 
 
 def unknown_ops_text(ops: Sequence[str]) -> str:
-    """Return how many ops nothing here runs, and the first of them."""
+    """Return the number of ops that cannot run here, and the first of them."""
     left_out = [f"... and {len(ops) - _TOP_OPS:,} more"] if len(ops) > _TOP_OPS else []
     return "\n".join(
         [f"{counted(len(ops), 'op')} that neither PyTorch nor a plugin has here:", *ops[:_TOP_OPS], *left_out]

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and what it says when it fails."""
+"""Exit codes and error messages of commands."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ PIPE_CLOSED = 141
 EXIT_CODES = """\
 exit codes:
   0    done; of verify, compare and diff: the two agree
-  1    the command failed, or found what it looks for: verify, compare and diff a difference, opt --bisect a pass at fault,
-       explain less than --fail-under, bench results that cannot be compared, doctor something broken
+  1    the command failed, or found what it looks for: verify, compare and diff a difference, opt --bisect a
+       pass at fault, explain less than --fail-under, bench results that cannot be compared, doctor something
+       broken
   2    the command line is wrong
   130  interrupted (Ctrl-C)
   141  whatever was reading the output stopped (npu show ... | head)
@@ -37,17 +38,17 @@ exit codes:
 
 
 def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequence[str] | None) -> int:
-    """Parse ``argv``, run the command it names, and return an exit code whatever happens."""
+    """Parse ``argv``, run its command, and return an exit code; never raises."""
     debug = False
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may have characters the terminal lacks
     try:
         options = build_parser().parse_args(argv)
         debug = options.debug
         with Progress() as options.progress, _our_warnings(), _log_of_captures(options):
             code = _run(options)
             sys.stdout.flush()
-    except SystemExit as stop:  # argparse has said all: help, version or wrong usage
+    except SystemExit as stop:  # argparse has printed everything: help, version or wrong usage
         return stop.code if isinstance(stop.code, int) else FAILED
     except KeyboardInterrupt:
         print("npu: interrupted", file=sys.stderr)
@@ -55,13 +56,13 @@ def run_safely(build_parser: Callable[[], argparse.ArgumentParser], argv: Sequen
     except BrokenPipeError:
         _drop_output()
         return PIPE_CLOSED
-    except Exception as error:  # noqa: BLE001 - nobody is above: it becomes a message and an exit code
+    except Exception as error:  # noqa: BLE001 - top level: it becomes a message and an exit code
         return _report(error, debug=debug)
     return int(code or OK)
 
 
 def message(error: NpuError) -> str:
-    """Return what an error says as one line, further lines where it is a list, and the fix."""
+    """Return the text of an error: its message and location on one line, further lines, and the fix."""
     first, *rest = error.message.split("\n")
     if error.where:
         first = f"{first} (at {error.where})"
@@ -70,13 +71,13 @@ def message(error: NpuError) -> str:
 
 
 def warn(text: str) -> None:
-    """Say on stderr what is wrong where the command goes on."""
+    """Print a warning on stderr."""
     print(f"npu: warning: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def _our_warnings() -> Iterator[None]:
-    """Show warnings of this project as `warn` does; all others as Python does."""
+    """Show warnings of this project in the format of `warn`, and all others in Python's."""
     before = warnings.formatwarning
 
     def format(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
@@ -93,7 +94,7 @@ def _our_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log_of_captures(options: argparse.Namespace) -> Iterator[None]:
-    """Show on stderr, with ``--verbose``, what torch.export says."""
+    """Show the log of torch.export on stderr, with ``--verbose``."""
     if not options.verbose:
         yield
         return
@@ -112,7 +113,7 @@ def _run(options: argparse.Namespace) -> int | None:
     command = _command(options)
     try:
         return command(options)
-    except SystemExit as error:  # not of argparse, which is done
+    except SystemExit as error:  # from the model: argparse has finished
         raise FactoryError(
             f"the model ends the program: sys.exit({'' if error.code is None else repr(error.code)})",
             where=user_line(error),
@@ -149,6 +150,6 @@ def _explained(error: Exception) -> str:
 
 
 def _drop_output() -> None:
-    """Send what is still buffered nowhere: Python would report it once more while it shuts down."""
+    """Discard buffered output: Python would report the error again at shutdown."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

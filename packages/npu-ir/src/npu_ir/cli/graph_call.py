@@ -1,4 +1,4 @@
-"""The arguments that a graph is run on: given ones, and random data for the rest."""
+"""The arguments of a graph's call: those of the command line, and random data for the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GraphCall:
         args: Positional arguments.
         kwargs: Keyword arguments.
         invented: The inputs that were not given, and hold random data.
-        sizes: The symbols whose value no given input tells, and what was taken.
+        sizes: The values of the symbols that the given inputs do not determine.
     """
 
     args: tuple[Any, ...]
@@ -41,15 +41,15 @@ class GraphCall:
 def graph_arguments(
     graph: Graph, inputs: Sequence[Input], fill: Fill, sizes: Mapping[str, int] | None = None
 ) -> GraphCall:
-    """Return how to call ``graph`` with these inputs.
+    """Return the call of ``graph`` with these inputs.
 
-    An input with a name is a keyword argument, or else the input of the graph that has this name.
+    An input with a name is a keyword argument, or else the graph's input of this name.
 
     Args:
         graph: Any graph.
-        inputs: What is given.
-        fill: Makes the tensors that are not.
-        sizes: Of symbols, for the tensors that are not given.
+        inputs: The given inputs.
+        fill: Returns a tensor for an input that is not given.
+        sizes: Values of symbols, for the tensors that are not given.
 
     Raises:
         UsageError: The graph has no such argument or size, or a file cannot be read.
@@ -59,7 +59,7 @@ def graph_arguments(
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """One argument of the call: its structure, what the graph has at its leaves, and what is given for it."""
+    """One argument of the call: its structure, the graph's leaves in it, and the input given for it."""
 
     structure: Structure
     leaves: tuple[Any, ...]
@@ -67,7 +67,7 @@ class _Argument:
 
 
 class _Call:
-    """One call while it is put together."""
+    """Builder of one call."""
 
     def __init__(self, graph: Graph, inputs: Sequence[Input], fill: Fill, sizes: Mapping[str, int]) -> None:
         self._graph = graph
@@ -104,7 +104,8 @@ class _Call:
         expected = f"the graph takes {', '.join(map(repr, self._graph.inputs)) or 'no tensors'}"
         if len(self._positional) > len(args.children):
             raise UsageError(
-                f"{counted(len(self._positional), 'positional input')} given, the graph takes {len(args.children)}",
+                f"{counted(len(self._positional), 'positional input')} given, "
+                f"the graph takes {len(args.children)}",
                 fix=f"give the others by name (--input NAME=VALUE); {expected}",
             )
         for name in self._named:
@@ -129,16 +130,16 @@ class _Call:
             raise UsageError(f"input {min(self._named)!r} is given twice: by position and by name")
 
     def _learn(self, given: Sequence[tuple[_Argument, Any]]) -> None:
-        """Find what the given inputs tell of the sizes; whoever runs the graph refuses those that do not fit."""
-        told = list(self._tensors.items())
+        """Infer symbols from the given inputs, except inputs of wrong types, which the runner rejects."""
+        pairs = list(self._tensors.items())
         for argument, item in given:
             leaves, structure = flatten(item)
             if structure == argument.structure:
-                told += [
+                pairs += [
                     pair for pair in zip(argument.leaves, leaves, strict=True) if isinstance(pair[0], Value)
                 ]
-        told = [(value, item) for value, item in told if is_of_type(item, value.type)]
-        self._symbols.fit((value.name, value.type, item) for value, item in told)
+        pairs = [(value, item) for value, item in pairs if is_of_type(item, value.type)]
+        self._symbols.fit((value.name, value.type, item) for value, item in pairs)
 
     def _made(self, argument: _Argument) -> Any:
         return unflatten(argument.structure, [self._leaf(leaf) for leaf in argument.leaves])

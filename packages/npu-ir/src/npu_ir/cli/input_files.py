@@ -1,4 +1,4 @@
-"""Reading inputs from files."""
+"""Inputs from files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SUFFIXES = (".npy", *_TORCH_SUFFIXES, ".safetensors")
 
 
 def read_input(reference: FileReference, name: str) -> Any:
-    """Return what a file holds: a tensor, or of a ``.pt`` file whatever is in it.
+    """Return the content of a file: a tensor, or any object of a ``.pt`` file.
 
     Args:
-        reference: Which file, and which tensor of it.
-        name: What the input is called; where a file holds several tensors, the one of this name is taken.
+        reference: The file, and the name of a tensor in it.
+        name: Name of the input, the default for the name of the tensor.
 
     Raises:
-        UsageError: The file cannot be read, or it is not clear which of its tensors is meant.
+        UsageError: The file cannot be read, or the choice among its tensors is ambiguous.
     """
     suffix = reference.path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise UsageError(
-            f"{reference.path} is no file of tensors", fix=f"supported are {', '.join(_SUFFIXES)}"
+            f"{reference.path} is not a file of tensors", fix=f"supported are {', '.join(_SUFFIXES)}"
         )
     if reference.key and suffix != ".safetensors":
         raise UsageError(f"{reference.path}#{reference.key}: only .safetensors files hold tensors by name")

@@ -1,4 +1,4 @@
-"""What ``--input`` accepts: ``x=float32[1, 3]``, ``scale=2.0``, ``mask=@mask.npy``, ``[f32[2], f32[3]]``."""
+"""Values of ``--input``: ``x=float32[1, 3]``, ``scale=2.0``, ``mask=@mask.npy``, ``[f32[2], f32[3]]``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _LOWER_CASE = {"true": True, "false": False, "none": None}
 HELP = """\
 inputs:
   --input VALUE is a positional argument of the model, --input NAME=VALUE a keyword argument:
-    float32[1,3,224,224]           a tensor, by dtype and shape; f32, bf16, i64, ... for short; float32[] is 0-d
+    float32[1,3,224,224]           a tensor, by dtype and shape; f32, bf16, i64, ... for short;
+                                   float32[] is 0-d
     f32[1,3,8,8]@channels_last     the same in another memory format
     2.0   7   true   none   "text" a Python value
     @x.npy   @x.pt   @x.safetensors[#NAME]
@@ -35,11 +36,11 @@ inputs:
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """A tensor, or nested tensors, that a file holds.
+    """A tensor, or nested tensors, in a file.
 
     Attributes:
-        path: Which file.
-        key: Which tensor of it; "" where that is not said.
+        path: Path of the file.
+        key: Name of the tensor in the file; "" if none is given.
     """
 
     path: Path
@@ -48,13 +49,13 @@ class FileReference:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One argument of the model as the command line gives it.
+    """One argument of the model on the command line.
 
     Attributes:
-        text: What was written.
+        text: The text of the option.
         name: Keyword; "" for a positional argument.
-        structure: How it nests.
-        leaves: Its parts: types of tensors, references to files, and literals.
+        structure: Its nesting.
+        leaves: Its leaves: types of tensors, references to files, and literals.
     """
 
     text: str
@@ -64,10 +65,10 @@ class Input:
 
 
 def parse_inputs(texts: Sequence[str]) -> list[Input]:
-    """Return the inputs, in order.
+    """Parse the inputs, in order.
 
     Raises:
-        UsageError: One of them cannot be read, or two have the same name.
+        UsageError: One of them is malformed, or two have the same name.
     """
     inputs = [parse_input(text) for text in texts]
     names = [item.name for item in inputs if item.name]
@@ -78,17 +79,17 @@ def parse_inputs(texts: Sequence[str]) -> list[Input]:
 
 
 def parse_input(text: str) -> Input:
-    """Return one input.
+    """Parse one input.
 
     Raises:
-        UsageError: It cannot be read.
+        UsageError: It is malformed.
     """
     named = _NAMED.fullmatch(text.strip())
     name, value = named.groups() if named else ("", text.strip())
     if value.startswith("@"):
         path, _, key = value[1:].partition("#")
         if not path:
-            raise UsageError(f"--input {text}: no file is named behind '@'")
+            raise UsageError(f"--input {text}: no file is named after '@'")
         return Input(text, name, LEAF_STRUCTURE, (FileReference(Path(path).expanduser(), key),))
     try:
         parser = _InputParser(value)
@@ -103,16 +104,17 @@ def parse_input(text: str) -> Input:
 
 
 class _InputParser(Reader):
-    """Reads the trees of the text form, with types of tensors among their leaves."""
+    """Parser of nested containers in the text form, with types of tensors among their leaves."""
 
     def tree(self) -> Tree:
         if self.at("@"):
             raise self.fail(
-                "a file is no part of a list, tuple or dict", fix="save all of it to one .pt file: @FILE.pt"
+                "a file cannot be part of a list, tuple or dict",
+                fix="save all of it to one .pt file: @FILE.pt",
             )
         structure, leaves = super().tree()
         if structure.kind == "dict" and any(isinstance(key, list) for key in structure.context):
-            raise self.fail("a list is no key of a dict")
+            raise self.fail("a list cannot be a key of a dict")
         return structure, leaves
 
     def literal(self) -> Literal:
@@ -127,23 +129,23 @@ class _InputParser(Reader):
         return self.python_value(start.text)
 
     def tensor_type(self) -> TensorType:
-        found = self.value_type()
-        assert isinstance(found, TensorType), "a type with a shape is one of a tensor"
-        if found.symbols:
+        type = self.value_type()
+        assert isinstance(type, TensorType), "a type with a shape is one of a tensor"
+        if type.symbols:
             raise self.fail(
-                f"{found} has no sizes yet",
+                f"{type} has no sizes yet",
                 fix="give the sizes of an example: --dynamic tells extract which stay open",
             )
-        if found.numel * found.dtype.itemsize > _MOST_BYTES:
-            raise self.fail(f"there are no tensors of type {found}: they would have more than 2**63 bytes")
-        return found
+        if type.numel * type.dtype.itemsize > _MOST_BYTES:
+            raise self.fail(f"there are no tensors of type {type}: they would have more than 2**63 bytes")
+        return type
 
     def python_value(self, word: str) -> Literal:
         try:
             literal = super().literal()
         except ParseError as error:
             raise self.fail(
-                f"{word!r} is no value", fix=f"a string stands in quotes: '\"{word}\"'"
+                f"{word!r} is not a value", fix=f"put a string in quotes: '\"{word}\"'"
             ) from error
         if isinstance(literal, torch.dtype):
             raise self.fail(f"{word} has no shape", fix=f"write {word}[2, 3], or {word}[] for a 0-d tensor")

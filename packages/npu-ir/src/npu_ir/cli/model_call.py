@@ -1,4 +1,4 @@
-"""The arguments that a model is captured with."""
+"""Arguments of a model's call, from the inputs of the command line."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from npu_ir.core.structure import unflatten
 from npu_ir.core.types import TensorType
 from npu_ir.errors import UsageError
 
-# Makes a tensor of a type.
+# Returns a tensor of a type.
 Fill = Callable[[TensorType], torch.Tensor]
 
 
 def realize(item: Input, fill: Fill) -> Any:
-    """Return the argument that an input stands for.
+    """Return the argument that an input describes.
 
     Args:
         item: The input.
-        fill: Makes its tensors that are only given by their type.
+        fill: Returns a tensor for a leaf that is only a type.
 
     Raises:
         UsageError: A file cannot be read.
@@ -38,7 +38,7 @@ def realize(item: Input, fill: Fill) -> Any:
 
 
 def model_arguments(inputs: Sequence[Input], fill: Fill) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and keyword arguments that the inputs stand for.
+    """Return the positional and keyword arguments that the inputs describe.
 
     Raises:
         UsageError: A file cannot be read.
@@ -49,10 +49,10 @@ def model_arguments(inputs: Sequence[Input], fill: Fill) -> tuple[tuple[Any, ...
 
 
 def require_arguments(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse inputs that the model does not take.
+    """Reject inputs that do not fit the model's signature.
 
     Raises:
-        UsageError: One is missing, unknown or too many.
+        UsageError: One is missing, unknown or superfluous.
     """
     wrong_call = misfit(model.forward, args, kwargs)
     if wrong_call is None:

@@ -10,7 +10,7 @@ from typing import Any
 from npu_ir.interpreter.runners import all_runners
 from npu_ir.plugins import plugin_manager
 
-# How the generated completions say "a file": what shtab.FILE holds, which is only there with the extra `cli`.
+# The file completion of each shell: equal to shtab.FILE, which only the extra `cli` installs.
 _COMPLETE_FILES = {
     "bash": "_shtab_compgen_files",
     "zsh": "_files",
@@ -28,17 +28,17 @@ def add_file(parser: argparse._ActionsContainer, *names: str, help: str, **more:
 
 
 def complete(action: argparse.Action, names: Callable[[], Iterable[str]]) -> None:
-    """Have the shell complete the names that an option or argument takes.
+    """Let the shell complete the names that an option or argument takes.
 
     Args:
-        action: What `add_argument` returns.
-        names: Asked when the completions are made; others than these remain allowed.
+        action: The result of `add_argument`.
+        names: Called when the completions are generated; other names remain allowed.
     """
     action.value_names = names  # type: ignore[attr-defined]
 
 
 def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add ``--input``, which `npu_ir.cli.input_text` reads."""
+    """Add ``--input``, which `npu_ir.cli.input_text` parses."""
     parser.add_argument("-i", "--input", action="append", default=[], metavar="NAME=VALUE", help=help)
 
 
@@ -46,9 +46,9 @@ def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> No
     """Add ``--weights``, ``--random-weights`` and ``--constants``, which `npu_ir.cli.weight_choice` reads.
 
     Args:
-        parser: Of the command.
-        help: Of ``--weights``.
-        use: What they are for, at the beginning of each help.
+        parser: The command's parser.
+        help: Help text of ``--weights``.
+        use: Prefix of each help text: the purpose of the weights.
     """
     weights = parser.add_mutually_exclusive_group()
     add_file(weights, "--weights", help=f"{use}{help}")
@@ -62,7 +62,7 @@ def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> No
 
 
 def add_constants(parser: argparse.ArgumentParser, use: str = "") -> None:
-    """Add ``--constants``, a file of tensors that no ``state_dict`` has."""
+    """Add ``--constants``, a file of tensors that are not in the ``state_dict``."""
     add_file(
         parser,
         "--constants",
@@ -71,7 +71,7 @@ def add_constants(parser: argparse.ArgumentParser, use: str = "") -> None:
 
 
 def add_factory(parser: argparse.ArgumentParser) -> None:
-    """Add what `npu_ir.cli.factory` makes the model from."""
+    """Add ``MODULE:FACTORY`` and ``--train``, which `npu_ir.cli.factory` evaluates."""
     parser.add_argument(
         "factory",
         metavar="MODULE:FACTORY",
@@ -83,13 +83,14 @@ def add_factory(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
-    """Add ``--size``, which `npu_ir.cli.size_text` reads."""
+    """Add ``--size``, which `npu_ir.cli.size_text` parses."""
     parser.add_argument(
         "--size",
         action="append",
         default=[],
         metavar="SYMBOL=N",
-        help="a size that the graph leaves open, for random inputs (default: the smallest possible, from 2 on)",
+        help="a size that the graph leaves open, for random inputs "
+        "(default: the smallest possible, from 2 on)",
     )
 
 
@@ -98,7 +99,8 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
     action = parser.add_argument(
         "--on",
         metavar="RUNNER",
-        help="what runs the graph: executor, interpreter or a plugin's (default: the executor, with npu-runtime)",
+        help="what runs the graph: executor, interpreter or a plugin's "
+        "(default: the executor, with npu-runtime)",
     )
     complete(action, all_runners)
 
@@ -110,7 +112,7 @@ def add_backends(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def add_random_data(parser: argparse.ArgumentParser) -> None:
-    """Add what `npu_ir.cli.tensors` makes the inputs from that are not given."""
+    """Add ``--seed`` and ``--int-high``, for the random data of inputs that are not given."""
     parser.add_argument("--seed", type=int, default=0, help="of the random data and of dropout (default: 0)")
     parser.add_argument(
         "--int-high",
@@ -122,7 +124,7 @@ def add_random_data(parser: argparse.ArgumentParser) -> None:
 
 
 def add_tolerances(parser: argparse.ArgumentParser) -> None:
-    """Add ``--rtol`` and ``--atol``, by how much numbers may differ."""
+    """Add ``--rtol`` and ``--atol``, the tolerances of a comparison."""
     for name, kind, default in (("--rtol", "relative", "1.3e-6"), ("--atol", "absolute", "1e-5")):
         parser.add_argument(
             name, type=_tolerance, help=f"{kind} tolerance (default: by dtype, float32 {default})"
@@ -133,14 +135,14 @@ def _tolerance(text: str) -> float:
     try:
         number = float(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
     if not number >= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no tolerance, which is 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a tolerance, which is 0 or more")
     return number
 
 
 def number_from(low: int) -> Callable[[str], int]:
-    """Return what reads a whole number that is not below ``low``."""
+    """Return an argparse type for integers that are at least ``low``."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < low:

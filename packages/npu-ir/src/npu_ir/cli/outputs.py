@@ -1,4 +1,4 @@
-"""Options that name what a command writes: refused before any work, where they cannot be written."""
+"""Options for output files and folders, rejected before any work if they cannot be written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from npu_ir.cli.options import add_file
 from npu_ir.errors import UsageError, VisualizationError
 
-# Of what else this project writes and reads: a graph in such a file would be taken for it.
+# Suffixes of other formats of this project: a graph in such a file would be misread.
 _NOT_OF_GRAPHS = (".bin", ".dot", ".gv", ".mmd", ".pdf", ".png", ".pt", ".pth", ".py", ".safetensors", ".svg")
 
 
@@ -35,7 +35,7 @@ def add_drawing_output(parser: argparse._ActionsContainer, help: str) -> None:
 
 
 def add_output_folder(parser: argparse._ActionsContainer, *names: str, help: str, **more: Any) -> None:
-    """Add an option that names a folder to write, which need not be there yet."""
+    """Add an option that names a folder to write, which need not exist."""
     read = functools.partial(_writable_folder, names[-1])
     parser.add_argument(*names, type=read, metavar="FOLDER", help=help, **more)
 

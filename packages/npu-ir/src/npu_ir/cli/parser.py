@@ -44,13 +44,13 @@ COMMON_OPTIONS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line and what to do in another, in place of the usage text."""
+    """Argument parser that reports an error and its fix on one line each, in place of the usage text."""
 
     def error(self, message: str, fix: str | None = None) -> NoReturn:
         self.exit(WRONG_USAGE, f"{self.prog}: error: {message}\n  fix: {fix or f'see {self.prog} --help'}\n")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return the options; what nobody knows is refused by the command that it is given to."""
+        """Return the options; the parser of the command rejects unknown ones."""
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             commands = next(action for action in self._actions if isinstance(action, Commands))
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """Say which words are not understood, and what each may stand for."""
+        """Report unknown arguments, each with a similar known option."""
         known = [name for name in self._option_string_actions if name.startswith("--")]
         words = [f"{word}{did_you_mean(word.partition('=')[0], known)}" for word in unknown]
         self.error(f"unrecognized arguments: {' '.join(words)}")
@@ -73,18 +73,18 @@ class Parser(argparse.ArgumentParser):
 
 
 class Versions(argparse.Action):
-    """Prints what is installed, in lines of a name and a version."""
+    """Action that prints the name and version of each installed package, one per line."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        found = {name: installed_version(name) for name in OWN}
-        found["npu-ir"] = npu_ir.__version__
-        found.update(torch=str(torch.__version__), python=platform.python_version())
-        print("".join(f"{name} {version}\n" for name, version in found.items() if version), end="")
+        versions = {name: installed_version(name) for name in OWN}
+        versions["npu-ir"] = npu_ir.__version__
+        versions.update(torch=str(torch.__version__), python=platform.python_version())
+        print("".join(f"{name} {version}\n" for name, version in versions.items() if version), end="")
         parser.exit(0)
 
 
 class Commands(_SubParsersAction):
-    """The subcommands, and who added each; a name that is taken is refused."""
+    """The subcommands and the origin of each; duplicate names are rejected."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -92,7 +92,7 @@ class Commands(_SubParsersAction):
         self._origin = "npu-ir"
 
     def begin(self, origin: str) -> None:
-        """State who adds the commands that follow."""
+        """Set the origin of the commands that follow."""
         self._origin = origin
 
     def added(self) -> list[str]:
@@ -100,7 +100,7 @@ class Commands(_SubParsersAction):
         return [name for name, origin in self._origins.items() if origin == self._origin]
 
     def withdraw(self) -> None:
-        """Take back the commands that have been added since `begin`."""
+        """Remove the commands that have been added since `begin`."""
         for name in self.added():
             del self._origins[name], self._name_parser_map[name]
         self._choices_actions = [choice for choice in self._choices_actions if choice.dest in self._origins]
@@ -109,13 +109,14 @@ class Commands(_SubParsersAction):
         """Add a command.
 
         Raises:
-            RegistryError: There is one of this name or alias already; names both origins.
+            RegistryError: A command with this name or alias exists; names both origins.
         """
         words = (name, *options.get("aliases", ()))
         for word in words:
             if word in self._origins:
                 raise RegistryError(
-                    f"the command {word!r} is already there: from {self._origins[word]}, and now from {self._origin}",
+                    f"the command {word!r} is already there: "
+                    f"from {self._origins[word]}, and now from {self._origin}",
                     fix=f"disable one of the plugins ({plugin_manager.DISABLE_VARIABLE})",
                 )
         options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options}
@@ -127,7 +128,7 @@ class Commands(_SubParsersAction):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``npu``; a plugin that cannot be used is reported on stderr."""
+    """Return the parser of ``npu``; plugins that cannot be used are reported on stderr."""
     parser = Parser(
         prog="npu",
         description="Any PyTorch model in, a clean graph of ATen ops out, verified.",
@@ -153,9 +154,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_plugin_commands(commands: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", plugin_manager.PluginWarning
-        )  # said below, in the words of a command line
+        warnings.simplefilter("ignore", plugin_manager.PluginWarning)  # reported below, in the format of `warn`
         reports = plugin_manager.loaded().reports
         plugin_manager.add_commands(commands)
     for report in reports:
@@ -163,5 +162,6 @@ def _add_plugin_commands(commands: Any) -> None:
             warn(f"plugin {report.name!r} ({report.distribution}) was refused: {report.refused}")
         if report.commands_refused is not None:
             warn(
-                f"the commands of plugin {report.name!r} ({report.distribution}) were refused: {report.commands_refused}"
+                f"the commands of plugin {report.name!r} ({report.distribution}) were refused: "
+                f"{report.commands_refused}"
             )

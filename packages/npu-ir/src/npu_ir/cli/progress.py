@@ -1,7 +1,7 @@
-"""The line on a terminal that says what a command is doing when it takes long.
+"""Progress line on a terminal for commands that take long.
 
-The line is on stderr, and only where that is a terminal. It appears when a command has taken two seconds, makes way
-for whatever else is written, and is gone when the command ends, however it ends.
+The line is on stderr, and only if that is a terminal. It appears after two seconds, is erased before other
+output, and removed when the command ends, even with an error.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, TextIO
 
 _DELAY_S = 2.0
 _INTERVAL_S = 1.0
-_ERASE = "\x1b[K"  # all that is right of the cursor, the ^C that a terminal echoes included
-_COLUMNS = 80  # of a terminal that does not say it
+_ERASE = "\x1b[K"  # everything right of the cursor, including the ^C that a terminal echoes
+_COLUMNS = 80  # of a terminal that does not report it
 
 
 class Progress:
-    """Says at which stage a command is; one per command, as ``options.progress``.
+    """Display of the current stage of a command; one per command, as ``options.progress``.
 
     >>> def run(options):
     ...     options.progress.stage("reading weights")
     ...     ...
     ...     print("done")  # what is written to stdout ends the stage
 
-    A context manager: the line is shown inside of it alone.
+    A context manager: the line is only shown inside it.
 
     Args:
-        stream: Where to show it; stderr if not given.
+        stream: The terminal; stderr if not given.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -42,9 +42,7 @@ class Progress:
         self._what = ""
         self._since = 0.0
         self._is_drawn = False
-        self._is_held = (
-            False  # by a line of stderr that is not at its end, such as a progress bar of the model's own
-        )
+        self._is_held = False  # by an unfinished line on stderr, such as a progress bar of the model's own
         self._outputs: tuple[TextIO, TextIO] = sys.stdout, sys.stderr
 
     def stage(self, what: str) -> None:
@@ -70,7 +68,7 @@ class Progress:
             self.make_way()
 
     def make_way(self, text: str = "", *, ends_stage: bool = True) -> None:
-        """Take the line off the screen for ``text``: until the next stage, or until a line has ended."""
+        """Erase the line before ``text`` is written, until the next stage or the end of the written line."""
         with self._lock:
             self._what = "" if ends_stage else self._what
             self._is_held = bool(text) and not text.endswith("\n")
@@ -92,14 +90,14 @@ class Progress:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except OSError:
             columns = 0
-        text = text[: (columns or _COLUMNS) - 1]  # in the last column, it would begin a line of its own
+        text = text[: (columns or _COLUMNS) - 1]  # a character in the last column would wrap the line
         self._stream.write(f"\r{text}{_ERASE}")
         self._stream.flush()
         self._is_drawn = True
 
 
 class _Output:
-    """A stream that takes the line off the screen before it writes."""
+    """A stream that erases the progress line before it writes."""
 
     def __init__(self, stream: TextIO, progress: Progress, *, ends_stage: bool) -> None:
         self._stream = stream
@@ -107,7 +105,7 @@ class _Output:
         self._ends_stage = ends_stage
 
     def write(self, text: str) -> int:
-        if text:  # print(..., end="") writes nothing behind what it has written
+        if text:  # print(..., end="") also writes an empty string
             self._progress.make_way(text, ends_stage=self._ends_stage)
         return self._stream.write(text)
 

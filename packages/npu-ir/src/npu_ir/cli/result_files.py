@@ -1,4 +1,4 @@
-"""Saving what a graph returned: tensors by path, in a file that is there in full or not at all."""
+"""Saving of a graph's results: tensors by path, in a file that is written atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TORCH_SUFFIXES = (".pt", ".pth")
 
 
 def require_supported(path: Path) -> None:
-    """Refuse, before anything is computed, a file that `save_results` cannot write.
+    """Reject, before anything is computed, a file that `save_results` cannot write.
 
     Raises:
         UsageError: Its suffix is not supported.
@@ -26,7 +26,7 @@ def require_supported(path: Path) -> None:
     if path.suffix.lower() not in (_SAFETENSORS, *_TORCH_SUFFIXES):
         raise UsageError(
             f"results cannot be saved as {path.name!r}",
-            fix="use .safetensors, or .pt for results that are no tensors",
+            fix="use .safetensors, or .pt for results that are not tensors",
         )
 
 
@@ -45,7 +45,7 @@ def save_results(results: Mapping[str, Any], path: Path) -> list[str]:
         if is_safetensors:
             write_weights(file, tensors)
         else:
-            # Clones: torch.save would write the whole memory that a view is part of.
+            # Clones: torch.save would write the whole storage of a view.
             torch.save(
                 {name: value.clone() if name in tensors else value for name, value in results.items()}, file
             )

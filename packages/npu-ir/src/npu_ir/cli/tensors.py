@@ -1,4 +1,4 @@
-"""Tensors without data, for models that are captured on types alone."""
+"""Tensors without data, for capture from types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def empty_tensor(type: TensorType) -> torch.Tensor:
     """Return a tensor of ``type`` without data, on ``meta``.
 
     Raises:
-        UsageError: PyTorch makes no tensors of this type.
+        UsageError: PyTorch cannot construct a tensor of this type.
     """
     with explained(type):
         if type.strides is None:

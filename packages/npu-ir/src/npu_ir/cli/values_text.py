@@ -1,4 +1,4 @@
-"""What a result looks like, in one line."""
+"""One-line descriptions of results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN_ELEMENTS = 8
 
 
 def value_line(value: Any) -> str:
-    """Return type and content of a result: all elements where there are few, else statistics."""
+    """Return the type and content of a result: all elements if there are few, else statistics."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     return f"{type_of(value)}  {_content(value)}"

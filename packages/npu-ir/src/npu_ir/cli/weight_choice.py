@@ -1,4 +1,4 @@
-"""The weights that a graph is run with: from files, or random."""
+"""Weights for running a graph: from files, or random."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from npu_ir.serial.load import read_document
 
 
 def choose_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str, torch.Tensor], str]:
-    """Return the weights and constants that the command line asks for, and where they are from.
+    """Return the weights and constants that the command line selects, and their origin.
 
     Without ``--weights`` and ``--random-weights``, those that were saved with the graph.
 
     Raises:
-        UsageError: The graph needs weights and there are none, or constants are other weights.
+        UsageError: The graph needs weights and there are none, or constants contradict the weights.
         WeightError: They cannot be read.
     """
     constants = given_constants(options)
@@ -37,7 +37,7 @@ def choose_weights(graph: Graph, options: argparse.Namespace) -> tuple[dict[str,
 def weights_or_random(
     graph: Graph, options: argparse.Namespace, seed: int
 ) -> tuple[dict[str, torch.Tensor], str]:
-    """Return weights as `choose_weights` does, but random ones where there are none."""
+    """Return weights as `choose_weights` does, or random ones if there are none."""
     is_given = options.weights is not None or options.random_weights is not None
     saved: Any = read_document(options.file)["weights"]
     constants = given_constants(options)
@@ -47,7 +47,7 @@ def weights_or_random(
 
 
 def given_constants(options: argparse.Namespace) -> dict[str, torch.Tensor]:
-    """Return the tensors of ``--constants``; none without it.
+    """Return the tensors of ``--constants``; an empty dict without it.
 
     Raises:
         WeightError: They cannot be read.
@@ -61,22 +61,23 @@ def require_no_conflict(
     constants: Mapping[str, torch.Tensor],
     options: argparse.Namespace,
 ) -> None:
-    """Refuse constants that are weights, and not those that were read.
+    """Reject constants that contradict the weights.
 
     Raises:
-        UsageError: A parameter or persistent buffer of ``graph`` is another tensor in both.
+        UsageError: A parameter or persistent buffer of ``graph`` has different values in the two.
     """
     for name in weights.keys() & constants.keys():
         if is_in_state_dict(graph, name) and not same_data(weights[name], constants[name]):
             raise UsageError(
                 f"{name} is one tensor in {options.weights or 'the weights saved with the graph'} "
                 f"and another in {options.constants}",
-                fix="--constants takes what is not in the state_dict: leave out the others, or give them by --weights alone",
+                fix="--constants takes what is not in the state_dict: "
+                "leave out the others, or give them by --weights alone",
             )
 
 
 def is_in_state_dict(graph: Graph, name: str) -> bool:
-    """Return whether a tensor that the graph asks for by name is in the ``state_dict`` of its model."""
+    """Return whether a tensor that the graph needs by name is in the ``state_dict`` of its model."""
     buffer = graph.buffers.get(name)
     is_left_out = buffer is not None and buffer.argument is not None and not buffer.argument.persistent
     return not is_left_out and name not in graph.constants

@@ -1,4 +1,4 @@
-"""Pairs of arguments of two graphs that are the same, though one of them may have another name."""
+"""Matching of the arguments of two graphs, independent of their names in the graphs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def match_arguments(a: Graph, b: Graph) -> dict[Value, Value]:
-    """Return which argument of ``b`` each argument of ``a`` is.
+    """Return the argument of ``b`` that corresponds to each argument of ``a``.
 
-    1. A constant is the constant with the same content, of several the one with the same name.
-    2. What stands for the same outside is the same; the inputs of a region have their places only.
-    3. What has the same name outside is the same, of whatever kind: a parameter that became a constant.
-    4. An input is the input in the same place.
+    1. Constants with the same content are matched, first those with the same target.
+    2. Arguments with the same kind and target are matched; not in regions, whose inputs only have positions.
+    3. Other arguments with the same target are matched across kinds: a parameter that became a constant.
+    4. Remaining inputs are matched by position.
     """
     pairs: dict[Value, Value] = {}
     _pair_by(_meaning, a.constants.values(), b.constants.values(), pairs, _same_content)
@@ -42,7 +42,7 @@ def _pair_by(
     pairs: dict[Value, Value],
     fits: Callable[[Value, Value], bool] = lambda *_: True,
 ) -> None:
-    """Pair values that are in no pair, and have the same key; the first that fits."""
+    """Pair each unpaired value with the first unpaired value that has the same key and fits."""
     taken = set(pairs.values())
     free: dict[Hashable, list[Value]] = {}
     for other in others:
@@ -50,10 +50,10 @@ def _pair_by(
             free.setdefault(key(other), []).append(other)
     for value in mine:
         candidates = free.get(key(value), []) if value not in pairs else []
-        found = next((other for other in candidates if fits(value, other)), None)
-        if found is not None:
-            pairs[value] = found
-            candidates.remove(found)
+        partner = next((other for other in candidates if fits(value, other)), None)
+        if partner is not None:
+            pairs[value] = partner
+            candidates.remove(partner)
 
 
 def _same_content(value: Value, other: Value) -> bool:
@@ -72,7 +72,7 @@ def _meaning(value: Value) -> Hashable:
 
 
 def _target(value: Value) -> Hashable:
-    """Return the name outside; an input stands for itself alone."""
+    """Return the target as a key; inputs get unique keys, as they are matched by position."""
     assert value.argument is not None
     is_input = value.argument.kind is InputKind.INPUT
     return (value,) if is_input else value.argument.target

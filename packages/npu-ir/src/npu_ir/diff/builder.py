@@ -1,4 +1,4 @@
-"""The way from two graphs to their difference."""
+"""Construction of the difference of two graphs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def diff_ir(a: Graph, b: Graph) -> GraphDiff:
-    """Return what changed between two graphs: nodes, arguments, results, updates, symbols.
+    """Return the difference of two graphs: nodes, arguments, results, updates, symbols.
 
-    Nodes are matched by what they compute, by what they are connected to, by what a rewrite says it made them of,
-    by name, and by their order, as `npu_ir.diff.matching` describes; so names that were given anew are no change.
-    What differs between nodes that were matched is exact; which nodes are matched is a choice where much has
-    changed. Takes time linear in the graphs where they are alike.
+    Nodes are matched by their computation, their connections, the origins that rewrites record, their names
+    and their order, as `npu_ir.diff.matching` describes; so renaming is not a change. The differences between
+    matched nodes are exact; the matching is a heuristic where much has changed. Takes linear time where the
+    graphs are alike.
 
     Args:
         a: The graph before.
@@ -35,29 +35,32 @@ def diff_ir(a: Graph, b: Graph) -> GraphDiff:
 
 
 def _nodes(a: Graph, b: Graph, matching: Matching) -> Iterator[NodeDiff]:
-    """Yield every node of both graphs: removed ones in front of what followed them, or of what they became."""
+    """Yield every node of both graphs: removed ones before their successors, or at what they merged into."""
     partners = {other: node for node, other in matching.nodes.items()}
-    place = {node: index for index, node in enumerate(b.nodes)}
+    position = {node: index for index, node in enumerate(b.nodes)}
+    # A longest increasing subsequence keeps its order; the fewest possible other nodes count as moved.
     in_order = increasing_subsequence(
-        [place[matching.nodes[node]] for node in a.nodes if node in matching.nodes]
+        [position[matching.nodes[node]] for node in a.nodes if node in matching.nodes]
     )
     merged: dict[OpNode, list[OpNode]] = {}
     for node in a.nodes:
         if node in matching.claims:
             merged.setdefault(matching.claims[node], []).append(node)
+    # Unmatched nodes, interleaved with the nodes in order: both graphs have these in one order, so that one
+    # pass over each suffices.
     gone = iter(
-        [node for node in a.nodes if node not in matching.nodes or place[matching.nodes[node]] in in_order]
+        [node for node in a.nodes if node not in matching.nodes or position[matching.nodes[node]] in in_order]
     )
     for other in b.nodes:
         mine = partners.get(other)
-        if place[other] in in_order:
+        if position[other] in in_order:
             for node in iter(gone.__next__, mine):
                 if node not in matching.claims:
                     yield NodeDiff(node, None)
         was = merged.get(other, [])
         at = was.index(mine) if mine in was else len(was)
         yield from (NodeDiff(node, None, merged_into=other.name) for node in was[:at])
-        yield _node(mine, other, was, matching, moved=place[other] not in in_order)
+        yield _node(mine, other, was, matching, moved=position[other] not in in_order)
         yield from (NodeDiff(node, None, merged_into=other.name) for node in was[at + 1 :])
     yield from (NodeDiff(node, None) for node in gone if node not in matching.claims)
 
@@ -74,7 +77,7 @@ def _node(
 
 
 def _changes(mine: OpNode, other: OpNode, matching: Matching) -> Iterator[str]:
-    """Yield what differs between two nodes beside their place and what is in their regions."""
+    """Yield the names of the differences between two nodes, except order and region contents."""
     if mine.op_type != other.op_type:
         yield "op"
     inputs, others = _inputs(mine), _inputs(other)

@@ -1,4 +1,4 @@
-"""Numbers that nodes share which compute the same from the same."""
+"""Structural digests of nodes: equal for nodes that compute the same from the same values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def node_digests(graph: Graph, arguments: Mapping[Value, int]) -> dict[OpNode, int]:
-    """Return a digest for each node: of its op, attributes and types, and of whatever it is computed from.
+    """Return a digest for each node: of its op, attributes and types, and of its inputs, transitively.
 
-    Names do not count. Equal digests may be a coincidence, if a rare one: compare what they bring together.
+    Names do not matter. Equal digests may, rarely, be a collision: compare the nodes that they match.
 
     Args:
-        graph: Any graph, also one whose nodes are not in order.
-        arguments: Digests of what comes from outside.
+        graph: Any graph, even one whose nodes are not in topological order.
+        arguments: Digests of the graph's arguments.
     """
     return _Digests(graph, arguments).nodes
 
@@ -34,7 +34,7 @@ class _Digests:
             self._values.update((value, hash((digest, value.index))) for value in node.outputs)
 
     def of(self, leaf: object) -> int:
-        """Return the digest of a value, or of a literal in its place; 0 where it is made later."""
+        """Return the digest of a value or literal; 0 for a value that is produced later."""
         return self._values.get(leaf, 0) if isinstance(leaf, Value) else hash(format_literal(leaf))
 
     def _digest(self, node: OpNode) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Status(str, enum.Enum):
-    """What became of a node or a line."""
+    """Outcome for a node or a line."""
 
     UNCHANGED = "unchanged"
     REMOVED = "removed"
@@ -25,15 +25,15 @@ class Status(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeDiff:
-    """What became of one node.
+    """The difference of one node.
 
     Attributes:
-        a: The node before; None of one that was added.
-        b: The node after; None of one that was removed.
-        changes: What differs: ``op``, ``type``, ``order``, ``prologue``, and names of arguments.
-        was: Names of the nodes that were merged into it, where they are not this one alone.
-        merged_into: Name of the node that a removed one was merged into; "" if it is just gone.
-        regions: For each region of both that differs what changed in it.
+        a: The node before; None if it was added.
+        b: The node after; None if it was removed.
+        changes: Differences: ``op``, ``type``, ``order``, ``prologue``, and names of arguments.
+        was: Names of the nodes that were merged into it, unless that is this one alone.
+        merged_into: Name of the node that a removed one was merged into; "" if there is none.
+        regions: The differences of the regions that both nodes have, of those that differ.
     """
 
     a: OpNode | None
@@ -49,7 +49,7 @@ class NodeDiff:
 
     @property
     def name(self) -> str:
-        """The name after, if it is there, or else before."""
+        """The name after, or before if the node was removed."""
         node = self.b or self.a
         assert node is not None
         return node.name
@@ -57,15 +57,15 @@ class NodeDiff:
 
 @dataclass(frozen=True, slots=True)
 class LineDiff:
-    """What became of an argument, a result, an update, a symbol, a constraint, or the call: lines of the text form.
+    """The difference of a line of the text form that is not a node.
 
     Attributes:
-        kind: ``symbol``, ``require``, ``input``, ``param``, ``buffer``, ``state``, ``const``, ``call``, ``update`` or
-            ``return``.
-        name: What it is called after, if it is there, or else before.
-        a: Its line before; None of one that was added.
-        b: Its line after; None of one that was removed.
-        changes: What differs.
+        kind: ``symbol``, ``require``, ``input``, ``param``, ``buffer``, ``state``, ``const``, ``call``,
+            ``update`` or ``return``.
+        name: The name after, or before if it was removed.
+        a: Its line before; None if it was added.
+        b: Its line after; None if it was removed.
+        changes: Names of the differences.
     """
 
     kind: str
@@ -87,17 +87,16 @@ def _status(a: object, b: object, changes: tuple[str, ...]) -> Status:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphDiff:
-    """What changed between two graphs.
+    """The difference of two graphs.
 
-    Names do not count, and neither does where nodes come from: the graphs are the same where they differ in
-    nothing else.
+    Names and provenance do not matter: graphs that differ in nothing else are the same.
 
     Attributes:
         a: The graph before.
         b: The graph after.
         nodes: Every node of both, in an order that follows ``b``.
-        lines: What changed beside the nodes, in the order of the text form.
-        values: The value of ``b`` for each value of ``a`` that has one.
+        lines: Changes other than nodes, in the order of the text form.
+        values: The value of ``b`` for each matched value of ``a``.
         renames: Names before and after: of values, of nodes without values, of the graph.
     """
 
@@ -110,34 +109,34 @@ class GraphDiff:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing changed but names."""
+        """True if nothing changed but names and provenance."""
         return not self.lines and all(node.status is Status.UNCHANGED for node in self.nodes)
 
     def count(self, status: Status) -> int:
-        """Return how many nodes became of this status, those inside of regions included."""
+        """Return the number of nodes with this status, including those inside regions."""
         return sum(_count(node, status) for node in self.nodes)
 
     @property
     def num_merged(self) -> int:
-        """How many of the nodes that were removed were merged into others."""
+        """Number of removed nodes that were merged into others."""
         return sum(bool(node.merged_into) for diff in self.diffs() for node in diff.nodes)
 
     @property
     def ops(self) -> dict[str, tuple[int, int]]:
-        """For each op whose number of nodes changed: how many there were, and are; the largest change first."""
+        """Node counts before and after, for each op whose count changed; the largest change first."""
         a, b = _op_counts(self.a), _op_counts(self.b)
         changed = [op for op in {**a, **b} if a[op] != b[op]]
         return {op: (a[op], b[op]) for op in sorted(changed, key=lambda op: (-abs(b[op] - a[op]), op))}
 
     def diffs(self) -> Iterator[GraphDiff]:
-        """Yield this one, and those of regions that are in both graphs."""
+        """Yield this difference, and those of the regions that both graphs have."""
         yield self
         for node in self.nodes:
             for region in node.regions.values():
                 yield from region.diffs()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON data; nodes that did not change are only counted."""
+        """Return the difference as JSON data; unchanged nodes are only counted."""
         from npu_ir.diff.report import diff_data
 
         return diff_data(self)

@@ -1,4 +1,4 @@
-"""Changes beside the nodes: symbols, constraints, arguments, the call, updates, results."""
+"""Changes other than nodes: symbols, constraints, arguments, the call, updates, results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def changed_lines(a: Graph, b: Graph, matching: Matching) -> Iterator[LineDiff]:
-    """Yield what changed beside the nodes, in the order of the text form."""
-    if a.owner is None:  # a region has the symbols of its program
+    """Yield the changes other than nodes, in the order of the text form."""
+    if a.owner is None:  # a region has the symbols of the graph that contains it
         yield from _symbols(a, b)
     yield from _constraints(a, b)
     yield from _arguments(a, b, matching)

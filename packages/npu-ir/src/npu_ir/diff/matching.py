@@ -1,4 +1,4 @@
-"""Pairs of nodes of two graphs that are the same."""
+"""Matching of the nodes and values of two graphs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class Matching:
-    """Pairs of nodes and values of two graphs, each in one pair at most.
+    """Pairs of nodes and values of two graphs, each in at most one pair.
 
-    1. Nodes that compute the same from the same are the same node, whatever they are called.
-    2. What reads the same value in the same place, and what the same node reads in the same place, is the same node
-       where no other could be meant: the same op, with the same name where there are several.
-    3. Nodes of the same name, op and place in the model are the same node.
-    4. A node that a rewrite made is the one with its op among those that it stands for, or else the last of them.
-    5. What is left is matched as lines of text are: the longest common subsequence of ops, attributes and types,
+    The rules are applied in this order, from certain to heuristic; a later one never breaks a pair:
+
+    1. Nodes that compute the same from the same values are matched, whatever their names.
+    2. Readers of matched values at the same operand, and producers of matched values, are matched if they
+       have the same op and are unambiguous: one candidate each, or the same name.
+    3. Nodes with the same name, op and location in the model are matched.
+    4. The result of a rewrite is matched with the node that has its op among those it replaces
+       (``fused_from``), or else with the last of them.
+    5. The rest is matched like lines of text: by a longest common subsequence of ops, attributes and types,
        then of ops alone.
-    6. What reads the same, or has the same name, and gives the same types is the same node with another op.
+    6. Nodes with the same inputs or the same name, and the same output types, are matched across ops.
 
-    Rule 2 is applied again behind each of the others.
+    Rule 2 is applied again after each of the others.
 
     Attributes:
-        nodes: The node of ``b`` for each of ``a`` that has one.
-        values: The same for values.
-        claims: For each node of ``a`` that a rewrite merged into another one: the node of ``b`` that stands for it.
+        nodes: The node of ``b`` for each matched node of ``a``.
+        values: The value of ``b`` for each matched value of ``a``.
+        claims: The node of ``b`` that replaces each node of ``a`` that a rewrite merged into others.
     """
 
     def __init__(self, a: Graph, b: Graph) -> None:
@@ -42,7 +45,7 @@ class Matching:
         self.nodes: dict[OpNode, OpNode] = {}
         self._sides = a.nodes, b.nodes
         self._taken: set[OpNode] = set()
-        self._order = [{node: place for place, node in enumerate(side)} for side in self._sides]
+        self._order = [{node: position for position, node in enumerate(side)} for side in self._sides]
         self._pair_by_digest(a, b)
         self._spread(self.values.items())
         self._pair_ends(a, b)
@@ -59,7 +62,7 @@ class Matching:
         self._last_merged = {self.claims[node]: node for node in a.nodes if node in self.claims}
 
     def stands_for(self, mine: Value, other: Value) -> bool:
-        """Whether two values are the same; of a node that several became, it is what the last of them gave."""
+        """Return whether two values match; a merged node's output matches the last one it replaces."""
         node = other.producer
         last = None if node is None else self._last_merged.get(node)
         if node is None or last is None or self.nodes.get(last) is node:
@@ -71,7 +74,7 @@ class Matching:
         return [node for node in a if node not in self.nodes], [node for node in b if node not in self._taken]
 
     def _pair(self, pairs: Iterable[tuple[OpNode, OpNode]]) -> None:
-        """Take these nodes for the same, and what follows from that."""
+        """Match these nodes if both are unmatched, and apply rule 2 to their values."""
         new: list[tuple[Value, Value]] = []
         for mine, other in pairs:
             if mine not in self.nodes and other not in self._taken:
@@ -88,13 +91,14 @@ class Matching:
         return outputs
 
     def _spread(self, values: Iterable[tuple[Value, Value]]) -> None:
-        """Match what reads these values, and what makes them, as far as that is beyond doubt."""
+        """Match the readers and producers of these values where that is unambiguous (rule 2)."""
+        # A worklist that grows while it is read: each new pair adds its inputs and outputs.
         waiting = list(values)
         for mine, other in waiting:
-            found = list(self._same_readers(mine, other)) if self.values.get(mine) is other else []
+            candidates = list(self._same_readers(mine, other)) if self.values.get(mine) is other else []
             if mine.producer is not None and other.producer is not None:
-                found.append((mine.producer, other.producer))
-            for left, right in found:
+                candidates.append((mine.producer, other.producer))
+            for left, right in candidates:
                 is_free = left not in self.nodes and right not in self._taken
                 if is_free and left.op_type == right.op_type:
                     waiting += self._take(left, right)
@@ -109,18 +113,19 @@ class Matching:
             yield from ((node, named[node.name]) for node in left[key] if node.name in named)
 
     def _readers(self, value: Value, side: int) -> dict[Hashable, list[OpNode]]:
-        """Return the nodes that read ``value`` and have no partner, in order, by op and operand."""
+        """Return the unmatched nodes that read ``value``, in order, by op and operand."""
         taken = self._taken if side else self.nodes.keys()
-        found: defaultdict[Hashable, list[OpNode]] = defaultdict(list)
+        readers: defaultdict[Hashable, list[OpNode]] = defaultdict(list)
         for node, index in value.uses:
             if node is not None and node not in taken and isinstance(index, int):
                 operand = node.operands[index] if node.operands is not None else index
-                found[node.op_type, operand].append(node)
-        for nodes in found.values():
+                readers[node.op_type, operand].append(node)
+        for nodes in readers.values():
             nodes.sort(key=self._order[side].__getitem__)
-        return found
+        return readers
 
     def _pair_by_digest(self, a: Graph, b: Graph) -> None:
+        # Matched arguments share a number; unmatched ones of ``b`` get negative numbers, which match nothing.
         ids = {value: index for index, value in enumerate(a.arguments, 1)}
         others = {other: ids[mine] for mine, other in self.values.items()}
         others.update((value, -index) for index, value in enumerate(b.arguments, 1) if value not in others)
@@ -142,18 +147,18 @@ class Matching:
     def _pair_by(self, key: Callable[[OpNode], Hashable], fits: Callable[[OpNode, OpNode], bool]) -> None:
         left, right = self._left_over()
         others = {key(node): node for node in right}
-        found = [(node, others[key(node)]) for node in left if key(node) in others]
-        self._pair(pair for pair in found if fits(*pair))
+        pairs = [(node, others[key(node)]) for node in left if key(node) in others]
+        self._pair(pair for pair in pairs if fits(*pair))
 
     def _claims(self) -> dict[OpNode, OpNode]:
-        """Return the last node that stands for each node that was merged into others."""
+        """Return the last node that replaces each node that was merged into others."""
         named = {node.name: node for node in self._sides[0]}
         partners = {other: node for node, other in self.nodes.items()}
         claims: dict[OpNode, OpNode] = {}
         for other in self._sides[1]:
             partner = partners.get(other)
             if partner is not None and partner.provenance.fused_from == other.provenance.fused_from:
-                continue  # that was so before
+                continue  # not a result of this rewrite
             merged = [named[name] for name in other.provenance.fused_from if name in named]
             claims.update((node, other) for node in merged if self.nodes.get(node, other) is other)
         return claims
@@ -166,16 +171,16 @@ class Matching:
         )
 
     def _pair_in_order(self, key: Callable[[OpNode], Hashable]) -> None:
-        """Match what is left over; nodes that have a partner stand for themselves."""
+        """Match remaining nodes by a longest common subsequence, anchored by the existing pairs."""
         if not all(self._left_over()):
             return
         a, b = self._sides
         number = {node: index for index, pair in enumerate(self.nodes.items()) for node in pair}
-        found = common_subsequence(*[[number.get(node, key(node)) for node in side] for side in (a, b)])
-        self._pair((a[i], b[j]) for i, j in found)
+        common = common_subsequence(*[[number.get(node, key(node)) for node in side] for side in (a, b)])
+        self._pair((a[i], b[j]) for i, j in common)
 
     def _pair_replaced(self) -> None:
-        """Match nodes with different ops that read the same and give the same types."""
+        """Match nodes with different ops that have the same inputs and output types."""
         left, right = self._left_over()
         others = {(*node.inputs, *_types(node)): node for node in right if not _was_rewritten(node)}
         for node in left:
@@ -186,14 +191,14 @@ class Matching:
 
 
 def may_be_same(mine: OpNode, other: OpNode) -> bool:
-    """Whether nodes of the same name are the same: a rewrite may give a new one the name of one that is gone."""
-    places = [(node.provenance.module, node.provenance.source) for node in (mine, other)]
-    is_unknown = ("", "") in places and _types(mine) == _types(other)
-    is_made_of_it = not _was_rewritten(other) or mine.name in other.provenance.fused_from
+    """Return whether nodes of the same name may match: a rewrite may reuse the name of a removed node."""
+    locations = [(node.provenance.module, node.provenance.source) for node in (mine, other)]
+    is_unknown = ("", "") in locations and _types(mine) == _types(other)
+    may_descend = not _was_rewritten(other) or mine.name in other.provenance.fused_from
     return (
         mine.in_prologue == other.in_prologue
-        and (is_made_of_it or mine.provenance.fused_from == other.provenance.fused_from)
-        and (is_unknown or (places[0] == places[1] != ("", "")))
+        and (may_descend or mine.provenance.fused_from == other.provenance.fused_from)
+        and (is_unknown or (locations[0] == locations[1] != ("", "")))
     )
 
 
@@ -206,7 +211,7 @@ def _grouped(keys: Mapping[OpNode, _Key]) -> dict[_Key, list[OpNode]]:
 
 
 def _by_name(mine: Iterable[OpNode], others: Iterable[OpNode]) -> list[tuple[OpNode, OpNode]]:
-    """Return pairs of nodes that compute the same, where some are gone: those of the same name first."""
+    """Return pairs of nodes from two groups of different size: those of the same name first."""
     named = {node.name: node for node in others}
     pairs = [(node, named.pop(node.name)) for node in mine if node.name in named]
     taken = {node for node, _ in pairs}

@@ -1,4 +1,4 @@
-"""The difference of two graphs as lines like those of ``diff``, and as plain data."""
+"""The difference of two graphs as text in the style of ``diff``, and as JSON data."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from npu_ir.diff.graph_diff import GraphDiff, LineDiff, NodeDiff, Status
 from npu_ir.graph.graph import Graph
 from npu_ir.text.printer import format_node, format_nodes
 
-_BEHIND = ("update", "return")  # what the text form has behind the nodes
+_BEHIND = ("update", "return")  # kinds of line that follow the nodes in the text form
 _ORDER = (Status.REMOVED, Status.ADDED, Status.CHANGED, Status.UNCHANGED)
 _MOST_RENAMES = 6
 _MOST_OPS = 12
 
 
 def diff_text(diff: GraphDiff) -> str:
-    """Return what changed, as lines of the text form, and a summary."""
+    """Return the changes as lines of the text form, and a summary."""
     if diff.is_same:
         return f"a and b are the same graph{_renames_text(diff)}"
     heads = [f"--- a: {_size_text(diff.a)}", f"+++ b: {_size_text(diff.b)}"]
@@ -25,7 +25,7 @@ def diff_text(diff: GraphDiff) -> str:
 
 
 def summary_text(diff: GraphDiff) -> str:
-    """Return in a few lines how much changed."""
+    """Return a summary of the changes in a few lines."""
     if diff.is_same:
         return diff_text(diff)
     before, after = (sum(map(len, graph.graphs())) for graph in (diff.a, diff.b))
@@ -89,7 +89,7 @@ def _line(item: LineDiff) -> Iterator[str]:
 
 
 def _hunk(items: Sequence[NodeDiff]) -> Iterator[str]:
-    """Yield what became of nodes in a row; where several became one, all of them and then this one."""
+    """Yield the lines of consecutive changed nodes; merged ones directly before the node they merged into."""
     whole = {item.name: item for item in items if item.b is not None and not item.b.regions}
     for item in items:
         if item.merged_into in whole:
@@ -102,7 +102,7 @@ def _hunk(items: Sequence[NodeDiff]) -> Iterator[str]:
 
 
 def _became_one(parts: Sequence[NodeDiff], item: NodeDiff) -> Iterator[str]:
-    """Yield the nodes that became ``item``, itself among them, and then what it is now."""
+    """Yield the nodes that merged into ``item``, its old form among them, and then its new form."""
     for part in parts:
         yield from _node(NodeDiff(item.a, None) if part is item else part)
     yield from _node(NodeDiff(None, item.b, item.changes, item.was))
@@ -124,7 +124,7 @@ def _node(item: NodeDiff) -> Iterator[str]:
 
 
 def _pair(before: list[str], after: list[str], note: str) -> Iterator[str]:
-    """Yield lines that are gone and lines in their place, and behind the last first line what there is to say."""
+    """Yield removed and added lines; the note follows the first added line, or else the first removed one."""
     if before == after:
         yield f"~ {after[0]}{note}"
         return
@@ -138,7 +138,7 @@ def _marked(mark: str, lines: Iterable[str], note: str) -> Iterator[str]:
 
 
 def diff_data(diff: GraphDiff) -> dict[str, Any]:
-    """Return what changed as JSON data."""
+    """Return the changes as JSON data."""
     return {
         "same": diff.is_same,
         "a": {"name": diff.a.name, "nodes": len(diff.a)},

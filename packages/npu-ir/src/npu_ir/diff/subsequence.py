@@ -10,19 +10,21 @@ from collections.abc import Hashable, Sequence
 def common_subsequence(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Return the positions of a longest common subsequence, as pairs.
 
-    One integer per item of ``right`` holds a whole row of the usual table, a bit per item of ``left``, so that
-    thousands of items on both sides take a moment.
+    One integer per item of ``right`` holds a whole row of the dynamic programming table, one bit per item of
+    ``left``: O(n * m / 64) word operations, fast for thousands of items on both sides.
 
-    Source: Hyyrö (2004), Bit-parallel LCS-length computation revisited; a bit of a row is 0 where the length grows.
+    Source: Hyyrö (2004), Bit-parallel LCS-length computation revisited. A bit of a row is 0 where the length
+    grows.
     """
-    places: defaultdict[Hashable, int] = defaultdict(int)
+    masks: defaultdict[Hashable, int] = defaultdict(int)
     for index, item in enumerate(left):
-        places[item] |= 1 << index
+        masks[item] |= 1 << index
     full = (1 << len(left)) - 1
     rows = [full]
     for item in right:
-        row, match = rows[-1], rows[-1] & places.get(item, 0)
+        row, match = rows[-1], rows[-1] & masks.get(item, 0)
         rows.append(((row + match) | (row - match)) & full)
+    # Trace back: skip a left item where the length does not grow, a right item where it already grew before.
     pairs = []
     i, j = len(left), len(right)
     while i and j:
@@ -37,16 +39,20 @@ def common_subsequence(left: Sequence[Hashable], right: Sequence[Hashable]) -> l
 
 
 def increasing_subsequence(numbers: Sequence[int]) -> set[int]:
-    """Return the members of a longest increasing subsequence of distinct numbers."""
+    """Return the members of a longest increasing subsequence of distinct numbers.
+
+    Source: Fredman (1975), On computing the length of longest increasing subsequences; O(n log n).
+    """
+    # tails[k] is the smallest last member of an increasing subsequence of length k + 1.
     tails: list[int] = []
     before: dict[int, int | None] = {}
     for number in numbers:
         at = bisect_left(tails, number)
         before[number] = tails[at - 1] if at else None
         tails[at : at + 1] = [number]
-    found: set[int] = set()
+    members: set[int] = set()
     last = tails[-1] if tails else None
     while last is not None:
-        found.add(last)
+        members.add(last)
         last = before[last]
-    return found
+    return members

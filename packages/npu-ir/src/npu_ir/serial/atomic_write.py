@@ -1,4 +1,8 @@
-"""Several files that appear together or not at all."""
+"""Atomic writing of several files: they appear together or not at all.
+
+Each file is written in full under a temporary name, synced and then renamed, which POSIX makes atomic; the
+rename of the last file, which refers to the others, is the commit.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,17 @@ from typing import BinaryIO
 
 @dataclass(slots=True)
 class Staging:
-    """Files that are written in full under other names before any gets its own.
+    """Files that are written in full under temporary names before any gets its final name.
 
     Attributes:
-        folder: Where they go.
+        folder: Destination; also of the temporary files, because a rename works within a file system only.
     """
 
     folder: Path
     _files: list[tuple[Path, Path]] = field(default_factory=list)
 
     def write(self, content: Callable[[BinaryIO], str]) -> str:
-        """Write a file; ``content`` gets it open and returns the name it is to have."""
+        """Write a file; ``content`` writes to it and returns its final name."""
         temporary = self.folder / f".npu-ir-{secrets.token_hex(8)}.tmp"
         self._files.append((temporary, temporary))
         with open(temporary, "xb") as file:
@@ -34,18 +38,18 @@ class Staging:
         return name
 
     def _publish(self) -> None:
-        """Give the files their names in the order they were written: the last one is the commit."""
+        """Rename the files to their final names in the order they were written; the last is the commit."""
         created: list[Path] = []
         try:
             for temporary, final in self._files:
                 if temporary == self._files[-1][0]:
-                    _sync_folder(self.folder)
+                    _sync_folder(self.folder)  # a crash must not leave the commit without the others
                 existed = final.exists()
                 os.replace(temporary, final)
                 if not existed:
                     created.append(final)
         except BaseException:
-            if self._files[-1][0].exists():
+            if self._files[-1][0].exists():  # not committed: remove what did not exist before
                 for path in created:
                     path.unlink()
             raise
@@ -58,7 +62,7 @@ class Staging:
 
 @contextlib.contextmanager
 def staged_files(folder: Path) -> Iterator[Staging]:
-    """Yield a `Staging` whose files appear when the block ends; on any error none is left behind."""
+    """Yield a `Staging` whose files appear when the block ends; after an error no new file is left."""
     staging = Staging(folder)
     try:
         yield staging
@@ -69,7 +73,7 @@ def staged_files(folder: Path) -> Iterator[Staging]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make renames in ``folder`` durable where the file system can; it is no error where it cannot."""
+    """Make renames in ``folder`` durable, if the file system can."""
     if os.name == "posix":
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Weights from one file of any kind, memory-mapped where the kind allows it."""
+"""Weights from one checkpoint file of any format, memory-mapped if the format allows it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DAMAGED = "check that the file is complete, or save the weights again"
 
 
 def read_checkpoint(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
-    """Return the tensors of one file whose names are wanted.
+    """Return the tensors of one file whose names ``wanted`` accepts.
 
     Raises:
-        WeightError: It cannot be read, or is no checkpoint.
+        WeightError: The file cannot be read, or is not a checkpoint.
     """
     require_file(path)
     if path.suffix.lower() == SAFETENSORS:
@@ -38,7 +38,7 @@ def require_file(path: Path) -> None:
     """Raise unless ``path`` is a regular file.
 
     Raises:
-        WeightError: It is not there, or is something else.
+        WeightError: It does not exist, or is something else.
     """
     if not path.is_file():
         problem = "is not a regular file" if path.exists() else "does not exist"
@@ -55,7 +55,7 @@ def _read(read: Callable[[], T], path: Path) -> T:
     except NpuError as error:
         raise WeightError(error.message, where=error.where or str(path), fix=_DAMAGED) from error
     except Exception as error:
-        # safetensors, zipfile and pickle raise anything at all on damaged files.
+        # safetensors, zipfile and pickle raise arbitrary exceptions on damaged files.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise WeightError(
             f"the file cannot be read as weights: {reason[:300]}", where=str(path), fix=_fix(error)
@@ -69,14 +69,14 @@ def _fix(error: Exception) -> str:
 
 
 def _load_pickle(path: Path) -> Any:
-    # Files of torch < 1.6 are no zip archives and cannot be mapped.
+    # Files of torch < 1.6 are not zip archives and cannot be mapped.
     return torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
 
 
 def state_dict_in(content: Any, path: Path) -> dict[str, torch.Tensor]:
-    """Return the one ``state_dict`` in what a file holds: all of it, or what stands under one key.
+    """Return the only ``state_dict`` in the content of a file: the content itself, or the value of one key.
 
-    Entries that are no tensors (``_extra_state``) are left out: a graph reads none.
+    Entries that are not tensors (``_extra_state``) are left out: a graph does not read them.
 
     Raises:
         WeightError: There is none, or more than one.

@@ -28,7 +28,7 @@ _dumps = json.JSONEncoder(allow_nan=False).encode
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """Where the content of a constant or buffer is: its name in the tensor file, and its SHA-256."""
+    """Reference to the content of a constant or buffer: its name in the tensor file, and its SHA-256."""
 
     tensor: str
     sha256: str
@@ -36,12 +36,12 @@ class StoredData:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The files that belong to a document, by name; None where there is none.
+    """The names of the files that belong to a document; None where there is none.
 
     Attributes:
         tensors: The file with the data of constants and buffers.
         weights: The file with parameters and persistent buffers.
-        data: For each value that has data, where in ``tensors`` it is.
+        data: The reference into ``tensors`` for each value that has data.
     """
 
     tensors: str | None
@@ -102,7 +102,7 @@ def _constraint(constraint: Constraint) -> list[Any]:
 
 
 def _region(region: Graph, beside: Beside) -> dict[str, Any]:
-    """Return a region as one row: what describes a graph, without what belongs to the whole document."""
+    """Return a region as one row: the entries of a graph, without those of the whole document."""
     return {
         "name": region.name,
         "arguments": list(_arguments(region, beside)),

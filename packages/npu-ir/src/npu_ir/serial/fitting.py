@@ -1,4 +1,4 @@
-"""Choosing, of given weights, what a graph needs."""
+"""Selection of the weights that a graph needs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from npu_ir.serial.tensor_layout import require_storable
 
 
 def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensor of each parameter, buffer and optimizer state of ``graph``; of tied ones only the first name.
+    """Return the tensors of the parameters, buffers and optimizer state of ``graph``, tied ones once.
 
-    A buffer that is not in the ``state_dict`` may be left out.
+    Tied weights get their first name. A buffer that is not in the ``state_dict`` may be left out.
 
     Raises:
         WeightError: The weights do not fit; lists every problem.
@@ -41,8 +41,8 @@ def fitting_weights(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[s
 
 
 def _may_be_left_out(buffer: Argument, weights: Mapping[str, torch.Tensor]) -> bool:
-    given = any(key in weights for key in (buffer.target, *buffer.aliases))
-    return not buffer.persistent and buffer.data is None and not given
+    has_weight = any(key in weights for key in (buffer.target, *buffer.aliases))
+    return not buffer.persistent and buffer.data is None and not has_weight
 
 
 def _argument(value: Value) -> Argument:

@@ -1,4 +1,4 @@
-"""From the data of a JSON document to a graph."""
+"""Construction of a graph from the data of a JSON document."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _KINDS: Mapping[str, InputKind] = {kind.value: kind for kind in InputKind}
 
 
 class GraphReader:
-    """Builds one graph.
+    """Builder of one graph or region.
 
     Args:
-        name: Of the graph.
-        place: The document.
+        name: Name of the graph.
+        place: Position of the graph in the document.
         tensors: The file with the data of constants and buffers, if there is one.
-        depth: How many regions it lies in.
+        depth: Number of enclosing regions.
     """
 
     def __init__(self, name: str, place: Place, tensors: TensorFile | None, depth: int = 0) -> None:
@@ -73,7 +73,7 @@ class GraphReader:
         """Return the graph that a document with these entries describes.
 
         Raises:
-            SerializationError: It describes none; says where.
+            SerializationError: The entries are invalid; says where.
             GraphError: The graph breaks a rule of the IR.
         """
         for name, row in read_object(data.get("symbols", {}), self._place, "symbols").items():
@@ -100,7 +100,7 @@ class GraphReader:
     def _symbol(self, name: str, data: Any, place: Place) -> None:
         low, high = read_pair(data, place)
         if not all(end is None or type(end) is int for end in (low, high)):
-            raise place.error(f"expected a pair of integers, null where there is no end, found {shown(data)}")
+            raise place.error(f"expected a pair of integers, or null for an open end, found {shown(data)}")
         try:
             self._graph.add_symbol(name, Range(low, high))
         except GraphError as error:
@@ -120,7 +120,7 @@ class GraphReader:
         row = read_record(data, _ARGUMENT, place)
         kind = _KINDS.get(read_text(row["kind"], place, "kind"))
         if kind is None:
-            raise place.at("kind").error(f"{shown(row['kind'])} is none of {', '.join(_KINDS)}", UPGRADE)
+            raise place.at("kind").error(f"{shown(row['kind'])} is not one of {', '.join(_KINDS)}", UPGRADE)
         type = read_type(row["type"], place, "type")
         argument = Argument(
             kind,

@@ -1,4 +1,4 @@
-"""Where in a JSON file something stands, and strict readers that say so when it is wrong."""
+"""Positions in a JSON file, and strict readers that report them in errors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ UPGRADE = "the file may have been made by a newer version of npu-ir: upgrade npu
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a file, written ``model.json: nodes[12].attrs.dim``."""
+    """A position in a file, formatted as ``model.json: nodes[12].attrs.dim``."""
 
     file: str
     path: str = ""
 
     def at(self, *steps: str | int) -> Place:
-        """Return the place that keys and indexes lead to from here."""
+        """Return the position reached from here by keys and indexes."""
         path = self.path
         for step in steps:
             if isinstance(step, int):
@@ -39,7 +39,7 @@ class Place:
 
 
 def shown(value: object) -> str:
-    """Return ``value`` as an error shows it: short, however large or deep it is."""
+    """Return the representation of ``value`` in an error: short, however large or deep it is."""
     return reprlib.repr(value)
 
 
@@ -51,8 +51,8 @@ class RecordKeys:
     optional: frozenset[str] = frozenset()
 
 
-# A reader gets the place of what surrounds its data, and the steps that lead on to it: the path is put
-# together only where an error needs it.
+# A reader gets the position of the enclosing data and the steps from there to its own: the path is only
+# composed for errors.
 
 
 def read_text(data: Any, place: Place, *steps: str | int) -> str:
@@ -102,7 +102,7 @@ def read_record(data: Any, keys: RecordKeys, place: Place, *steps: str | int) ->
     """Return ``data`` if it is an object with these keys.
 
     Raises:
-        SerializationError: It is no object, or a key is missing or unknown.
+        SerializationError: It is not an object, or a key is missing or unknown.
     """
     record = read_object(data, place, *steps)
     if record.keys() == keys.required:

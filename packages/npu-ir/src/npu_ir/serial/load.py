@@ -1,4 +1,4 @@
-"""Loading a graph: nothing in the file is believed before it is checked."""
+"""Loading of a saved graph; every part of the file is validated before use."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _KEYS = RecordKeys(
 def load_ir(path: str | os.PathLike[str]) -> Graph:
     """Return the graph that `save_ir` wrote to ``path``.
 
-    No code from the file is run and no size it states is believed: any file is safe to try.
+    No code from the file is run, and sizes it states are validated: untrusted files are safe to load.
 
     Raises:
-        SerializationError: The file or the tensors beside it are missing, damaged, made by a newer
-            version, or made for operators that differ from those of this process; says where.
+        SerializationError: The file or its tensor file is missing, damaged, from a newer version, or
+            saved with other schemas of operators than those of this process; says where.
     """
     path = Path(path)
     place = Place(str(path))
@@ -69,18 +69,18 @@ def load_ir(path: str | os.PathLike[str]) -> Graph:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Return the document at ``path``, known to have the keys of this version.
+    """Return the document at ``path``, with its keys checked against this version.
 
     Raises:
-        SerializationError: It is no such document.
+        SerializationError: It is not such a document.
     """
     place = Place(str(path))
     data = read_json(path)
     if type(data) is not dict or data.get("format") != FORMAT:
-        raise place.error("this is no graph of npu-ir", "give the path that was given to save_ir")
+        raise place.error("this is not a graph of npu-ir", "give the path that was given to save_ir")
     version = data.get("version")
     if type(version) is not int or version < 1:
-        raise place.at("version").error(f"{shown(version)} is no version")
+        raise place.at("version").error(f"{shown(version)} is not a version")
     if version > VERSION:
         raise place.at("version").error(
             f"made by a newer version of npu-ir: format {version}, this one reads {VERSION}", "upgrade npu-ir"
@@ -89,14 +89,14 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def beside(name: Any, place: Place) -> str | None:
-    """Return the name that a document gives of a file in its own folder; None where it gives none.
+    """Return the file name that a document refers to, in its own folder; None if there is none.
 
     Args:
-        name: What stands in the document.
-        place: Where it stands.
+        name: The entry of the document.
+        place: Its position.
 
     Raises:
-        SerializationError: The file is of another kind, or elsewhere.
+        SerializationError: The name is not that of a safetensors file in the same folder.
     """
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether the operators a graph was made with are the ones this process has."""
+"""Compatibility of the operator schemas of a saved graph with those of this process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _MAX_NESTING = 16
 
 
 def current_schemas(op_types: set[str]) -> dict[str, str]:
-    """Return the schema of each op that is registered in this process, sorted by name."""
+    """Return the schemas of those ops that are registered in this process, sorted by name."""
     ops = {op_type: resolve(op_type) for op_type in sorted(op_types)}
     return {op_type: str(op._schema) for op_type, op in ops.items() if op is not None}
 
 
 def require_compatible_schemas(schemas: dict[str, Any], place: Place) -> None:
-    """Verify that calls written for the stored schemas mean the same to the operators of this process.
+    """Verify that calls of the stored schemas have the same meaning for the operators of this process.
 
     Raises:
-        SerializationError: An operator has changed; names it and both schemas.
+        SerializationError: An operator's schema has changed; names it and both schemas.
     """
     for op_type, stored in schemas.items():
         read_text(stored, place, op_type)
@@ -30,15 +30,16 @@ def require_compatible_schemas(schemas: dict[str, Any], place: Place) -> None:
             continue
         if not _is_plausible(stored) or not _torch.accepts_calls_of(op, stored):
             raise place.at(op_type).error(
-                f"{op_type} has another schema here: the file has {stored[:500]!r}, this PyTorch has {str(op._schema)!r}",
+                f"{op_type} has another schema here: the file has {stored[:500]!r}, "
+                f"this PyTorch has {str(op._schema)!r}",
                 "use the PyTorch the file was made with, or export the model again",
             )
 
 
 def _is_plausible(schema: str) -> bool:
-    """Return whether torch's schema parser can be trusted with ``schema``.
+    """Return whether ``schema`` is safe to pass to torch's schema parser.
 
-    It recurses without a limit: deep nesting overflows the C stack and ends the process (torch 2.13).
+    The parser recurses without a limit: deep nesting overflows the C stack and ends the process (torch 2.13).
     """
     depth = deepest = 0
     for char in schema:

@@ -1,4 +1,4 @@
-"""Reading a graph from its text form."""
+"""Parser of the text form of graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npu_ir.text.printer import implied_node_name
 from npu_ir.text.reader import Reader, Tree, container
 
 _KINDS = {kind.value: kind for kind in InputKind}
-# What may follow the type of each kind of argument.
+# Clauses that may follow the type of each kind of argument.
 _PARTS = {
     InputKind.INPUT: ("target", "overlaps"),
     InputKind.PARAMETER: ("target", "aliases"),
@@ -35,14 +35,14 @@ _PARTS = {
 
 
 def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> Graph:
-    """Return the graph that ``text`` is the text form of.
+    """Parse the text form of a graph.
 
     Args:
         text: As printed by ``str(graph)`` or ``format_ir``.
-        constants: The tensors that are too large to stand in the text, by target name.
+        constants: The tensors that the text has only hashes of, by target name.
 
     Raises:
-        ParseError: The text is no graph, or a constant is missing or another one; with line and column.
+        ParseError: The text is not a graph, or a constant is missing or differs; with line and column.
         GraphError: The graph breaks a rule of the IR.
     """
     parser = _GraphParser(text, dict(constants or {}))
@@ -56,10 +56,10 @@ def parse_ir(text: str, constants: Mapping[str, torch.Tensor] | None = None) -> 
 
 
 def parse_type(text: str) -> Type:
-    """Return the type that ``text`` is the text form of, such as ``f32[1, 3]@[3, 1]``.
+    """Parse the text form of a type, such as ``f32[1, 3]@[3, 1]``.
 
     Raises:
-        ParseError: It is none.
+        ParseError: The text is not a type.
     """
     reader = Reader(text)
     type = reader.value_type()
@@ -68,24 +68,24 @@ def parse_type(text: str) -> Type:
 
 
 def parse_dim(text: str) -> Dim:
-    """Return the size that ``text`` is the text form of, such as ``2*s0+1``.
+    """Parse the text form of a size, such as ``2*s0+1``.
 
     Raises:
-        ParseError: It is none.
+        ParseError: The text is not a size.
     """
     reader = Reader(text)
     size: Dim = reader.expression()
     reader.finish()
     if not isinstance(size, (int, Expr)):
-        raise ParseError(f"{size} is no integer", where=text)
+        raise ParseError(f"{size} is not an integer", where=text)
     return size
 
 
 class _GraphParser(Reader):
-    """Reads a graph, statement by statement.
+    """Parser of a graph, statement by statement.
 
     Attributes:
-        statement: The token the present statement starts with.
+        statement: First token of the current statement.
     """
 
     def __init__(self, text: str, constants: dict[str, torch.Tensor]) -> None:
@@ -128,7 +128,7 @@ class _GraphParser(Reader):
         self.expect("}")
         return self._graph
 
-    # Sizes it leaves open
+    # Symbols and constraints
 
     def _symbol(self) -> None:
         name = self.word()
@@ -151,7 +151,9 @@ class _GraphParser(Reader):
         left = self.expression()
         token = self.take("mark")
         if token.text not in RELATIONS:
-            raise self.fail(f"{token.text!r} is no relation: expected one of {', '.join(RELATIONS)}", token)
+            raise self.fail(
+                f"{token.text!r} is not a relation: expected one of {', '.join(RELATIONS)}", token
+            )
         self._graph.add_constraint(Constraint(left, token.text, self.expression()))
 
     def value(self) -> Value:
@@ -161,7 +163,7 @@ class _GraphParser(Reader):
         except GraphError as error:
             raise self.fail(f"%{token.text} is read before it is produced", token) from error
 
-    # What comes from outside
+    # Arguments
 
     def _argument(self, kind: InputKind) -> None:
         name = self.name()
@@ -171,7 +173,7 @@ class _GraphParser(Reader):
             raise self.fail(
                 f"%{name} is a {kind.value}: its type is a tensor type, not {type}", self.statement
             )
-        found = self._parts(kind, type, name)
+        clauses = self._parts(kind, type, name)
         add = {
             InputKind.INPUT: self._graph.add_input,
             InputKind.PARAMETER: self._graph.add_parameter,
@@ -179,9 +181,9 @@ class _GraphParser(Reader):
             InputKind.STATE: self._graph.add_state,
             InputKind.CONSTANT: self._graph.add_constant,
         }[kind]
-        if kind is InputKind.CONSTANT and "data" not in found:
+        if kind is InputKind.CONSTANT and "data" not in clauses:
             raise self.fail(f"constant %{name} has no content", self.statement)
-        added = add(**found, type=type, name=name)  # type: ignore[operator]
+        added = add(**clauses, type=type, name=name)  # type: ignore[operator]
         self._require_name(name, added.name)
         if self._accept_part("overlaps", kind):
             target = self.string()
@@ -190,29 +192,29 @@ class _GraphParser(Reader):
             added.argument = replace(added.argument, overlaps=(target, self.integer()))
 
     def _parts(self, kind: InputKind, type: Type, name: str) -> dict[str, Any]:
-        """Read what stands behind the type, as arguments of the methods that add to a graph."""
-        found: dict[str, Any] = {"target": name}
+        """Read the clauses after the type, as keyword arguments of ``Graph.add_input`` and the like."""
+        clauses: dict[str, Any] = {"target": name}
         if self._accept_part("target", kind):
-            found["target"] = self.string()
+            clauses["target"] = self.string()
         if self._accept_part("aliases", kind):
             self.expect("[")
-            found["aliases"] = self.sequence("]", self.string)
+            clauses["aliases"] = self.sequence("]", self.string)
         if self._accept_part("non_persistent", kind):
-            found["persistent"] = False
+            clauses["persistent"] = False
         if self._accept_part("=", kind) and isinstance(type, TensorType):
-            found["data"] = read_data(self, type, found["target"], self._constants)
-        return found
+            clauses["data"] = read_data(self, type, clauses["target"], self._constants)
+        return clauses
 
     def _accept_part(self, part: str, kind: InputKind) -> bool:
         if self.at(part) and part not in _PARTS[kind]:
-            raise self.fail(f"{part!r} cannot stand behind the type of an argument of kind {kind.value!r}")
+            raise self.fail(f"{part!r} cannot follow the type of an argument of kind {kind.value!r}")
         return self.accept(part)
 
     def _require_name(self, wanted: str, got: str) -> None:
         if wanted != got:
             raise self.fail(f"the name {wanted!r} is used twice", self.statement)
 
-    # How it is called, and what it changes
+    # Call and updates
 
     def _call(self) -> None:
         self.expect("(")
@@ -227,7 +229,7 @@ class _GraphParser(Reader):
                 self.expect("=")
                 kwargs[name] = self.tree()
             elif kwargs:
-                raise self.fail("an argument without a name stands behind one with a name")
+                raise self.fail("a positional argument follows a keyword argument")
             else:
                 args.append(self.tree())
             if not self.at(")"):
@@ -249,7 +251,7 @@ class _GraphParser(Reader):
     # Nodes
 
     def _prologue(self) -> None:
-        """Read the nodes in braces that are evaluated when weights are bound."""
+        """Read the nodes of the prologue, in braces."""
         self.expect("{")
         while not self.accept("}"):
             self.statement = self.token
@@ -276,14 +278,16 @@ class _GraphParser(Reader):
             name=name,
             output_names=output_names,
         )
+        # The graph makes duplicate names unique: a name that changed was used before.
         self._require_name(name, node.name)
         for wanted, value in zip(output_names, node.outputs, strict=True):
             self._require_name(wanted, value.name)
         return node
 
     def _regions(self) -> dict[str, Graph]:
-        """Read the graphs that belong to the node just read."""
+        """Read the regions of the current node."""
         regions: dict[str, Graph] = {}
+        # A region reads no outer values: names resolve in ``self._graph``, the innermost graph.
         outer, statement = self._graph, self.statement
         self._region_depth += 1
         if self._region_depth > MAX_REGION_DEPTH and self.at("region"):
@@ -311,7 +315,7 @@ class _GraphParser(Reader):
                 return outputs
 
     def _operands(self) -> tuple[list[Value], Any, dict[str, Literal]]:
-        """Read a node's inputs: all with the argument they fill, or none with it."""
+        """Read a node's inputs: all with argument names, or all without."""
         if self.token.kind == "value":
             return self.sequence(")", self.value), None, {}
         return ungroup(self.sequence(")", self._operand))

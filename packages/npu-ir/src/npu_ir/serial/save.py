@@ -1,4 +1,4 @@
-"""Saving a graph: the files are complete before any of them takes its name."""
+"""Saving of a graph: all files are complete before any of them gets its final name."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def save_ir(
     """Write ``graph`` to ``path``, a JSON document with its tensors in a file beside it.
 
     For ``model.json`` the data of constants goes to ``model-<hash>.safetensors``, if there is any, and
-    ``weights`` to ``model.weights.safetensors``. Whatever goes wrong, what was there before is still
-    there and whole; the tensor file of the graph that was at ``path`` before is removed.
+    ``weights`` to ``model.weights.safetensors``. After an error the previous files are still there and
+    complete; after success the tensor file of the previous graph at ``path`` is removed.
 
     Args:
         graph: Any graph.
-        path: Where to write it; usually ends in ``.json``.
-        weights: Parameters, buffers and optimizer state by their names; stored once where they are tied.
+        path: Destination; usually ends in ``.json``.
+        weights: Parameters, buffers and optimizer state by name; tied ones are stored once.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
@@ -64,7 +64,7 @@ def save_ir(
     except SerializationError as error:
         raise SerializationError(error.message, where=error.where or str(path), fix=error.fix) from error
     if before is not None and before != after:
-        with contextlib.suppress(OSError):  # the graph is saved: a file left over is only in the way
+        with contextlib.suppress(OSError):  # the graph is saved: a leftover file is harmless
             path.with_name(before).unlink()
 
 
@@ -81,7 +81,7 @@ def _possible(path: Path) -> Path:
 
 
 def _data(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
-    """Return the data of constants and buffers, each with the type that says how it is laid out."""
+    """Return the data of constants and buffers, each with the type that states its layout."""
     data: dict[Value, tuple[torch.Tensor, TensorType]] = {}
     for value in (value for part in graph.graphs() for value in part.arguments):
         if value.argument is not None and value.argument.data is not None:
@@ -92,7 +92,7 @@ def _data(graph: Graph) -> dict[Value, tuple[torch.Tensor, TensorType]]:
 
 
 class _Writer:
-    """Writes the files of one graph: the document last, because it names the others."""
+    """Writer of the files of one graph: the document last, because it names the others."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Writer:
         self._beside = Beside(None, None, {})
 
     def write(self) -> str | None:
-        """Write them, and return the name of the one with the data."""
+        """Write the files, and return the name of the tensor file, if there is one."""
         with staged_files(self._path.parent) as staging:
             if self._data:
                 staging.write(self._write_tensors)
@@ -143,20 +143,23 @@ class _Writer:
 
 
 def _content_name(path: Path, stored: dict[Value, StoredData]) -> str:
-    """Return 16 hex digits that tell tensor files apart: by content, and by whose they are."""
+    """Return 16 hex digits that identify a tensor file by its content and its document.
+
+    A new content has a new name: the old tensor file stays valid until the document is replaced.
+    """
     content = [(value.name, str(value.type), data.sha256) for value, data in stored.items()]
     return hashlib.sha256(json.dumps([os.fsencode(path.name).hex(), *content]).encode()).hexdigest()[:16]
 
 
 def _tensor_file_of(path: Path) -> str | None:
-    """Return the tensor file of the document that is at ``path``, if that is one of ours."""
+    """Return the tensor file of the document that is at ``path``, if npu-ir wrote one."""
     stem = path.name.removesuffix(".json")
     try:
         if not any(_is_tensor_file(name, stem) for name in os.listdir(path.parent)):
             return None
         document: Any = read_json(path)
     except (OSError, SerializationError):
-        return None  # nothing there, or no graph: nothing of ours to remove
+        return None  # not there, or not a graph: no tensor file to remove
     name = document.get("tensors") if isinstance(document, dict) else None
     return name if isinstance(name, str) and _is_tensor_file(name, stem) else None
 

@@ -1,4 +1,4 @@
-"""JSON read without the liberties that Python's reader takes."""
+"""Strict JSON reader: rejects the extensions that Python's ``json`` accepts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MAX_DOCUMENT_BYTES = 1 << 30
 
 
 def parse_json(data: bytes, file: str) -> Any:
-    """Return what the UTF-8 text ``data`` holds.
+    """Parse the UTF-8 text ``data`` as JSON.
 
-    Refuses what JSON does not define or Python would quietly mend: NaN and Infinity, numbers too large
-    for a float, keys given twice.
+    Rejects input that JSON does not define or that Python silently changes: NaN and Infinity, numbers too
+    large for a float, duplicate keys.
 
     Args:
         data: The whole text.
-        file: Named in errors.
+        file: File name for errors.
 
     Raises:
-        SerializationError: ``data`` is no such text; says where.
+        SerializationError: ``data`` is not such a text; says where.
     """
     try:
         return json.loads(
@@ -56,7 +56,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(token: str) -> Any:
-    raise ValueError(f"{token} is no number")
+    raise ValueError(f"{token} is not a number")
 
 
 def _finite(text: str) -> float:
@@ -70,11 +70,11 @@ def open_regular(path: Path) -> tuple[BinaryIO, int]:
     """Return ``path`` opened for reading, and its size in bytes.
 
     Raises:
-        SerializationError: There is no such file, it cannot be opened, or is no regular file.
+        SerializationError: The file does not exist, cannot be opened, or is not a regular file.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            # Opening a pipe would wait for a writer, and a device may never end.
+            # Opening a pipe would block until there is a writer, and a device may be endless.
             raise SerializationError(
                 "not a regular file", where=str(path), fix="give the path of a saved graph"
             )
@@ -88,10 +88,10 @@ def open_regular(path: Path) -> tuple[BinaryIO, int]:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds.
+    """Return the content of a JSON file.
 
     Raises:
-        SerializationError: As `open_regular` and `parse_json`; or it is larger than 1 GiB.
+        SerializationError: As for `open_regular` and `parse_json`; or the file is larger than 1 GiB.
     """
     file, size = open_regular(path)
     with file:

@@ -1,8 +1,8 @@
-"""Safetensors files, written and read tensor by tensor.
+"""Reader and writer of safetensors files, one tensor at a time.
 
-The format is eight bytes with the length of a JSON header, the header (name -> dtype, shape and the
-range of bytes), and the bytes. Done here because the ``safetensors`` package needs NumPy to write,
-and holds a file mapped that a later save replaces.
+The format is eight bytes with the length of a JSON header, the header (name -> dtype, shape and range of
+bytes), and the bytes. Not done by the ``safetensors`` package because it needs NumPy to write, and keeps
+a file mapped that a later save replaces.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def write_tensors(
 
     Args:
         file: Open for writing.
-        tensors: Each with the type that says how it is laid out.
-        metadata: Text for the header.
+        tensors: Each with the type that states its layout.
+        metadata: Text entries of the header.
 
     Returns:
-        For each tensor the SHA-256 of its bytes, in hex.
+        The SHA-256 of the bytes of each tensor, in hex.
 
     Raises:
-        SerializationError: A name cannot stand in a safetensors file.
+        SerializationError: A name is not allowed in a safetensors file.
     """
     for name in tensors:
         _require_name(name)
-    # Large items first: so every tensor is aligned for its dtype without padding.
+    # Sorted by item size, largest first, every tensor is aligned for its dtype without padding.
     order = sorted(tensors, key=lambda name: (-tensors[name][1].dtype.itemsize, name))
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     end = 0
@@ -82,10 +82,10 @@ def _require_name(name: str) -> None:
 class TensorFile:
     """A safetensors file that is open for reading.
 
-    Nothing is believed: every size is compared with the size of the file before memory is taken.
+    Its content is untrusted: sizes are compared with the size of the file before memory is allocated.
 
     Raises:
-        SerializationError: It cannot be read, or its header is not one.
+        SerializationError: It cannot be read, or its header is invalid.
     """
 
     def __init__(self, path: Path) -> None:
@@ -112,7 +112,7 @@ class TensorFile:
             raise self._place.error(f"the header says it is {length} bytes long, the file has {self._size}")
         header = parse_json(self._read(length, self._place.at("header")), self._place.file)
         if type(header) is not dict:
-            raise self._place.error(f"the header is no object: {shown(header)}")
+            raise self._place.error(f"the header is not an object: {shown(header)}")
         return header
 
     def _read(self, count: int, place: Place) -> bytes:
@@ -125,20 +125,21 @@ class TensorFile:
         return data
 
     def read(self, name: str, type: TensorType, sha256: str) -> torch.Tensor:
-        """Return the tensor called ``name``, in memory of its own.
+        """Return a copy of the tensor called ``name``.
 
         Raises:
-            SerializationError: It is not there, not of this type, or not the data with this hash.
+            SerializationError: It does not exist, is not of this type, or does not have this hash.
         """
         place = self._place.at(name)
         if name not in self._header or name == METADATA:
             raise place.error("there is no such tensor in the file")
         entry = read_record(self._header[name], _ENTRY_KEYS, place)
         form = stored_form(type)
-        found = read_text(entry["dtype"], place, "dtype"), read_items(entry["shape"], place, "shape")
-        if found != (form.dtype, list(form.shape)):
+        dtype, shape = read_text(entry["dtype"], place, "dtype"), read_items(entry["shape"], place, "shape")
+        if (dtype, shape) != (form.dtype, list(form.shape)):
             raise place.error(
-                f"expected {form.dtype} of shape {list(form.shape)} for {type}, found {found[0]} of shape {shown(found[1])}"
+                f"expected {form.dtype} of shape {list(form.shape)} for {type}, "
+                f"found {dtype} of shape {shown(shape)}"
             )
         content = self._content(entry["data_offsets"], form, place.at("data_offsets"))
         if hashlib.sha256(content_buffer(content)).hexdigest() != sha256:

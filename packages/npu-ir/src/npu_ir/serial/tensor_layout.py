@@ -1,8 +1,8 @@
-"""How the elements of a tensor lie in a file, and back again to the bit.
+"""Bit-exact layout of the elements of a tensor in a file.
 
-A contiguous tensor is stored row-major. Of any other, the file holds the stretch of memory that its
-strides span, zeros in the gaps: so strides come back exactly, and an expanded tensor stays small.
-A dtype that every version of safetensors knows is stored as such, any other as its bytes.
+A contiguous tensor is stored row-major. Of any other, the file holds the range of memory that its strides
+span, with zeros in the gaps: so strides are restored exactly, and an expanded tensor stays small.
+A dtype that every version of safetensors supports is stored as such, any other as its bytes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _RAW = "U8"
 
 @dataclass(frozen=True, slots=True)
 class StoredForm:
-    """What the safetensors file says of one tensor.
+    """The entry of one tensor in a safetensors file.
 
     Attributes:
         dtype: Its safetensors name.
-        shape: As stored: the tensor's own, or 1-D where the elements lie in another order.
+        shape: As stored: the tensor's own, or 1-D if the elements are in another order.
         nbytes: Size of the content.
     """
 
@@ -52,7 +52,7 @@ class StoredForm:
 
 
 def stored_form(type: TensorType) -> StoredForm:
-    """Return how a tensor of this type is stored."""
+    """Return the stored form of a tensor of this type."""
     count = span(type)
     nbytes = count * type.dtype.itemsize
     native = NATIVE_DTYPES.get(type.dtype)
@@ -62,14 +62,14 @@ def stored_form(type: TensorType) -> StoredForm:
 
 
 def span(type: TensorType) -> int:
-    """Return how many elements of memory a tensor reaches over, gaps included."""
+    """Return the number of elements of memory that a tensor spans, gaps included."""
     if type.strides is None or 0 in type.shape:
         return math.prod(type.sizes)
     return 1 + sum((size - 1) * step for size, step in zip(type.sizes, type.steps, strict=True))
 
 
 def require_storable(tensor: torch.Tensor, name: str) -> None:
-    """Raise if a file cannot hold ``tensor``.
+    """Reject a tensor that cannot be stored in a file.
 
     Raises:
         SerializationError: It is quantized, sparse, without data, or of a tensor subclass.
@@ -91,21 +91,22 @@ def require_storable(tensor: torch.Tensor, name: str) -> None:
 
 
 def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
-    """Return the stored content of ``tensor``, laid out as ``type`` says: 1-D uint8, on the CPU.
+    """Return the stored content of ``tensor`` in the layout of ``type``: 1-D uint8, on the CPU.
 
     Raises:
-        SerializationError: The strides of ``type`` let elements share memory that differ.
+        SerializationError: With the strides of ``type``, elements that differ would share memory.
     """
     if type.strides is None or type.numel == 0:
         return tensor_bytes(tensor)
     bits = tensor.detach().resolve_conj().resolve_neg().cpu().view(BITS_OF_SIZE[type.dtype.itemsize])
-    once = bits
+    once = bits  # without the copies along expanded axes
     for axis, stride in enumerate(type.steps):
         if stride == 0:
             once = once.narrow(axis, 0, 1)
     flat = torch.zeros(span(type), dtype=bits.dtype)
     flat.put_(torch.arange(len(flat)).as_strided(once.shape, type.steps), once)
     content = flat.view(torch.uint8)
+    # Other strides than the tensor's own may overlap in any way: only restoring it shows that none is lost.
     if tuple(tensor.stride()) != type.strides and not torch.equal(
         tensor_bytes(unpack(content, type)), tensor_bytes(tensor)
     ):
@@ -116,7 +117,7 @@ def pack(tensor: torch.Tensor, type: TensorType) -> torch.Tensor:
 
 
 def unpack(content: torch.Tensor, type: TensorType) -> torch.Tensor:
-    """Return the tensor of this type whose stored content is ``content``: a view of it.
+    """Return the tensor of this type with the stored content ``content``, as a view.
 
     Args:
         content: 1-D uint8, aligned for the dtype, ``stored_form(type).nbytes`` long.
@@ -127,7 +128,7 @@ def unpack(content: torch.Tensor, type: TensorType) -> torch.Tensor:
 
 
 def unstorable_reason(type: TensorType) -> str | None:
-    """Return why no tensor can have this type, or None."""
+    """Return the reason why a tensor of this type cannot be stored, or None."""
     if str(type.dtype).startswith("torch.q"):
         return f"a tensor of dtype {dtype_name(type.dtype)} cannot be stored"
     if type.symbols or type.layout is not torch.strided:

@@ -21,7 +21,7 @@ _VALUE_KEYS = RecordKeys(frozenset({"value"}))
 
 
 def tree_to_json(structure: Structure, leaves: Iterator[Any]) -> Any:
-    """Return the JSON form of ``leaves`` nested as ``structure`` says; takes what it needs of them."""
+    """Return the JSON form of ``leaves`` nested in ``structure``; consumes as many leaves as it has."""
     if structure.kind == LEAF:
         leaf = next(leaves)
         return {"value": leaf.name} if isinstance(leaf, Value) else literal_to_json(leaf)
@@ -35,7 +35,7 @@ def tree_to_json(structure: Structure, leaves: Iterator[Any]) -> Any:
 def read_tree(
     data: Any, place: Place, values: Mapping[str, Value], leaves: list[Any], depth: int = 0
 ) -> Structure:
-    """Return the structure whose JSON form is ``data``; appends its leaves to ``leaves``."""
+    """Return the structure with the JSON form ``data``; appends its leaves to ``leaves``."""
     if type(data) is not dict or not ("kind" in data or "value" in data):
         leaves.append(read_literal(data, place))
         return LEAF_STRUCTURE
@@ -66,7 +66,7 @@ def read_value(values: Mapping[str, Value], name: Any, place: Place, *steps: str
 
 
 def read_literal(data: Any, place: Place, *steps: str | int) -> Literal:
-    """Return the literal whose JSON form is ``data``."""
+    """Return the literal with the JSON form ``data``."""
     try:
         return literal_from_json(data)
     except ParseError as error:

@@ -1,6 +1,6 @@
-"""Weights in safetensors files: by their ``state_dict`` names, as every other tool writes them.
+"""Weights in safetensors files, by their ``state_dict`` names, compatible with other tools.
 
-A dtype that safetensors does not know is stored as bytes; the metadata then says what it is.
+A dtype that safetensors does not support is stored as bytes; its type is then in the metadata.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write_weights(file: BinaryIO, weights: Mapping[str, torch.Tensor]) -> None:
     """Write weights, each row-major.
 
     Raises:
-        SerializationError: A name cannot stand in a safetensors file.
+        SerializationError: A name is not allowed in a safetensors file.
     """
     types = {name: TensorType(tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
     raw = {name: type_to_json(type) for name, type in types.items() if type.dtype not in NATIVE_DTYPES}
@@ -36,11 +36,11 @@ def write_weights(file: BinaryIO, weights: Mapping[str, torch.Tensor]) -> None:
 
 
 def read_weights(path: Path, wanted: Callable[[str], bool]) -> dict[str, torch.Tensor]:
-    """Return those tensors of a safetensors file whose names are wanted, mapped from the file.
+    """Return the memory-mapped tensors of a safetensors file whose names ``wanted`` accepts.
 
     Raises:
-        SerializationError: What the metadata says of a tensor is not true.
-        Exception: Whatever safetensors raises for a damaged file.
+        SerializationError: The metadata contradicts a tensor.
+        Exception: Any error that safetensors raises for a damaged file.
     """
     with safe_open(path, framework="pt", device="cpu") as file:
         types = _raw_types(file.metadata() or {}, Place(str(path)).at("metadata"))

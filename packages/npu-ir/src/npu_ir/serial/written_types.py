@@ -1,8 +1,8 @@
 """The JSON form of types.
 
 A tensor is ``["f32", [8, 64]]``, with strides ``["f32", [8, 64], [1, 8]]``, with a layout that is not strided
-``["f32", [8, 64], "sparse_coo"]``. A number is ``"int"``, or ``{"int": "2*s0"}`` where it is known what it
-is. A size that is no integer is an expression in a string.
+``["f32", [8, 64], "sparse_coo"]``. A number is ``"int"``, or ``{"int": "2*s0"}`` if its value is known. A
+size that is not an integer is an expression in a string.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def dim_to_json(dim: Number) -> int | float | str:
 
 
 def read_type(data: Any, place: Place, *steps: str | int) -> Type:
-    """Return the type whose JSON form is ``data``."""
+    """Return the type with the JSON form ``data``."""
     if type(data) is str:
         if data not in SCALAR_KINDS:
             raise place.at(*steps).error(
-                f"{shown(data)} is no type: expected one of {', '.join(SCALAR_KINDS)} or a list"
+                f"{shown(data)} is not a type: expected one of {', '.join(SCALAR_KINDS)} or a list"
             )
         return ScalarType(data)  # type: ignore[arg-type]
     if type(data) is dict and list(data) == ["int"]:
@@ -59,7 +59,7 @@ def read_type(data: Any, place: Place, *steps: str | int) -> Type:
 
 
 def read_tensor_type(data: Any, place: Place, *steps: str | int) -> TensorType:
-    """Return the tensor type whose JSON form is ``data``."""
+    """Return the tensor type with the JSON form ``data``."""
     if type(data) is not list or len(data) not in (2, 3):
         raise place.at(*steps).error(
             f"expected [dtype, shape] or [dtype, shape, strides], found {shown(data)}"
@@ -87,7 +87,7 @@ def read_sizes(data: Any, place: Place, *steps: str | int) -> tuple[Dim, ...]:
     for index, size in enumerate(items):
         if type(size) is not str and (type(size) is not int or not 0 <= size < _MAX_DIM):
             raise place.at(*steps, index).error(
-                f"{shown(size)} is no size: expected an integer from 0 to 2**63 - 1, or an expression"
+                f"{shown(size)} is not a size: expected an integer from 0 to 2**63 - 1, or an expression"
             )
     return tuple(
         size if type(size) is int else read_dim(size, place, *steps, index)
@@ -96,20 +96,20 @@ def read_sizes(data: Any, place: Place, *steps: str | int) -> tuple[Dim, ...]:
 
 
 def read_dim(data: Any, place: Place, *steps: str | int) -> Dim:
-    """Return the integer or expression whose JSON form is ``data``."""
+    """Return the integer or expression with the JSON form ``data``."""
     if type(data) is int:
         return data
     if type(data) is str and len(data) <= _MAX_EXPRESSION:
         try:
             dim = parse_dim(data)
         except (ParseError, GraphError) as error:
-            raise place.at(*steps).error(f"{shown(data)} is no expression: {error.message}") from error
+            raise place.at(*steps).error(f"{shown(data)} is not an expression: {error.message}") from error
         if isinstance(dim, Expr):
             return dim
-        raise place.at(*steps).error(f"{shown(data)} is an integer: expected it as a number")
+        raise place.at(*steps).error(f"{shown(data)} is an integer: expected a JSON number")
     raise place.at(*steps).error(f"{shown(data)} is neither an integer nor an expression")
 
 
 def read_number(data: Any, place: Place, *steps: str | int) -> Number:
-    """Return the number or expression whose JSON form is ``data``."""
+    """Return the number or expression with the JSON form ``data``."""
     return data if type(data) is float else read_dim(data, place, *steps)

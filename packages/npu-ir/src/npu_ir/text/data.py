@@ -1,4 +1,4 @@
-"""The content of constants in the text form."""
+"""Contents of constants in the text form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INLINE_ELEMENTS = 16
 
 
 def format_data(data: torch.Tensor) -> str:
-    """Return a tensor's content: its elements where there are few, else its content hash."""
+    """Return a tensor's content: its elements if there are few, else its content hash."""
     if data.numel() > INLINE_ELEMENTS:
         return f"sha256:{content_hash(data)}"
     try:
@@ -41,10 +41,10 @@ def content_hash(data: torch.Tensor) -> str:
 def read_data(
     reader: Reader, type: TensorType, target: str, constants: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
-    """Read what ``format_data`` wrote for a tensor of ``type``; it may come back in another memory layout.
+    """Read the output of ``format_data`` for a tensor of ``type``; the memory layout may differ.
 
     Raises:
-        ParseError: It does not fit the type, or ``constants`` lacks the tensor or has another one.
+        ParseError: It does not fit the type, or ``constants`` lacks the tensor or has a different one.
     """
     token = reader.token
     if token.kind == "hash":
@@ -66,7 +66,7 @@ def read_data(
             return _from_bytes(bytearray.fromhex(content), type)
         return _from_items(reader.literal(), type)
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise reader.fail(f"the content of constant {target!r} is no {type}", token) from error
+        raise reader.fail(f"the content of constant {target!r} is not of type {type}", token) from error
 
 
 def _from_bytes(content: bytearray, type: TensorType) -> torch.Tensor:

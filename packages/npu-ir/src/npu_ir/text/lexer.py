@@ -1,4 +1,4 @@
-"""Splitting the text form into tokens."""
+"""Lexer of the text form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_ir.errors import ParseError
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$#\-]+")
 PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
-# Words that mean something where an op type may stand.
+# Words with a meaning of their own where an op type is allowed.
 KEYWORDS = frozenset(
     {
         "input",
@@ -58,17 +58,17 @@ class Token:
 
 
 def quote_word(word: str) -> str:
-    """Return ``word`` as it is where it reads as one word, else as a JSON string."""
+    """Return ``word`` unchanged if it is a single word token, else as a JSON string."""
     return word if PLAIN_WORD.fullmatch(word) else json.dumps(word)
 
 
 def quote_op_type(op_type: str) -> str:
-    """Return an op type as it stands at the start of a statement."""
+    """Return an op type as written at the start of a statement."""
     return json.dumps(op_type) if op_type in KEYWORDS else quote_word(op_type)
 
 
 def quote_name(name: str) -> str:
-    """Return the name of a value as it stands behind ``%``."""
+    """Return the name of a value as written after ``%``."""
     return name if PLAIN_NAME.fullmatch(name) else json.dumps(name)
 
 
@@ -76,7 +76,7 @@ def tokens(text: str) -> Iterator[Token]:
     """Yield the tokens of ``text``, an end token last; comments and white space are left out.
 
     Raises:
-        ParseError: A character starts no token.
+        ParseError: No token starts at a character.
     """
     offset = 0
     while offset < len(text):
@@ -92,6 +92,6 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def position(text: str, offset: int) -> str:
-    """Return ``line L, column C`` of an offset, both from 1."""
+    """Return ``line L, column C`` of an offset, both counted from 1."""
     line = text.count("\n", 0, offset) + 1
     return f"line {line}, column {offset - text.rfind(chr(10), 0, offset)}"

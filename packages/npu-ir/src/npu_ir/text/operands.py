@@ -1,9 +1,10 @@
-"""How the text form shows which schema argument each input fills.
+"""Operands of the text form: the inputs of a node, by schema argument.
 
 ``self=%x`` is one input, ``tensors=[%a, %b]`` a ``Tensor[]``, ``indices=?[None, %i]`` a ``Tensor?[]``,
-and ``size=(%n, -1)`` any other list, nested or not, with inputs in it. The printer groups a node's record into these, the parser takes them apart again. Where the groups
-would not come back as the same record (empty lists of an op that is not registered in this process),
-the printer shows the record itself instead: ``tensors[0]=%a`` and the two ``_tensor_list`` attrs.
+and ``size=(%n, -1)`` any other list, nested or not, that contains inputs. The printer groups a node's record
+(its inputs, operand names and list attributes) into operands, the parser flattens them. If flattening would
+not restore the same record (empty lists of an op that is not registered in this process), the printer writes
+the record itself instead: ``tensors[0]=%a`` and the two ``_tensor_list`` attrs.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from npu_ir.text.lexer import PLAIN_WORD, quote_word
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One argument as shown: ``mark`` is ``""``, ``"["``, ``"?["`` or ``"("``.
+    """One argument as written: ``mark`` is ``""``, ``"["``, ``"?["`` or ``"("``.
 
-    Behind the first three, ``items`` are inputs, or None; behind the last also literals, and `Nested`.
+    With the first three, ``items`` are inputs, or None; with the last also literals, and `Nested`.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A list with inputs in it, inside of another one."""
+    """A list that contains inputs, inside another list."""
 
     items: tuple[Any, ...]
 
@@ -43,12 +44,12 @@ _INDEXED = re.compile(rf"{PLAIN_WORD.pattern}(\[(?:0|[1-9][0-9]*)\])+")
 
 
 def quote_operand(name: str) -> str:
-    """Return an operand name as it stands in front of ``=``."""
+    """Return an operand name as written before ``=``."""
     return name if _INDEXED.fullmatch(name) else quote_word(name)
 
 
 def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[str, Any]]:
-    """Return inputs, operand names and record attrs of a node that is shown this way."""
+    """Return the inputs, operand names and record attrs of a node with these operands."""
     inputs: list[Any] = []
     names: list[str] = []
     sizes = [len(operand.items) for operand in shown if operand.mark == "["]
@@ -70,7 +71,7 @@ def ungroup(shown: Sequence[Operand]) -> tuple[list[Any], tuple[str, ...], dict[
 
 
 def _without_inputs(items: Sequence[Any], path: str, places: dict[str, Any]) -> list[Any]:
-    """Return the items as an attribute has them: None for an input, which goes to ``places``."""
+    """Return the items as an attribute stores them: None for inputs, which are added to ``places``."""
     template: list[Any] = []
     for index, item in enumerate(items):
         operand = list_operand(path, index)
@@ -85,7 +86,7 @@ def _without_inputs(items: Sequence[Any], path: str, places: dict[str, Any]) -> 
 
 
 def _with_inputs(template: Any, path: str, by_name: Mapping[str, Value]) -> Any:
-    """Return an attribute with the inputs in their places, lists of them as `Nested`."""
+    """Return an attribute with its inputs inserted, and lists that contain inputs as `Nested`."""
     if path in by_name:
         return by_name[path]
     if not isinstance(template, list) or not any(name.startswith(f"{path}[") for name in by_name):
@@ -95,7 +96,7 @@ def _with_inputs(template: Any, path: str, by_name: Mapping[str, Value]) -> Any:
 
 
 def group(node: OpNode) -> list[Operand] | None:
-    """Return how to show a node's record, or None where groups cannot tell all of it."""
+    """Return the operands of a node, or None if `ungroup` would not restore its record."""
     by_name = dict(zip(node.operands or (), node.inputs, strict=True))
     sizes = iter(node.attrs.get(LIST_SIZES, ()))
     masks = iter(node.attrs.get(NONE_MASKS, ()))
@@ -108,7 +109,7 @@ def group(node: OpNode) -> list[Operand] | None:
             nested = _with_inputs(node.attrs[name], name, by_name)
             shown.append(Operand(name, mark, nested.items if isinstance(nested, Nested) else ()))
             continue
-        # A size may be any number; more items than inputs would not come back as the same record.
+        # A size may be any number; the record of more items than inputs could not be restored.
         size = min(next(sizes, None) or 0, len(node.inputs)) if mark == "[" else 0
         mask = [False] * size if mark == "[" else next(masks, [])
         items = [
@@ -117,16 +118,16 @@ def group(node: OpNode) -> list[Operand] | None:
         shown.append(Operand(name, mark, tuple(items)))
     hidden = [operand.name for operand in shown if operand.mark == "("] + list(RECORD_ATTRS)
     inputs, names, record = ungroup(shown)
-    told = (
+    is_complete = (
         (inputs, names) == (list(node.inputs), node.operands)
         and record.keys() == node.attrs.keys() & set(hidden)
         and all(same_literal(record[name], node.attrs[name]) for name in record)
     )
-    return shown if told else None
+    return shown if is_complete else None
 
 
 def _arguments(node: OpNode) -> list[tuple[str, str]]:
-    """Return name and mark of every argument that takes inputs, in order."""
+    """Return the name and mark of every argument that takes inputs, in order."""
     names = list(dict.fromkeys(name.partition("[")[0] for name in node.operands or ()))
     op = find_op(node.op_type)
     if op is None:

@@ -1,4 +1,4 @@
-"""Writing a graph as text.
+"""Printer of the text form of graphs.
 
 ```
 graph Net {
@@ -18,7 +18,7 @@ graph Net {
 ```
 
 Symbols and constraints come first (``symbol s0 in [2, 64]``, ``require mod(s0, 2) == 0``); the nodes of the
-prologue stand in braces in front of the others; a node's regions follow it, each a graph in braces
+prologue precede the others, in braces; a node's regions follow it, each a graph in braces
 (``region true_fn = graph true_graph_0 {``).
 """
 
@@ -72,7 +72,7 @@ def _lines(graph: Graph, provenance: bool, *, is_inner: bool = False) -> Iterato
 
 
 def format_nodes(nodes: Iterable[OpNode], provenance: bool = False) -> Iterator[str]:
-    """Yield the line of each node, and behind it those of the regions it owns."""
+    """Yield the line of each node, followed by the lines of its regions."""
     for node in nodes:
         yield f"{format_node(node)}{_comment(node) if provenance else ''}"
         for argument, region in node.regions.items():
@@ -94,7 +94,7 @@ def _typed(value: Value) -> str:
 
 
 def format_argument(value: Value) -> str:
-    """Return the line of what comes from outside."""
+    """Return the line of an argument of the graph."""
     argument = value.argument
     assert argument is not None
     line = f"{argument.kind.value} {_typed(value)}"
@@ -111,7 +111,7 @@ def format_argument(value: Value) -> str:
 
 def _comment(node: OpNode) -> str:
     text = str(node.provenance)
-    # A line break in it would end the comment.
+    # A line break would end the comment.
     return f"  # {text if text.isprintable() else repr(text)}" if text else ""
 
 
@@ -134,14 +134,14 @@ def format_node(node: OpNode) -> str:
 
 
 def implied_node_name(op_type: str, outputs: list[str]) -> str:
-    """Return the node name that the text form leaves out: that of its output, less the last part."""
+    """Return the node name that the text form omits: the stem of its outputs' names, or the op's name."""
     if not outputs:
         return short_name(op_type)
     return outputs[0] if len(outputs) == 1 else outputs[0].rpartition(".")[0]
 
 
 def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
-    """Return the inputs as the call shows them, and the attrs that this already tells."""
+    """Return the inputs as written in the call, and the names of the attrs that they already contain."""
     if node.operands is None:
         return [_ref(value) for value in node.inputs], ()
     shown = group(node)
@@ -150,8 +150,8 @@ def _operands(node: OpNode) -> tuple[list[str], tuple[str, ...]]:
             f"{quote_operand(name)}={_ref(value)}"
             for name, value in zip(node.operands, node.inputs, strict=True)
         ], ()
-    told = tuple(operand.name for operand in shown if operand.mark == "(")
-    return [f"{quote_word(operand.name)}={_operand(operand)}" for operand in shown], (*told, *RECORD_ATTRS)
+    nested = tuple(operand.name for operand in shown if operand.mark == "(")
+    return [f"{quote_word(operand.name)}={_operand(operand)}" for operand in shown], (*nested, *RECORD_ATTRS)
 
 
 def _operand(operand: Operand) -> str:
@@ -162,32 +162,32 @@ def _operand(operand: Operand) -> str:
 
 
 def _nested(item: Any) -> str:
-    """Return an item of a list with inputs in it: ``(%n, -1, (%x, None))``."""
+    """Return an item of a list that contains inputs: ``(%n, -1, (%x, None))``."""
     if isinstance(item, Nested):
         return f"({', '.join(map(_nested, item.items))})"
     return format_leaf(item)
 
 
 def format_update(graph: Graph, target: Value) -> str:
-    """Return the line that says what ``target`` becomes; with its type where that is another than before."""
+    """Return the line of the update of ``target``; with the new type if the update replaces it."""
     value = graph.updates[target]
     type = f": {value.type}" if graph.is_replaced(target) else ""
     return f"update {_ref(target)}{type} = {_ref(value)}"
 
 
 def format_results(graph: Graph) -> str:
-    """Return the line that says what the graph returns."""
+    """Return the line of the graph's results."""
     structure, leaves = graph.results
     return f"return {_tree(structure, iter(leaves))}"
 
 
 def format_leaf(leaf: Any) -> str:
-    """Return a value or literal as an argument or result shows it."""
+    """Return a value or literal as written in a call or result."""
     return _ref(leaf) if isinstance(leaf, Value) else format_literal(leaf)
 
 
 def format_call(graph: Graph) -> str:
-    """Return the line that says how the graph is called: ``call (%x, [%a, None], scale=2.0)``."""
+    """Return the line of the call structure: ``call (%x, [%a, None], scale=2.0)``."""
     structure, leaves = graph.call
     args, kwargs = structure.children
     pending = iter(leaves)
@@ -198,7 +198,7 @@ def format_call(graph: Graph) -> str:
 
 
 def _tree(structure: Structure, leaves: Iterator[Any]) -> str:
-    """Return nested containers with values and literals in place; other types as ``@"name"(...)``."""
+    """Return nested containers with their leaves; types other than tuple, list, dict as ``@"name"(...)``."""
     if structure.kind == LEAF:
         return format_leaf(next(leaves))
     children = [_tree(child, leaves) for child in structure.children]

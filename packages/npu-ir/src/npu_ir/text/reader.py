@@ -1,4 +1,4 @@
-"""Reading what the text form consists of: names, types, literals and nested containers."""
+"""Reader of the elements of the text form: names, types, expressions, literals and nested containers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from npu_ir.symbolic.expressions import Dim, Expr, call, is_symbol_name, symbol,
 from npu_ir.symbolic.functions import FUNCTIONS, bounded
 from npu_ir.text.lexer import Token, position, tokens
 
-# A structure and the leaves in it.
+# A structure and its leaves.
 Tree: TypeAlias = "tuple[Structure, list[Any]]"
 
 _WORDS: dict[str, Literal] = {
@@ -43,7 +43,8 @@ _CONSTRUCTORS: dict[str, tuple[Callable[..., Literal], tuple[Any, ...]]] = {
     "complex": (complex, ((int, float), (int, float))),
     "device": (torch.device, (str,)),
 }
-_MOST_NESTED = MAX_DEPTH + MAX_LITERAL_DEPTH  # containers, and the context of the innermost
+# Limits keep recursive descent within Python's stack: containers, and the context of the innermost.
+_MOST_NESTED = MAX_DEPTH + MAX_LITERAL_DEPTH
 _MOST_INNER_EXPRESSIONS = 50
 _INTEGER = re.compile(r"-?[0-9]+")
 _NEXT_CHARACTER = re.compile(r"(?:\s|#[^\n]*)*(.)")
@@ -51,7 +52,7 @@ _END_OF_SIZES = 1 << 63
 
 
 class Reader:
-    """Takes a text apart by recursive descent: one method per construct, one token of lookahead."""
+    """Recursive descent parser: one method per construct, one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -63,7 +64,7 @@ class Reader:
     # Tokens
 
     def fail(self, message: str, at: Token | None = None, *, fix: str | None = None) -> ParseError:
-        """Return the error that points at a token, the present one by default."""
+        """Return an error that points at a token, by default the current one."""
         return ParseError(message, where=position(self._text, (at or self.token).offset), fix=fix)
 
     def advance(self) -> Token:
@@ -76,9 +77,9 @@ class Reader:
         return self.token.kind in ("mark", "word") and self.token.text == text
 
     def followed_by(self, mark: str) -> bool:
-        """Whether ``mark`` comes right behind the present token, a word or string."""
-        found = _NEXT_CHARACTER.match(self._text, self.token.offset + len(self.token.text))
-        return found is not None and found[1] == mark
+        """Return whether the current token, a word or string, is followed by ``mark``."""
+        match = _NEXT_CHARACTER.match(self._text, self.token.offset + len(self.token.text))
+        return match is not None and match[1] == mark
 
     def accept(self, text: str) -> bool:
         if not self.at(text):
@@ -98,7 +99,7 @@ class Reader:
         return self.advance()
 
     def finish(self) -> None:
-        """Require that nothing more comes."""
+        """Require the end of the text."""
         if self.token.kind != "end":
             raise self._unexpected("the end of the text")
 
@@ -146,7 +147,7 @@ class Reader:
         token = self.take("word")
         if not self.accept("["):
             if token.text not in SCALAR_KINDS:
-                raise self.fail(f"{token.text!r} is no type", token)
+                raise self.fail(f"{token.text!r} is not a type", token)
             return ScalarType(token.text, self._scalar_value(token))  # type: ignore[arg-type]
         if not is_dtype_name(token.text):
             raise self.fail(f"unknown dtype {token.text!r}", token)
@@ -158,13 +159,13 @@ class Reader:
         return TensorType(shape, dtype, self._strides(shape))
 
     def _scalar_value(self, kind: Token) -> Dim | None:
-        """Read what stands behind ``int``, if anything: what the number is."""
+        """Read the value of an ``int`` type, if it has one."""
         if kind.text != "int" or not self.accept("("):
             return None
         start = self.token
         value = self.expression()
         if not isinstance(value, (int, Expr)):
-            raise self.fail(f"{value!r} is no integer", start)
+            raise self.fail(f"{value!r} is not an integer", start)
         self.expect(")")
         return value
 
@@ -173,7 +174,7 @@ class Reader:
             return tuple(self.sequence("]", self.dim))
         token = self.take("word")
         if token.text not in MEMORY_FORMATS:
-            raise self.fail(f"{token.text!r} is no memory format", token)
+            raise self.fail(f"{token.text!r} is not a memory format", token)
         try:
             return memory_format_strides(shape, MEMORY_FORMATS[token.text])
         except ParseError as error:
@@ -209,7 +210,7 @@ class Reader:
                 return parts[0] if len(parts) == 1 else total(parts)
 
     def _split_sign(self) -> None:
-        """Make two tokens of a negative number: in a sum its sign is an operator."""
+        """Split a negative number into two tokens: in a sum its sign is an operator."""
         token = self.token
         if token.kind == "number" and token.text.startswith("-"):
             digits = token.text[1:]
@@ -242,14 +243,16 @@ class Reader:
         token = self.take("word")
         if not self.accept("("):
             if not is_symbol_name(token.text):
-                raise self.fail(f"{token.text!r} is no symbol", token)
+                raise self.fail(f"{token.text!r} is not a symbol", token)
             return symbol(token.text)
         if token.text not in FUNCTIONS:
-            raise self.fail(f"{token.text!r} is no function: expected one of {', '.join(FUNCTIONS)}", token)
+            raise self.fail(
+                f"{token.text!r} is not a function: expected one of {', '.join(FUNCTIONS)}", token
+            )
         return self._called(token, token.text, *self._inner(lambda: self.sequence(")", self._sum)))
 
     def _inner(self, parse: Callable[[], Any]) -> Any:
-        """Read what stands in the parentheses of an expression."""
+        """Read the content of parentheses in an expression, up to a limit of nesting."""
         self._expression_depth += 1
         if self._expression_depth > _MOST_INNER_EXPRESSIONS:
             raise self.fail(f"an expression nested deeper than {_MOST_INNER_EXPRESSIONS}")
@@ -312,7 +315,7 @@ class Reader:
         if token.text in _WORDS:
             return _WORDS[token.text]
         if not is_dtype_name(token.text):
-            raise self.fail(f"{token.text!r} is no literal", token)
+            raise self.fail(f"{token.text!r} is not a literal", token)
         return parse_dtype(token.text)
 
     def _literal_pair(self) -> tuple[str, Literal]:
@@ -324,7 +327,7 @@ class Reader:
         self.expect("(")
         parts = self.sequence(")", self.literal)
         make, kinds = _CONSTRUCTORS[token.text]
-        problem = f"{token.text}({', '.join(map(repr, parts))[:80]}) is no {token.text}"
+        problem = f"{token.text}({', '.join(map(repr, parts))[:80]}) is not a {token.text}"
         if len(parts) != len(kinds) or not all(map(isinstance, parts, kinds)):
             raise self.fail(problem, token)
         try:
@@ -335,7 +338,7 @@ class Reader:
     # Containers
 
     def value(self) -> Any:
-        """Read a leaf that is a value of the graph."""
+        """Read a leaf that is a value of the graph; a subclass that has a graph overrides this."""
         raise self.fail(f"there is no value %{self.token.text} here")
 
     def tree(self) -> Tree:

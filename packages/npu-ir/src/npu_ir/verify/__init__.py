@@ -1,4 +1,4 @@
-"""Does a graph compute what its model computes, and if not, from which node on?"""
+"""Verification of a graph against its model, down to the first node that differs."""
 
 from npu_ir.verify.comparison import Comparison, compare
 from npu_ir.verify.verifier import Divergence, VerificationReport, verify_ir

@@ -1,4 +1,4 @@
-"""Comparing two results: dtype and shape exactly, values within a stated tolerance."""
+"""Comparison of two results: dtype and shape exactly, values within a tolerance."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TOLERANCES = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How one result compares with what was expected.
+    """The comparison of one result with the expected one.
 
     Attributes:
-        name: Which result: a path such as ``['logits']``, or the name of a buffer or value.
-        problem: What differs; None where nothing does.
-        max_abs: Largest absolute difference; 0.0 where all is equal, nan where it cannot be told.
+        name: Path of the result, such as ``['logits']``, or the name of a buffer or value.
+        problem: Description of the difference; None within the tolerance.
+        max_abs: Largest absolute difference; 0.0 if all is equal, nan if it is undefined.
         max_rel: Largest difference relative to the expected value, where that is not 0.
-        mismatches: Elements outside the tolerance.
+        mismatches: Number of elements outside the tolerance.
     """
 
     name: str
@@ -46,22 +46,23 @@ class Comparison:
         return self.problem is None
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.problem or 'equal' if self.max_abs == 0 or self.problem else f'max difference {self.max_abs:.3g}'}"
+        difference = "equal" if self.max_abs == 0 else f"max difference {self.max_abs:.3g}"
+        return f"{self.name}: {self.problem or difference}"
 
 
 def compare(
     name: str, actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None
 ) -> Comparison:
-    """Compare one result with what was expected.
+    """Compare one result with the expected one.
 
-    Tensors must have the same dtype, shape and layout; sparse ones are compared as dense ones. Integers and bools must be equal; floats may differ
-    by ``atol + rtol * |expected|``, computed in float64, nan equal to nan. Anything else must be
-    equal and of the same Python type.
+    Tensors must have the same dtype, shape and layout; sparse ones are compared as dense ones. Integers and
+    bools must be equal; floats may differ by ``atol + rtol * |expected|``, computed in float64, with nan
+    equal to nan. Anything else must be equal and of the same Python type.
 
     Args:
         name: Name of the result in the report.
-        actual: What the graph gave.
-        expected: What the model gave.
+        actual: Result of the graph.
+        expected: Result of the model.
         rtol: Relative tolerance; by default that of the dtype (float32: 1.3e-6).
         atol: Absolute tolerance; by default that of the dtype (float32: 1e-5).
     """
@@ -81,7 +82,7 @@ def compare(
         return Comparison(name, f"got {_short(actual)}, expected {_short(expected)}", math.nan, math.nan)
     if expected.layout is not torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
-    if same_data(actual, expected):  # the usual case, at a fraction of the cost of float64 copies
+    if same_data(actual, expected):  # the common case, much cheaper than float64 copies
         return Comparison(name)
     default = _TOLERANCES.get(expected.dtype, (0.0, 0.0))
     if expected.is_quantized:

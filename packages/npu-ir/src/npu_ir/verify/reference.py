@@ -25,7 +25,7 @@ from npu_ir.graph.graph import Graph
 
 
 def copied(tree: Any) -> Any:
-    """Return a pytree with every tensor cloned; a tensor that is there twice stays one, and views overlap as before."""
+    """Return a pytree with every tensor cloned; identical tensors stay identical, and views keep sharing."""
     clones: dict[int, torch.Tensor] = {}
     shared = Counter(map(_memory, {id(leaf): leaf for leaf in _torch.tree_leaves(tree)}.values()))
     wholes: dict[Any, torch.Tensor] = {}
@@ -50,7 +50,7 @@ def copied(tree: Any) -> Any:
 
 
 def _memory(leaf: Any) -> Any:
-    """Return what tensors have in common that are views of one memory; None for those that are copied by themselves."""
+    """Return a key that views of one storage share; None for tensors that are cloned individually."""
     is_plain = isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and not _torch.is_wrapper(leaf)
     if not is_plain or leaf.is_conj() or leaf.is_neg() or leaf.is_quantized:
         return None
@@ -58,7 +58,7 @@ def _memory(leaf: Any) -> Any:
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return every parameter and buffer by every name it has, and what the model holds besides, by its path."""
+    """Return all parameters and buffers by all their names, and unregistered tensors by their paths."""
     return {
         **unregistered_tensors(model),
         **dict(model.named_parameters(remove_duplicate=False)),
@@ -72,13 +72,13 @@ def run_eagerly(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> tuple[Any, dict[str, torch.Tensor]]:
-    """Return what ``model`` gives, and the content of its parameters and buffers afterwards.
+    """Return the result of ``model``, and the contents of its parameters and buffers afterwards.
 
-    The model computes on copies of ``tensors``: neither they nor it change, nor what it holds.
+    The model computes on copies of ``tensors``: they, the model and its unregistered tensors stay unchanged.
     """
     state, first = copied(dict(tensors)), _first_names(model)
     held, before = unregistered_tensors(model), HeldState(model)
-    # Of a module that is there twice once: functional_call would leave copies in it (torch 2.13).
+    # A module with several paths is passed once: functional_call would leave copies in it (torch 2.13).
     passed = {
         name: tensor for name, tensor in state.items() if first.get(name, name) == name and name not in held
     }
@@ -94,10 +94,10 @@ def run_eagerly(
 
 
 class _Copies(TorchFunctionMode):
-    """Compute on copies of the tensors of a model, whatever else than its modules holds them, too.
+    """Replace the tensors of a model by copies in every call, also those that no module has registered.
 
     Args:
-        copies: By the id of the original.
+        copies: The copies, by the id of the original.
     """
 
     def __init__(self, copies: Mapping[int, torch.Tensor]) -> None:
@@ -111,12 +111,12 @@ class _Copies(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def copy_of(self, leaf: Any) -> Any:
-        """Return the copy of a tensor of the model; anything else as it is."""
+        """Return the copy of a tensor of the model; anything else unchanged."""
         return self._copies.get(id(leaf), leaf)
 
 
 def _first_names(model: torch.nn.Module) -> dict[str, str]:
-    """Return for the name of each parameter and buffer the first one by which the same module has it."""
+    """Return the first of the names that the same module's parameter or buffer has, for each name."""
     names: dict[tuple[torch.nn.Module, str], str] = {}
     first = {}
     for path, module in model.named_modules(remove_duplicate=False):
@@ -127,7 +127,7 @@ def _first_names(model: torch.nn.Module) -> dict[str, str]:
 
 
 class NodeValues(FxInterpreter):
-    """Runs an exported program in PyTorch and keeps the value of every node, by its graph name."""
+    """Interpreter of an exported program that records the value of every node, by its name in the graph."""
 
     def __init__(self, program: ExportedProgram, names: Mapping[Node, Any]) -> None:
         super().__init__(program.graph_module)
@@ -152,12 +152,12 @@ def node_values(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what PyTorch computes for each node of the model's graph, by value name."""
+    """Return PyTorch's results for the nodes of the model's graph, by value name."""
     converter, program = _converted(model, args, kwargs)
     if any(target in converter.graph.inputs for target in converter.graph.updates):
-        found = overlaps(args, kwargs)
-        if found:
-            with through_views(model, found):
+        overlapping = overlaps(args, kwargs)
+        if overlapping:
+            with through_views(model, overlapping):
                 converter, program = _converted(model, args, kwargs)
     reference = NodeValues(program, converter.converted)
     constants = copied({**program.constants, **tensors})

@@ -1,4 +1,4 @@
-"""Comparing a graph with its model."""
+"""Comparison of a graph with its model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from npu_ir.verify.reference import copied, model_tensors, node_values, run_eage
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first node whose value is not what PyTorch computes for it.
+    """The first node whose value differs from PyTorch's.
 
     Attributes:
         node: Name of the node.
         place: Its name, module path and source line.
-        comparison: What differs.
-        compared: How many values agreed before it.
+        comparison: The difference.
+        compared: Number of values that agree before it.
     """
 
     node: str
@@ -37,18 +37,19 @@ class Divergence:
     compared: int
 
     def __str__(self) -> str:
-        return f"first diverging node: {self.place}\n  {self.comparison} ({self.compared} values before it agree)"
+        agreed = f"({self.compared} values before it agree)"
+        return f"first diverging node: {self.place}\n  {self.comparison} {agreed}"
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationReport:
-    """How a graph compares with its model.
+    """Result of the comparison of a graph with its model.
 
     Attributes:
         outputs: One comparison per leaf of the result.
-        mutations: One per buffer, parameter or input that the model or the graph changes.
-        first_divergence: On a mismatch, the node it starts at; None if no single node can be blamed.
-        on: What ran the graph; the search for the node is the interpreter's.
+        mutations: One per buffer, parameter or input that the model or the graph mutates.
+        first_divergence: On a mismatch, the first node that differs; None if all comparable nodes agree.
+        on: The runner of the graph; the interpreter searches for the node.
     """
 
     outputs: tuple[Comparison, ...]
@@ -99,9 +100,9 @@ def verify_ir(
     atol: float | None = None,
     on: str = INTERPRETER,
 ) -> VerificationReport:
-    """Compare what ``graph`` and ``model`` compute, results and in-place changes alike.
+    """Compare the results and in-place changes of ``graph`` and ``model``.
 
-    Model, arguments and random state are left as they were. Both start from the same random state.
+    Model, arguments and random state are left unchanged. Both start from the same random state.
 
     Args:
         graph: The graph of the model.
@@ -111,12 +112,12 @@ def verify_ir(
         weights: Parameters and buffers for both; the model's own if not given.
         rtol: Relative tolerance; by default that of each dtype (`npu_ir.verify.compare`).
         atol: Absolute tolerance, likewise.
-        on: What runs the graph: the interpreter, or the name of a runner that a plugin offers.
+        on: Runner of the graph: the interpreter, or the name of a plugin's runner.
 
     Raises:
         UsageError: There is no such runner.
         VerificationError: The model itself fails on these arguments.
-        ExecutionError: The graph does.
+        ExecutionError: The graph fails on these arguments.
         WeightError: The weights do not fit the graph.
     """
     kwargs = dict(kwargs or {})
@@ -134,26 +135,26 @@ def verify_ir(
 
 
 def _with_tied(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return ``weights`` under every name that the graph knows them by."""
+    """Return ``weights`` by all names that they have in the graph."""
     complete = dict(weights)
     for value in graph.arguments:
         names = outside_names(value)
-        given = next((weights[name] for name in names if name in weights), None)
-        if given is not None:
-            complete |= {name: given for name in names if name not in weights}
+        tensor = next((weights[name] for name in names if name in weights), None)
+        if tensor is not None:
+            complete |= {name: tensor for name in names if name not in weights}
     return complete
 
 
 class _Run:
-    """One comparison of a graph and a model on given arguments.
+    """One comparison of a graph and a model on the same arguments.
 
     Args:
         graph: The graph.
         model: The model.
-        weights: What takes the place of parameters and buffers of the model, by all names.
+        weights: Replacements for parameters and buffers of the model, by all names.
         args: Arguments for both.
         kwargs: Keyword arguments for both.
-        on: What runs the graph.
+        on: Runner of the graph.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class _Run:
             if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
             for key in outside_names(value)
         }
-        # What the caller gives is passed on even where the graph does not know it: it says so.
+        # Weights from the caller are passed on even if the graph does not have them: the runner reports them.
         needed = {
             key: tensor.detach() for key, tensor in self._tensors.items() if key in known or key in weights
         }
@@ -218,7 +219,7 @@ class _Run:
         rtol: float | None,
         atol: float | None,
     ) -> Iterator[Comparison]:
-        """Compare what changed in place: in the graph's account, in the model, or in both."""
+        """Compare in-place changes: those that the graph reports, the model makes, or both."""
         after = {**state, **self._inputs_by_name(args, kwargs)}
         before = {**self._tensors, **self._inputs_by_name(self._args, self._kwargs)}
         for name, tensor in after.items():
@@ -228,32 +229,32 @@ class _Run:
 
     def _inputs_by_name(self, args: Any, kwargs: Any) -> dict[str, Any]:
         structure, leaves = self._graph.call
-        given = flatten_like((args, kwargs), structure, "call")
+        items = flatten_like((args, kwargs), structure, "call")
         return {
             leaf.argument.target: item
-            for leaf, item in zip(leaves, given, strict=True)
+            for leaf, item in zip(leaves, items, strict=True)
             if isinstance(leaf, Value) and leaf.argument is not None
         }
 
     def first_divergence(self, rtol: float | None, atol: float | None) -> Divergence | None:
-        """Return the first node that computes something else than PyTorch does at that place."""
+        """Return the first node whose value differs from PyTorch's for that node, if any."""
         random_state = torch.get_rng_state()
         expected = node_values(self._model, self._tensors, self._args, self._kwargs)
         torch.set_rng_state(random_state)
-        found: list[Divergence] = []
+        divergences: list[Divergence] = []
         agreed = 0
 
         def observe(node: OpNode, outputs: list[Any]) -> None:
             nonlocal agreed
             for value, tensor in zip(node.outputs, outputs, strict=True):
-                if found or value.name not in expected:
+                if divergences or value.name not in expected:
                     continue
                 comparison = compare(f"%{value.name}", tensor, expected[value.name], rtol, atol)
                 if comparison.ok:
                     agreed += 1
                 else:
-                    found.append(Divergence(node.name, place_of(node), comparison, agreed))
+                    divergences.append(Divergence(node.name, place_of(node), comparison, agreed))
 
         interpreter = Interpreter(self._graph, self._weights, observe=observe)
         interpreter.run_flat(*copied((self._args, self._kwargs)), observe=observe)
-        return found[0] if found else None
+        return divergences[0] if divergences else None

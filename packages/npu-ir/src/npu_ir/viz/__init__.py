@@ -1,4 +1,4 @@
-"""Drawings of graphs: mermaid, graphviz, and SVG without any other program."""
+"""Drawings of graphs: mermaid, graphviz, and SVG without an external program."""
 
 from npu_ir.viz.draw import draw, draw_diff, to_dot, to_mermaid, to_svg
 

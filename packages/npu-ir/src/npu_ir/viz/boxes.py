@@ -1,4 +1,4 @@
-"""The boxes and frames of a graph's nodes, and in which box each node ended up."""
+"""Boxes and frames of a graph's nodes, and the box of each node."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from npu_ir.viz.selection import Selection
 
 
 class NodeBoxes:
-    """What is drawn for the nodes of a graph.
+    """Boxes and frames for the nodes of a graph.
 
     Attributes:
         items: Boxes and frames, in order.
-        box_of: For the position of each node the id of its box; a repeated block shares the boxes of its
-            first copy.
+        box_of: Box id by node position; a repeated block shares the boxes of its first copy.
     """
 
     def __init__(self, outline: Outline, selection: Selection, *, name_weights: bool) -> None:
@@ -28,7 +27,7 @@ class NodeBoxes:
         self._nodes = outline.program.nodes
         self._selection = selection
         self._name_weights = name_weights
-        # Where the block starts that a node is a further copy of.
+        # Start of the first copy of the block that a node repeats; None for nodes of first copies.
         self._first_copy: list[int | None] = [None] * len(self._nodes)
         self._cut = len(self._nodes)
         self._num_boxes = self._num_frames = 0
@@ -41,18 +40,18 @@ class NodeBoxes:
 
     @property
     def region_edges(self) -> list[Edge]:
-        """The edges inside of regions, and those between a node and its regions."""
+        """Edges inside regions, and those between a node and its regions."""
         return self._regions.edges
 
     def end_of(self, box: str) -> str:
-        """Return where the results of a box come from: of one that is drawn with its regions, another box."""
+        """Return the box that results leave from; not ``box`` itself if it is drawn with its regions."""
         return self._regions.ends.get(box, box)
 
     def reads(self) -> Iterator[tuple[str, Sequence[Value]]]:
-        """Yield for each node its box and what the box reads for it.
+        """Yield the box of each node and the values that the box reads for it.
 
-        Further copies of a block add only what comes from before the first one: what a copy reads from
-        the copy before it, and its own weights, are not shown.
+        Further copies of a block add only values produced before the first copy: what a copy reads from
+        the previous copy, and its own weights, are not shown.
         """
         position = self._outline.program.position
         for at, node in enumerate(self._nodes):
@@ -60,15 +59,16 @@ class NodeBoxes:
             if start is None:
                 yield self.box_of[at], node.inputs
             else:
-                made_before = [
+                earlier = [
                     value
                     for value in node.inputs
                     if not is_weight(value) and (value.producer is None or position[value.producer] < start)
                 ]
-                yield self.box_of[at], made_before
+                yield self.box_of[at], earlier
 
     def _items(self, part: Part, level: int, around: tuple[str, ...]) -> list[Box | Frame]:
-        """Return what is drawn for ``part``, which stands in the frame of the module ``around``."""
+        """Return the boxes and frames of ``part``, which is drawn in the frame of the module ``around``."""
+        # A part with a shorter path holds nodes that a parent module ran itself: it gets no frame.
         framed = part.count > 1 or len(part.path) == level > 0
         inside = part.path if framed and (part.count > 1 or len(part.parts) > 1) else around
         items: list[Box | Frame] = []

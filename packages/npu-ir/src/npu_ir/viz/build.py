@@ -1,4 +1,4 @@
-"""From a graph to the diagram that is drawn of it."""
+"""Construction of a diagram from a graph."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DEFAULT_MAX_NODES = 60
 
 
 def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool) -> Diagram:
-    """Return what to draw of ``graph``; linear in its size.
+    """Return the diagram of ``graph``, in time linear in its size.
 
     Args:
         graph: Any graph.
-        max_nodes: The most boxes for nodes.
-        depth: How deep modules are opened; None for as deep as ``max_nodes`` allows.
+        max_nodes: Maximum number of boxes for nodes.
+        depth: Depth to which modules are opened; None for as deep as ``max_nodes`` allows.
         weights: Draw boxes for parameters, buffers, optimizer state and constants.
 
     Raises:
@@ -62,9 +62,9 @@ def build_diagram(graph: Graph, max_nodes: int, depth: int | None, weights: bool
 def _arranged(
     items: Sequence[Box | Frame], weights: Sequence[ArgumentBox], updates: Sequence[ArgumentBox]
 ) -> Iterator[Box | Frame]:
-    """Yield the items with weights in front of what reads them and updates behind what makes them.
+    """Yield the items, with weights before their readers and updates after their producers.
 
-    What belongs to one box alone stands in its frames.
+    A weight with one reader, and an update with a producer, is drawn in the frames of that box.
     """
     before: defaultdict[str, list[Box]] = defaultdict(list)
     after: defaultdict[str, list[Box]] = defaultdict(list)
@@ -106,10 +106,10 @@ def _edges(
             source = source_of(value)
             if source is not None and source != target:
                 carried[source, target][value] = None
-    type_told = {result.box.id for result in results}
+    typed_boxes = {result.box.id for result in results}
     for (source, target), carried_values in carried.items():
-        told = target in type_told or all(value.producer is None for value in carried_values)
-        yield Edge(source, target, "" if told else values_caption(list(carried_values)))
+        is_typed = target in typed_boxes or all(value.producer is None for value in carried_values)
+        yield Edge(source, target, "" if is_typed else values_caption(list(carried_values)))
 
 
 def _summary(graph: Graph, outline: Outline, selection: Selection) -> str:

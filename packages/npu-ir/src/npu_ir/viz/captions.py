@@ -1,4 +1,4 @@
-"""The words in a drawing: short, printable, and never longer than a box should be wide."""
+"""Texts of a drawing: short, printable, and limited to the width of a box."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
 def printable(text: str, max_length: int = _MAX_LENGTH) -> str:
-    """Return ``text`` in one line, with the middle left out where it is too long."""
+    """Return ``text`` on one line, with its middle replaced by an ellipsis if it is too long."""
     if len(text) > max_length:
         head = max_length // 2
         text = f"{text[:head]}…{text[head + 1 - max_length :]}"
@@ -32,12 +32,12 @@ def type_caption(type: Type) -> str:
 
 
 def _sizes(type: TensorType) -> str:
-    """Return ``1x64x56x56``, with room around the signs where a size is an expression: ``batch x 64``."""
+    """Return ``1x64x56x56``; with spaces around ``x`` if a size is symbolic: ``batch x 64``."""
     return (" x " if type.symbols else "x").join(map(str, type.shape))
 
 
 def values_caption(values: Sequence[Value]) -> str:
-    """Return what to write at an edge: the type of one value, or how many there are."""
+    """Return the label of an edge: the type of a single value, or the number of values."""
     return type_caption(values[0].type) if len(values) == 1 else f"{len(values)} values"
 
 
@@ -48,13 +48,13 @@ def count_caption(count: int, noun: str) -> str:
 
 def _rounded(count: int) -> str:
     for size, unit in _UNITS:
-        if count >= 0.9995 * size:  # what would round up to 1000 of the next smaller unit
+        if count >= 0.9995 * size:  # in the next smaller unit, it would be rounded up to 1000
             return f"{count / size:.3g}{unit}"
     return str(count)
 
 
 def op_caption(op_type: str) -> str:
-    """Return an op's name without what most ops share: ``conv2d`` for ``aten.conv2d.default``."""
+    """Return an op's name without the usual affixes: ``conv2d`` for ``aten.conv2d.default``."""
     return printable(op_type.removeprefix("aten.").removeprefix("higher_order.").removesuffix(".default"))
 
 
@@ -69,7 +69,7 @@ def ops_caption(nodes: Iterable[OpNode]) -> str:
 
 
 def regions_caption(node: OpNode) -> str:
-    """Return the regions of a node, with the number of their ops: ``true_fn: 2 ops, false_fn: 1 op``."""
+    """Return the regions of a node with their op counts: ``true_fn: 2 ops, false_fn: 1 op``."""
     shown = [
         f"{argument}: {count_caption(sum(map(len, region.graphs())), 'op')}"
         for argument, region in node.regions.items()
@@ -83,7 +83,7 @@ def weights_caption(weights: Sequence[Value]) -> str:
 
 
 def target_of(value: Value) -> str:
-    """Return what an argument is called outside the graph: its ``state_dict`` key, the input's name."""
+    """Return the external name of an argument: its ``state_dict`` key, or the input's name."""
     return value.name if value.argument is None else value.argument.target
 
 
@@ -93,7 +93,7 @@ def names_caption(values: Sequence[Value]) -> str:
 
 
 def parameters_caption(weights: Iterable[Value]) -> str:
-    """Return how many numbers the parameters among ``weights`` hold; "" for none."""
+    """Return the number of elements of the parameters among ``weights``; "" for none."""
     types = [value.type for value in weights if isinstance(value.type, TensorType) and _is_parameter(value)]
     count = sum(math.prod(type.sizes) for type in types if not type.symbols)
     return count_caption(count, "parameter") if count else ""

@@ -1,8 +1,8 @@
-"""How far to the right the spots of each layer stand.
+"""Horizontal coordinates of the spots of each layer.
 
-Spots that follow each other stand in one column: the boxes on the longest way down, and the bends of
-an edge. As links that cross are left out, any two columns stand in the same order wherever they meet,
-so all columns are packed to the left first and then moved towards what they are connected to.
+Spots linked from layer to layer share a column: the boxes on a longest path, and the bends of an edge.
+Crossing links are left out, so any two columns have the same order in every layer they share; all columns
+are first packed to the left, and then moved towards their neighbours in the graph.
 Source: Brandes, Koepf (2001), Fast and simple horizontal coordinate assignment.
 """
 
@@ -19,13 +19,13 @@ from npu_ir.viz.spots import Spot
 FRAME_PAD = 12.0
 _GAP = 26.0
 _SWEEPS = 12
-# How much less than others a column is pulled by what hangs on it alone.
+# Weight of a neighbour without any other edge; the weight of the others is 1.
 _HANGING = 0.1
 
 
 @dataclass(slots=True, eq=False)
 class _Column:
-    """Spots with the same x, one per layer, and how far its neighbours are away at least."""
+    """Spots with the same x, one per layer, and the minimum distances to the columns beside it."""
 
     spots: list[Spot]
     x: float = 0.0
@@ -34,12 +34,14 @@ class _Column:
 
 
 def place_columns(layers: Sequence[Sequence[Spot]]) -> None:
-    """Give every spot its x, the leftmost at 0."""
+    """Set the x of every spot; the left side of the drawing is at 0."""
     columns = _columns(layers)
     order = _from_left(columns)
     for column in order:
         column.x = max((other.x + distance for other, distance in column.left.items()), default=0.0)
     place = {spot: column for column in order for spot in column.spots}
+    # Gauss-Seidel sweeps: each column moves to the mean of its neighbours, clamped so that the minimum
+    # distances, which hold since the packing, keep holding.
     for sweep in range(_SWEEPS):
         for column in order if sweep % 2 else reversed(order):
             low = max((other.x + distance for other, distance in column.left.items()), default=-math.inf)
@@ -69,7 +71,7 @@ def _columns(layers: Sequence[Sequence[Spot]]) -> list[_Column]:
 
 
 def _links(layers: Sequence[Sequence[Spot]]) -> dict[Spot, Spot]:
-    """Return which spot of the layer below stands in the same column, links of boxes first."""
+    """Return the spot of the next layer in the same column, for each that has one; boxes take precedence."""
     boxes_below = _boxes_below(layers)
     links: dict[Spot, Spot] = {}
     for upper, lower in itertools.pairwise(layers):
@@ -77,6 +79,7 @@ def _links(layers: Sequence[Sequence[Spot]]) -> dict[Spot, Spot]:
         chosen: list[tuple[int, int]] = []
         candidates = [*_box_links(upper, boxes_below), *_bend_links(upper)]
         for index, spot in candidates:
+            # The chosen pairs increase in both ranks: one that fits between its neighbours crosses no other.
             pair = index, rank[spot]
             at = bisect_left(chosen, pair)
             if (at == 0 or chosen[at - 1][1] < pair[1]) and (at == len(chosen) or pair[1] < chosen[at][1]):
@@ -86,7 +89,7 @@ def _links(layers: Sequence[Sequence[Spot]]) -> dict[Spot, Spot]:
 
 
 def _box_links(layer: Sequence[Spot], boxes_below: Mapping[Spot, int]) -> Iterator[tuple[int, Spot]]:
-    """Yield boxes by index with the one box they lead to on the longest way down."""
+    """Yield the index of each box and its only successor on a longest path, if that has no other reader."""
     for index, spot in enumerate(layer):
         below = _boxes(spot.below)
         longest = max((boxes_below[other] for other in below), default=0)
@@ -102,7 +105,7 @@ def _bend_links(layer: Sequence[Spot]) -> Iterator[tuple[int, Spot]]:
 
 
 def _boxes_below(layers: Sequence[Sequence[Spot]]) -> dict[Spot, int]:
-    """Return how many boxes the longest way down from each spot passes, itself included."""
+    """Return the number of boxes on the longest downward path from each spot, itself included."""
     count: dict[Spot, int] = {}
     for layer in reversed(layers):
         for spot in layer:
@@ -115,7 +118,7 @@ def _boxes(spots: Sequence[Spot]) -> list[Spot]:
 
 
 def _from_left(columns: Sequence[_Column]) -> list[_Column]:
-    """Return the columns so that each comes behind those to the left of it."""
+    """Return the columns in topological order (Kahn's algorithm), from left to right."""
     waiting = {column: len(column.left) for column in columns}
     order = [column for column in columns if not column.left]
     for column in order:
@@ -128,7 +131,7 @@ def _from_left(columns: Sequence[_Column]) -> list[_Column]:
 
 
 def _wanted(column: _Column, place: Mapping[Spot, _Column]) -> float:
-    """Return the mean x of what the spots of a column are connected to."""
+    """Return the weighted mean x of the spots in other columns that a column is connected to."""
     total = weights = 0.0
     for spot in column.spots:
         for other in (*spot.above, *spot.below):
@@ -140,6 +143,6 @@ def _wanted(column: _Column, place: Mapping[Spot, _Column]) -> float:
 
 
 def _distance(left: Spot, right: Spot) -> float:
-    """Return how far apart the middles of two neighbours are at least."""
+    """Return the minimum distance between the centres of two adjacent spots."""
     apart = len(set(left.frames) ^ set(right.frames))
     return (left.width + right.width) / 2 + _GAP + FRAME_PAD * apart

@@ -1,4 +1,4 @@
-"""A drawing as data: boxes, frames around them, and edges. Every output form is written from it."""
+"""A drawing as data: boxes, frames around them, and edges; the input of every output format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class BoxKind(str, enum.Enum):
-    """What a box stands for; the values are the words of the legend."""
+    """Kind of a box; the values are the words of the legend."""
 
     INPUT = "input"
     OP = "op"
@@ -28,7 +28,7 @@ class BoxKind(str, enum.Enum):
 
 
 class EdgeKind(str, enum.Enum):
-    """What became of an edge."""
+    """Kind of an edge: plain, or present in only one of two graphs."""
 
     PLAIN = "plain"
     REMOVED = "removed"
@@ -41,14 +41,14 @@ NODE_KINDS = frozenset({BoxKind.OP, BoxKind.WEIGHTED, BoxKind.MODULE, BoxKind.MO
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One thing to draw.
+    """A labelled box.
 
     Attributes:
         id: Unique in its diagram; a lower-case letter and a number.
-        kind: What it stands for.
-        title: What it is called; printable.
+        kind: Its kind, which determines its style.
+        title: First line; printable.
         details: Further lines; printable.
-        tooltip: Everything there is to say in one line; printable.
+        tooltip: Full description on one line; printable.
     """
 
     id: str
@@ -64,8 +64,8 @@ class Frame:
 
     Attributes:
         id: Unique in its diagram.
-        title: The module, and how often it repeats; the node; or the argument that the region fills.
-        items: At least two, or one of a region.
+        title: The module and its repeat count; the node; or the argument that the region is passed for.
+        items: At least two, or one for a region.
     """
 
     id: str
@@ -75,13 +75,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Values that one box makes and another one reads.
+    """Values that one box produces and another one reads.
 
     Attributes:
         source: Id of a box.
         target: Id of another box.
-        label: The type of the value, or how many values; "" where the boxes tell.
-        kind: Whether only one of two graphs has it.
+        label: The type of the value, or the number of values; "" if the boxes show it.
+        kind: Plain, or present in only one of two graphs.
     """
 
     source: str
@@ -92,13 +92,13 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """What to draw.
+    """A complete drawing.
 
     Attributes:
         title: The name of the graph.
-        summary: Its size, and what of it is shown.
-        items: Nothing reads what comes behind it.
-        edges: In the order of what reads them.
+        summary: Its size, and the part that is shown.
+        items: Producers before their readers.
+        edges: In the order of their readers.
     """
 
     title: str
@@ -112,12 +112,12 @@ class Diagram:
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """Every frame before those in it."""
+        """All frames, outer ones before those inside them."""
         return tuple(item for item in _everything(self.items) if isinstance(item, Frame))
 
     @property
     def kinds(self) -> tuple[BoxKind, ...]:
-        """The kinds of box in the diagram, in the order of the legend."""
+        """Kinds of box in the diagram, in the order of the legend."""
         present = {box.kind for box in self.boxes}
         return tuple(kind for kind in BoxKind if kind in present)
 

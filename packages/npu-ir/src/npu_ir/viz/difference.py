@@ -1,4 +1,4 @@
-"""The difference of two graphs as one diagram of both."""
+"""Diagram of the difference of two graphs, which shows both."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from npu_ir.viz.captions import count_caption, names_caption, op_caption, printa
 from npu_ir.viz.diagram import Box, BoxKind, Diagram, Edge, EdgeKind
 
 _KINDS = {status: BoxKind(status.value) for status in Status}
-# In front of titles: colours are not all that tells.
+# In front of titles: readers must not depend on colours (WCAG 2.1, criterion 1.4.1).
 _MARKS = {Status.UNCHANGED: "", Status.REMOVED: "\N{MINUS SIGN} ", Status.ADDED: "+ ", Status.CHANGED: "~ "}
 _MAX_ENDS = 8
 
 
 def build_diff_diagram(diff: GraphDiff, max_nodes: int) -> Diagram:
-    """Return what to draw of a difference.
+    """Return the diagram of a difference.
 
-    Nodes that did not change are boxes of their own where they are next to a change, if there is room for them, and
-    else gathered while they stand next to each other.
+    Unchanged nodes next to a change have boxes of their own if ``max_nodes`` allows; runs of other unchanged
+    nodes share a box.
 
     Raises:
         VisualizationError: ``max_nodes`` is too small.
@@ -35,7 +35,7 @@ def build_diff_diagram(diff: GraphDiff, max_nodes: int) -> Diagram:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """A result or an update: what it is called, and the value that it is before and after."""
+    """A result or an update: its title, and its value before and after."""
 
     title: str
     kind: BoxKind
@@ -45,7 +45,7 @@ class _End:
 
 
 class _DiffDiagram:
-    """One drawing while it is put together."""
+    """Builder of one diagram."""
 
     def __init__(self, diff: GraphDiff, max_nodes: int) -> None:
         self._diff = diff
@@ -76,7 +76,7 @@ class _DiffDiagram:
         return id
 
     def _add_arguments(self) -> None:
-        """Add a box for each input, and for what else changed that comes from outside; other weights have none."""
+        """Add a box for each input and each changed argument; unchanged weights have none."""
         changed = {(line.kind, line.name): line for line in self._diff.lines}
         back = {other: value for value, other in self._diff.values.items()}
         gone = [value for value in self._diff.a.arguments if value not in self._diff.values]
@@ -123,7 +123,7 @@ class _DiffDiagram:
             start, room = stop, room - 1
 
     def _shown(self, near: int) -> list[bool]:
-        """Return which nodes have a box of their own: those that changed, and what they read or what reads them."""
+        """Return a flag per node: it has its own box, as it or (if ``near``) a producer or reader changed."""
         items = self._diff.nodes
         is_shown = [item.status is not Status.UNCHANGED for item in items]
         if not near:
@@ -131,14 +131,14 @@ class _DiffDiagram:
         position = {
             node: at for at, item in enumerate(items) for node in (item.a, item.b) if node is not None
         }
-        found = list(is_shown)
+        is_near = list(is_shown)
         for at, item in enumerate(items):
             for node in (item.a, item.b):
                 for value in () if node is None else node.inputs:
                     source = None if value.producer is None else position.get(value.producer)
                     if source is not None and (is_shown[at] or is_shown[source]):
-                        found[at] = found[source] = True
-        return found
+                        is_near[at] = is_near[source] = True
+        return is_near
 
     def _add_ends(self) -> None:
         ends = [*_results(self._diff), *_updates(self._diff)]

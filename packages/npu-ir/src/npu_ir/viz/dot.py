@@ -1,4 +1,4 @@
-"""Drawings in the language of graphviz."""
+"""Drawings in DOT, the graphviz language."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _box(box: Box) -> str:
 
 
 def _heading(diagram: Diagram) -> str:
-    """Return title, size and legend as a table."""
+    """Return the title, the summary and the legend as an HTML-like table."""
     cells = "".join(
         f'<TD BGCOLOR="{STYLES[kind].fill}" COLOR="{STYLES[kind].stroke}" BORDER="1">'
         f'<FONT POINT-SIZE="10">{kind.value}</FONT></TD>'
@@ -80,10 +80,10 @@ def _heading(diagram: Diagram) -> str:
 
 
 def _html(text: str) -> str:
-    return html.escape(text) or "&#160;"  # graphviz takes no empty element
+    return html.escape(text) or "&#160;"  # graphviz rejects empty elements
 
 
 def _quoted(text: str) -> str:
-    """Return a quoted string of dot; backslashes are doubled, because labels read escapes."""
+    """Return a quoted DOT string; backslashes are doubled, because labels interpret escapes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

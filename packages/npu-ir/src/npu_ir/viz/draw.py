@@ -1,4 +1,4 @@
-"""Writing a drawing of a graph to a file, in the form its name asks for."""
+"""Drawings as text or files, in the format that the file's suffix names."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def to_mermaid(
 ) -> str:
     """Return a drawing of ``graph`` as a mermaid flowchart, for Markdown pages.
 
-    Large graphs are gathered by the module that ran the nodes, as deep as ``max_nodes`` allows. Where
+    Nodes of large graphs are grouped by the module that ran them, as deep as ``max_nodes`` allows. Where
     that does not suffice, repeated blocks are shown once, and then the end is left out, with a note.
 
     Args:
         graph: Any graph.
-        max_nodes: The most boxes for nodes.
+        max_nodes: Maximum number of boxes for nodes.
         depth: Open modules to this depth: 0 is one box, 1 the top modules; None for as deep as fits.
-        weights: Draw parameters, buffers, optimizer state and constants as boxes, not only as a line in their reader's.
+        weights: Draw parameters, buffers, optimizer state and constants as boxes, not only as a line in
+            the boxes of their readers.
 
     Raises:
         VisualizationError: ``max_nodes`` is less than 2 or ``depth`` less than 0.
@@ -50,14 +51,14 @@ def to_mermaid(
 def to_dot(
     graph: Graph, *, max_nodes: int = DEFAULT_MAX_NODES, depth: int | None = None, weights: bool = False
 ) -> str:
-    """Return a drawing of ``graph`` in the language of graphviz; arguments as for `to_mermaid`."""
+    """Return a drawing of ``graph`` in DOT, the graphviz language; arguments as for `to_mermaid`."""
     return format_dot(build_diagram(graph, max_nodes, depth, weights))
 
 
 def to_svg(
     graph: Graph, *, max_nodes: int = DEFAULT_MAX_NODES, depth: int | None = None, weights: bool = False
 ) -> str:
-    """Return a drawing of ``graph`` as an SVG image, laid out without graphviz.
+    """Return a drawing of ``graph`` as an SVG image, with a layout computed without graphviz.
 
     Arguments as for `to_mermaid`.
     """
@@ -72,29 +73,29 @@ def draw(
     depth: int | None = None,
     weights: bool = False,
 ) -> Path:
-    """Write a drawing of ``graph`` and return its path; an error leaves what was there.
+    """Write a drawing of ``graph`` and return its path; after an error, an old file is unchanged.
 
-    ``.svg`` is laid out by graphviz where it is installed, else by us; ``.png`` and ``.pdf`` need
+    The layout of an ``.svg`` is by graphviz if it is installed, else by `to_svg`; ``.png`` and ``.pdf`` need
     graphviz; ``.dot`` or ``.gv`` and ``.mmd`` (mermaid) are text. Other arguments as for `to_mermaid`.
 
     Raises:
-        VisualizationError: The name ends in none of these, graphviz is needed and is missing or
-            fails, the file cannot be written, or the other arguments are not as they should be.
+        VisualizationError: The suffix is none of these, graphviz is needed and is missing or
+            fails, the file cannot be written, or another argument is invalid.
     """
     format = require_format(Path(path))
     return _write(build_diagram(graph, max_nodes, depth, weights), Path(path), format)
 
 
 def draw_diff(diff: GraphDiff, path: str | os.PathLike[str], *, max_nodes: int = DEFAULT_MAX_NODES) -> Path:
-    """Write a drawing of what changed between two graphs and return its path.
+    """Write a drawing of the difference of two graphs and return its path.
 
-    One picture holds both: what was removed is red and dashed, what was added green, what changed amber, and the
-    rest grey. Nodes that did not change and are not next to a change are gathered.
+    One picture shows both: removed nodes are red and dashed, added ones green, changed ones amber, and the
+    rest grey. Unchanged nodes that are not next to a change are grouped.
 
     Args:
-        diff: What `npu_ir.diff_ir` returns.
-        path: The forms are those of `draw`.
-        max_nodes: The most boxes for nodes.
+        diff: The result of `npu_ir.diff_ir`.
+        path: Formats as for `draw`.
+        max_nodes: Maximum number of boxes for nodes.
 
     Raises:
         VisualizationError: As for `draw`.
@@ -114,10 +115,10 @@ def _write(diagram: Diagram, path: Path, format: str) -> Path:
 
 
 def require_format(path: Path) -> str:
-    """Return the form that the name of a drawing asks for.
+    """Return the format that the suffix of a drawing names.
 
     Raises:
-        VisualizationError: The name ends in none that there is.
+        VisualizationError: No format has this suffix.
     """
     format = path.suffix.removeprefix(".").lower()
     if format not in (*_GRAPHVIZ_FORMATS, *_TEXT_FORMATS):
@@ -140,7 +141,7 @@ def _content(diagram: Diagram, format: str) -> bytes:
 
 def _run_graphviz(program: str, source: str, format: str) -> bytes:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, f"-T{format}"],
             input=source.encode(),
             capture_output=True,
@@ -158,4 +159,4 @@ def _run_graphviz(program: str, source: str, format: str) -> bytes:
         raise VisualizationError(
             f"graphviz cannot be run: {error.strerror}", where=program, fix=_INSTALL
         ) from error
-    return done.stdout
+    return process.stdout

@@ -1,4 +1,4 @@
-"""The outline of a frame around the spots in it."""
+"""Outlines of frames around the spots inside them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npu_ir.viz.spots import Spot
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A rectangle: the part of a frame in one layer, or all of it."""
+    """A rectangle: one layer of a frame, or the whole frame."""
 
     left: float
     right: float
@@ -22,7 +22,7 @@ class Row:
 
 
 def frame_rows(layers: Sequence[Sequence[Spot]]) -> dict[str, list[Row]]:
-    """Return the outline of each frame: one rectangle, or one per layer where it would hold strangers."""
+    """Return the outline of each frame: one rectangle, or one per layer if it would enclose other boxes."""
     members: defaultdict[str, dict[int, list[Spot]]] = defaultdict(dict)
     for number, layer in enumerate(layers):
         for spot in layer:
@@ -39,6 +39,7 @@ def _rows(
     layers: Sequence[Sequence[Spot]],
 ) -> list[Row]:
     first, last = spans[frame]
+    # Inner frames that begin in the same layer have their titles below this one's; likewise at the bottom.
     top = members[first][0].row_top - FRAME_TOP * max(
         sum(spans[inner][0] == first for inner in _inside(frame, spot)) for spot in members[first]
     )
@@ -55,6 +56,7 @@ def _rows(
     ]
     if not any(_overlaps(spot, left, right) for spot in strangers):
         return [Row(left, right, top, bottom)]
+    # A rectilinear polygon instead: per layer as wide as its members, which are adjacent within a layer.
     rows = []
     numbers = sorted(extents)
     for number, following in zip(numbers, [*numbers[1:], None], strict=True):
@@ -67,7 +69,7 @@ def _rows(
 
 
 def _inside(frame: str, spot: Spot) -> tuple[str, ...]:
-    """Return ``frame`` and the frames inside it around ``spot``."""
+    """Return ``frame`` and the frames around ``spot`` inside it."""
     return spot.frames[spot.frames.index(frame) :]
 
 

@@ -1,4 +1,4 @@
-"""The shapes of our own drawings, and how much room their text needs."""
+"""Shapes of boxes in SVG drawings, and estimates of text sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDE = frozenset("mwMW@%…")
 
 
 def text_width(text: str, size: float) -> float:
-    """Return about how wide ``text`` is in a sans-serif font of ``size`` pixels: rather too much."""
+    """Return a generous estimate of the width of ``text`` in a sans-serif font of ``size`` pixels."""
     return size * sum(map(_char_width, text))
 
 
@@ -36,7 +36,7 @@ def box_size(box: Box) -> tuple[float, float]:
 
 
 def outline(style: Style, x: float, y: float, width: float, height: float) -> str:
-    """Return the SVG element of a box: its top left corner is at x, y."""
+    """Return the SVG element of a box whose top left corner is at x, y."""
     looks = f'fill="{style.fill}" stroke="{style.stroke}" stroke-width="1.3"'
     if style.dashed:
         looks += ' stroke-dasharray="5 4"'

@@ -1,7 +1,7 @@
-"""Where the boxes and edges of a diagram go: layers from top to bottom.
+"""Layered layout of the boxes and edges of a diagram, from top to bottom.
 
-Every box stands one layer below the lowest box it reads from. In between an edge passes through one
-bend per layer; the edges of one box share their bends.
+Every box is one layer below the lowest box it reads from. An edge has one bend in each layer that it
+crosses; the edges of one box share their bends.
 Source: Sugiyama, Tagawa, Toda (1981), Methods for visual understanding of hierarchical systems.
 """
 
@@ -16,19 +16,19 @@ from npu_ir.viz.ordering import order_layers
 from npu_ir.viz.spots import Spot
 
 _ROW_GAP = 40.0
-# Above a frame's first layer, where its title stands, and below its last one.
+# Space above a frame's first layer, for its title, and below its last one.
 FRAME_TOP, FRAME_BOTTOM = 24.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the layout has to know of a box.
+    """The size, frames and execution order of a box: the layout's input.
 
     Attributes:
         width: Pixels.
         height: Pixels.
         frames: The frames around it, outermost first.
-        step: Its place in the order of execution; None for what goes into the graph or comes out.
+        step: Its position in execution order; None for arguments, results and updates.
     """
 
     width: float
@@ -42,9 +42,9 @@ class Layout:
     """A finished layout.
 
     Attributes:
-        spots: Of each box.
+        spots: By box id.
         layers: Boxes and bends of each layer, from left to right.
-        routes: For each edge the spots it passes, downwards from box to box.
+        routes: The spots of each edge, downwards from box to box.
         height: Pixels.
     """
 
@@ -55,10 +55,10 @@ class Layout:
 
 
 def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> Layout:
-    """Return where boxes go, with the leftmost at x = 0.
+    """Return the layout of boxes and edges, with the leftmost box at x = 0.
 
     Args:
-        shapes: By box. Edges lead from an earlier to a later box; others are laid out upside down.
+        shapes: By box id. Edges to an earlier box are reversed in the layout, which makes it acyclic.
         edges: Source and target.
     """
     index = {id: number for number, id in enumerate(shapes)}
@@ -79,10 +79,10 @@ def lay_out(shapes: Mapping[str, Shape], edges: Sequence[tuple[str, str]]) -> La
 
 
 def _assign_layers(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]]) -> None:
-    """Put boxes as high as what they read allows.
+    """Assign each box the highest layer below everything it reads (longest-path layering).
 
-    What reads nothing stands right above what reads it if it comes from outside, and next to what ran
-    before it otherwise.
+    A box that reads nothing is right above its highest reader if it comes from outside the graph, and in
+    the layer of the node before it otherwise.
     """
     readers: defaultdict[str, list[Spot]] = defaultdict(list)
     reading: set[str] = set()
@@ -104,10 +104,11 @@ def _assign_layers(spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]]) 
 def _route(
     spots: Mapping[str, Spot], edges: Iterable[tuple[str, str]], layers: list[list[Spot]]
 ) -> list[tuple[Spot, ...]]:
-    """Add bends to the layers that edges pass, and return what each edge passes."""
+    """Add the bends of edges to their layers, and return the spots of each edge."""
     trunks: dict[str, list[Spot]] = {}
     routes = []
     for source, target in edges:
+        # One trunk of bends per source, as long as its longest edge: fewer bends to order and to draw.
         start, end = spots[source], spots[target]
         trunk = trunks.setdefault(source, [start])
         while trunk[-1].layer < end.layer - 1:
@@ -145,7 +146,7 @@ def frame_spans(layers: Sequence[Sequence[Spot]]) -> dict[str, tuple[int, int]]:
 
 
 def _hold_frames(layers: Sequence[list[Spot]]) -> None:
-    """Add a spot wherever a frame reaches over a layer with nothing in it, so that no other box stands there."""
+    """Add a spot to each layer that a frame spans without a member, to keep other boxes out of the frame."""
     around = {
         frame: spot.frames[: depth + 1]
         for layer in layers
@@ -159,7 +160,7 @@ def _hold_frames(layers: Sequence[list[Spot]]) -> None:
 
 
 def _stack(layers: Sequence[Sequence[Spot]]) -> float:
-    """Give every spot its y, boxes in the middle of their layer, and return the height of all."""
+    """Set the y of every spot, centred in its layer, and return the total height."""
     spans = frame_spans(layers)
     y = 0.0
     for number, layer in enumerate(layers):
@@ -174,5 +175,5 @@ def _stack(layers: Sequence[Sequence[Spot]]) -> float:
 
 
 def _most(layer: Sequence[Spot], frames: Collection[str]) -> int:
-    """Return how many of ``frames`` stand one inside the other in this layer."""
+    """Return the maximum nesting depth of ``frames`` in this layer."""
     return max((sum(frame in frames for frame in spot.frames) for spot in layer), default=0)

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from npu_ir.viz.diagram import Box, BoxKind, Diagram, EdgeKind, Frame
 from npu_ir.viz.style import EDGE_STYLES, FRAME, FRAME_FILL, LINE, STYLES, TEXT
 
-# What means something to mermaid, to Markdown (an underscore or a colon inside a word or before a space
-# does not) or to HTML.
+# Characters with a meaning in mermaid, Markdown (not an underscore within a word, nor a colon before a
+# space) or HTML.
 _SPECIAL = re.compile(r"[^\w ,.=+/():_-]|(?<![^\W_])_|_(?![^\W_])|:(?=\S)")
-# Mermaid reads line breaks, formulas and icons even out of coded characters, unless something invisible follows.
+# Mermaid decodes these and then reads line breaks, formulas and icons, unless a zero-width space follows.
 _STILL_SPECIAL = frozenset("\\$:")
-# What no code can bring into a title.
+# Titles take no entity codes: full-width characters replace these.
 _TITLE = str.maketrans({"<": "\uff1c", ">": "\uff1e", "&": "\uff06"})
-# A label that starts like a list is taken for one.
+# A label that starts like a Markdown list is rendered as one.
 _LIST = re.compile(r"^(\s*\d*)([-+.)])(?=\s)")
 
 
@@ -79,7 +79,7 @@ def _title(diagram: Diagram) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return ``text`` with mermaid's entity codes for whatever is special anywhere."""
+    """Return ``text`` with mermaid's entity codes for special characters."""
     coded = _SPECIAL.sub(lambda match: _code(match[0]), text)
     return _LIST.sub(lambda match: match[1] + _code(match[2]), coded)
 

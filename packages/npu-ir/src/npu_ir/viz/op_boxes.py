@@ -1,4 +1,4 @@
-"""The box of a single node."""
+"""Box of a single node."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def op_box(
         id: Unique in the diagram.
         node: Any node.
         path: The module that ran it.
-        around: The module in whose frame it stands.
-        name_weights: Weights have boxes of their own, and need not be told here.
-        count: How often the node stands there.
+        around: The module in whose frame it is drawn.
+        name_weights: Weights have boxes of their own, and are not listed here.
+        count: Number of repetitions of the node.
     """
     weights = weights_of([node])
     module = relative(path, around)
@@ -44,10 +44,10 @@ def op_box(
 
 
 def relative(path: tuple[str, ...], around: tuple[str, ...]) -> str:
-    """Return a module path without the modules it is drawn in."""
+    """Return a module path relative to the module it is drawn in."""
     return ".".join(path[len(around) :] if path[: len(around)] == around else path)
 
 
 def weights_of(nodes: Sequence[OpNode]) -> list[Value]:
-    """Return the weights that the nodes read, each once."""
+    """Return the weights that the nodes read, without duplicates."""
     return list(dict.fromkeys(value for node in nodes for value in node.inputs if is_weight(value)))

@@ -1,4 +1,8 @@
-"""In which order the spots of each layer stand."""
+"""Order of the spots within each layer.
+
+Source: the barycenter heuristic of Sugiyama, Tagawa, Toda (1981), Methods for visual understanding of
+hierarchical systems; the exact problem is NP-hard, even for two layers.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,8 @@ _SWEEPS = 10
 def order_layers(layers: Sequence[list[Spot]]) -> None:
     """Sort each layer so that few edges cross.
 
-    The best order of several sweeps up and down, each of which puts spots at the mean position of what
-    they are connected to.
+    Takes the best of several sweeps, down and up in turn, each of which sorts spots by the mean position
+    (barycenter) of their neighbours in the previous layer.
     """
     rank: dict[Spot, float] = {}
     for layer in layers:
@@ -38,16 +42,18 @@ def order_layers(layers: Sequence[list[Spot]]) -> None:
 
 
 def _sort(layer: list[Spot], wanted: Mapping[Spot, float]) -> None:
-    """Sort a layer by the wanted position, with the spots of a frame next to each other."""
+    """Sort a layer by the wanted position, and keep the spots of a frame adjacent."""
     members: defaultdict[str, list[float]] = defaultdict(list)
     for spot in layer:
         for frame in spot.frames:
             members[frame].append(wanted[spot])
+    # Frames are sorted as units, by their mean, level by level; their names break ties between frames.
     middle = {frame: mean(positions) for frame, positions in members.items()}
     layer.sort(key=lambda spot: (*((middle[frame], frame) for frame in spot.frames), (wanted[spot], "")))
 
 
 def _crossings(layers: Iterable[Sequence[Spot]], rank: Mapping[Spot, float]) -> int:
+    # Edges cross where their ends are inverted (Barth, Juenger, Mutzel 2002): count inversions by insertion.
     crossings = 0
     for layer in layers:
         ends: list[float] = []

@@ -1,7 +1,7 @@
-"""What a drawing shows of a large graph: its nodes gathered by the module that ran them.
+"""Outline of a large graph: nodes grouped by the module that ran them.
 
-Nodes are gathered only while they stand next to each other, so a module that ran twice is shown
-twice, and what is shown depends on each other in one direction only, as the nodes do.
+Only consecutive nodes are grouped, so a module that ran twice is shown twice, and the groups, like the
+nodes, form an acyclic graph.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from npu_ir.viz.repeats import Program
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
-# Deeper module paths are cut: no model nests so deep, and a made-up path must not cost more.
+# Deeper module paths are cut: no model nests so deep, and an artificial path must not cost more.
 _MAX_DEPTH = 24
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Nodes that ran one after the other in one module, or a single node.
+    """Consecutive nodes of one module, or a single node.
 
     Attributes:
-        path: The module, down to the level of this part; shorter for what its parents ran themselves.
+        path: The module, down to the level of this part; shorter for nodes that a parent ran itself.
         start: Position of the first node.
-        stop: Position behind the last node.
-        count: How often these nodes stand there, one copy right behind the other.
-        parts: The same, one level deeper.
+        stop: Position after the last node.
+        count: Number of consecutive copies of these nodes, at least 1.
+        parts: The parts of these nodes, one level deeper.
     """
 
     path: tuple[str, ...]
@@ -46,7 +46,7 @@ class Part:
 
 
 class Outline:
-    """The nodes of a graph as a tree of modules, grown level by level.
+    """The nodes of a graph as a tree of modules, built level by level.
 
     Level 0 is the whole graph, level ``d`` its modules down to depth ``d``, and the last level the nodes.
     """
@@ -58,7 +58,7 @@ class Outline:
         split = {name: tuple(name.split(".", _MAX_DEPTH - 1)) if name else () for name in set(names)}
         self.paths = [split[name] for name in names]
         self.last_level = 1 + max(map(len, split.values()), default=0)
-        # How many modules a node shares with the one before it; all of them when they are equal.
+        # Length of the module path that a node shares with the node before it; `last_level` if equal.
         self._shared = [0] + [
             self.last_level if left is right else _shared(left, right)
             for left, right in itertools.pairwise(self.paths)
@@ -69,12 +69,12 @@ class Outline:
 
         Args:
             last_level: The deepest level to return.
-            fold: Gather blocks that repeat into one part.
-            max_parts: The most parts of any level but level 0.
+            fold: Merge repeated blocks into one part.
+            max_parts: Maximum number of parts of any level but level 0.
         """
         levels = [[Part((), 0, len(self.paths))] if self.paths else []]
         while len(levels) <= last_level:
-            # Nodes may be very many: they are counted before there is a part for each.
+            # A graph may have very many nodes: count them before a part is created for each.
             nodes = sum(part.length for part in levels[-1]) if len(levels) == self.last_level else 0
             if nodes > max_parts:
                 break
@@ -98,6 +98,7 @@ class Outline:
         return self._folded(parts, level) if fold else parts
 
     def _folded(self, parts: list[Part], level: int) -> list[Part]:
+        # Each part is compared with its predecessor only, so a run of n copies costs n - 1 comparisons.
         folded: list[Part] = []
         previous: Part | None = None
         for part in parts:
@@ -120,7 +121,7 @@ def _shared(left: tuple[str, ...], right: tuple[str, ...]) -> int:
 
 
 def _siblings(left: tuple[str, ...], right: tuple[str, ...], level: int) -> bool:
-    """Return whether two modules of one parent are numbered alike: ``layers.0``, ``layers.1``."""
+    """Return whether the names of two sibling modules differ in numbers only: ``layers.0``, ``layers.1``."""
     if not len(left) == len(right) == level:
         return False
     return _NUMBER.sub("#", left[-1]) == _NUMBER.sub("#", right[-1])

@@ -1,4 +1,4 @@
-"""The frames of the regions of a node: the branches of a condition, the body of a loop."""
+"""Frames for the regions of a node: the branches of a conditional, the body of a loop."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _MAX_LINES = 3
 
 
 class RegionBoxes:
-    """What is drawn of the regions in a graph.
+    """Boxes, frames and edges for the regions in a graph.
 
-    A frame holds the box of the node that owns them, a frame for each region, and a box for the results of
-    the node. What a region gets comes from the first box; what it returns goes through a box of its own to
-    the last one.
+    A frame holds the box of the node that owns the regions, a frame for each region, and a box for the
+    results of the node. The inputs of a region come from the first box; its results go through a box of
+    their own to the last one.
 
     Args:
-        room: The most boxes for nodes of regions.
-        new_frame: Makes the ids of frames.
+        room: Maximum number of boxes for nodes of regions.
+        new_frame: Returns a new frame id.
 
     Attributes:
-        edges: Inside of regions, and between a node and its regions.
-        ends: For the box of a node that is drawn with its regions, the box of its results.
+        edges: Edges inside regions, and between a node and its regions.
+        ends: The box of the results of each node that is drawn with its regions, by the node's box.
     """
 
     def __init__(self, room: int, new_frame: Callable[[], str]) -> None:
@@ -43,7 +43,7 @@ class RegionBoxes:
         self._num_boxes = 0
 
     def framed(self, node: OpNode, box: Box, around: tuple[str, ...]) -> Box | Frame:
-        """Return the box of ``node``, in a frame with its regions; without room for them, it names them."""
+        """Return the box of ``node``, in a frame with its regions; it only lists them if they do not fit."""
         if not node.regions:
             return box
         count = sum(len(part) for region in node.regions.values() for part in region.graphs())

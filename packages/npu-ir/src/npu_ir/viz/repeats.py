@@ -1,4 +1,4 @@
-"""Which blocks of a model are the same block again."""
+"""Detection of repeated blocks of a model."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from npu_ir.core.node import InputKind, OpNode, Value
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The nodes of a graph in order, and where among them each one stands."""
+    """The nodes of a graph in execution order, and the position of each."""
 
     nodes: Sequence[OpNode]
     position: Mapping[OpNode, int]
 
     def repeats(self, start: int, length: int, *, first: bool) -> bool:
-        """Return whether the ``length`` nodes from ``start + length`` on do what those from ``start`` on do.
+        """Return whether the ``length`` nodes at ``start + length`` repeat those at ``start``.
 
-        Ops, attributes, types and the wiring among them are equal. What they read from outside has the
-        same type, and is the same value or was made equally far ahead of them.
+        Ops, attributes, types and the edges among them are equal. The values they read from outside have
+        the same type, and are the same value or were produced at the same distance before the block.
 
         Args:
-            start: Where the earlier block begins; the later one comes right behind it.
-            length: Nodes in each of the two.
-            first: Whether the earlier block is the first of its kind, which may read from elsewhere.
+            start: Start of the earlier block; the later one follows immediately.
+            length: Number of nodes in each block.
+            first: The earlier block is the first copy, which may read from elsewhere.
         """
         later = start + length
         for offset in range(length):
@@ -50,7 +50,7 @@ class Program:
         return offsets[0] == offsets[1] and left.index == right.index
 
     def _offset(self, value: Value, start: int) -> int:
-        """Return how far behind ``start`` a value is made; the graph's inputs come before all nodes."""
+        """Return the position of a value's producer relative to ``start``; inputs come before all nodes."""
         return -1 - len(self.nodes) if value.producer is None else self.position[value.producer] - start
 
 

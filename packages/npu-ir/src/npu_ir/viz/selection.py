@@ -1,4 +1,4 @@
-"""How much of a graph fits into a drawing: which modules stay closed, and where it is cut."""
+"""Selection of the part of a graph that fits in a drawing: the depth of modules, and the cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Selection:
 
     Attributes:
         levels: The parts of each level; those of the last one become boxes.
-        room: How many of them; the rest is one box that says how much is missing.
+        room: Maximum number of boxes for them; the rest is one box with the number of missing nodes.
     """
 
     levels: list[list[Part]]
@@ -26,9 +26,9 @@ class Selection:
 
 
 def select(outline: Outline, max_nodes: int, depth: int | None) -> Selection:
-    """Return what to draw in at most ``max_nodes`` boxes, as deep as they allow or ``depth`` says.
+    """Return a selection of at most ``max_nodes`` boxes, to ``depth`` or else as deep as possible.
 
-    Repeated blocks are gathered only where the boxes would not suffice otherwise.
+    Repeated blocks are merged only if the boxes would not suffice otherwise.
 
     Raises:
         VisualizationError: ``max_nodes`` is less than 2 or ``depth`` less than 0.
@@ -46,7 +46,7 @@ def _as_deep_as_fits(outline: Outline, max_nodes: int) -> list[list[Part]]:
     folded = outline.levels(outline.last_level, fold=True, max_parts=max_nodes)
     deepest = max(plain, folded, key=len)
     if len(deepest[-1]) == 1 and deepest[-1][0].length == len(outline.paths) > 1:
-        # One box for everything says nothing: rather the beginning of what is in it.
+        # One box for everything says nothing: the beginning of its content is more useful.
         return outline.levels(len(deepest), fold=True)
     return deepest
 

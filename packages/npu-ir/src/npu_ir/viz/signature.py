@@ -1,4 +1,4 @@
-"""The boxes of what goes into a graph and what comes out of it."""
+"""Boxes of the arguments, results and updates of a graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_ir.viz.diagram import Box, BoxKind
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
-# With more of a kind than this, they share a box.
+# More inputs, or more results, than this share a box.
 _MAX_OF_A_KIND = 8
 _MAX_LINES = 4
 _WEIGHT_KINDS = {
@@ -27,12 +27,12 @@ _WEIGHT_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class ArgumentBox:
-    """A box, the values it stands for, and the boxes that are connected to it.
+    """A box, the values it represents, and the boxes that are connected to it.
 
     Attributes:
         box: The box.
-        values: What comes out of it, or goes into it.
-        near: Ids of the boxes of nodes that read these values, or make them.
+        values: The values that leave it, or enter it.
+        near: Ids of the boxes of nodes that read or produce these values.
     """
 
     box: Box
@@ -41,7 +41,7 @@ class ArgumentBox:
 
 
 def input_boxes(graph: Graph) -> list[ArgumentBox]:
-    """Return a box for each input of ``graph``, or one for all of many."""
+    """Return a box for each input of ``graph``, or one for all if there are many."""
     if len(graph.inputs) > _MAX_OF_A_KIND:
         box = Box("i0", BoxKind.INPUT, f"{len(graph.inputs)} inputs", (names_caption(graph.inputs),))
         return [ArgumentBox(box, graph.inputs)]
@@ -55,24 +55,24 @@ def input_boxes(graph: Graph) -> list[ArgumentBox]:
 
 
 def weight_boxes(readers: Mapping[Value, Sequence[str]]) -> list[ArgumentBox]:
-    """Return boxes for weights; those of a kind that the same boxes read share one.
+    """Return boxes for weights; those of one kind that the same boxes read share a box.
 
     Args:
-        readers: For each weight the ids of the boxes that read it.
+        readers: The ids of the boxes that read each weight.
     """
     together: defaultdict[tuple[BoxKind, tuple[str, ...]], list[Value]] = defaultdict(list)
     for value, ids in readers.items():
         assert value.argument is not None
         together[_WEIGHT_KINDS[value.argument.kind], tuple(ids)].append(value)
-    found = []
+    boxes = []
     for index, ((kind, ids), values) in enumerate(together.items()):
         named = [(target_of(value), value) for value in values]
-        found.append(ArgumentBox(_listing(f"w{index}", kind, named), tuple(values), ids))
-    return found
+        boxes.append(ArgumentBox(_listing(f"w{index}", kind, named), tuple(values), ids))
+    return boxes
 
 
 def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list[ArgumentBox]:
-    """Return boxes for what ``graph`` updates; what one box makes shares one."""
+    """Return boxes for the updates of ``graph``; values produced by one box share a box."""
     together: defaultdict[str | None, list[tuple[str, Value]]] = defaultdict(list)
     for target, value in graph.updates.items():
         together[source_of(value)].append((target_of(target), value))
@@ -87,7 +87,7 @@ def update_boxes(graph: Graph, source_of: Callable[[Value], str | None]) -> list
 
 
 def output_boxes(graph: Graph) -> list[ArgumentBox]:
-    """Return a box for each value that ``graph`` returns, or one for all of many."""
+    """Return a box for each value that ``graph`` returns, or one for all if there are many."""
     structure, leaves = graph.results
     named = [
         (f"output{path}", leaf)
@@ -103,14 +103,14 @@ def output_boxes(graph: Graph) -> list[ArgumentBox]:
 
 
 def _what(value: Value) -> tuple[str, ...]:
-    """Return the type of a result, and which argument it is if it is one."""
+    """Return the type of a result, and the name of the argument if it is one."""
     if value.argument is None:
         return (type_caption(value.type),)
     return type_caption(value.type), f"is {printable(target_of(value))}"
 
 
 def _listing(id: str, kind: BoxKind, named: Sequence[tuple[str, Value]]) -> Box:
-    """Return a box for several values: their module if it is one, then names and types that fit."""
+    """Return a box for several values: their common module if any, then the first names and types."""
     if len(named) == 1:
         name, value = named[0]
         return Box(id, kind, printable(name), (type_caption(value.type),))

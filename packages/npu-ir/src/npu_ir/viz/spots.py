@@ -1,4 +1,4 @@
-"""What a layout arranges: boxes and the bends of edges, in layers."""
+"""Elements of a layered layout: boxes and the bends of edges."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Spot:
     Attributes:
         width: Pixels; 0 for a bend.
         height: Pixels; 0 for a bend.
-        frames: The frames it stands in, outermost first.
-        step: Of a box of nodes its place in the order of execution.
-        layer: Counted from the top.
-        x: Middle.
+        frames: The frames around it, outermost first.
+        step: Position in execution order, of a box for nodes; else None.
+        layer: Index, counted from the top.
+        x: Centre.
         y: Top.
         row_top: Top of the highest box of the layer.
         row_bottom: Bottom of that box.
-        above: Spots of the layer above that lead here.
-        below: Spots of the layer below that this leads to.
+        above: Predecessors, in the layer above.
+        below: Successors, in the layer below.
     """
 
     width: float = 0.0
@@ -41,7 +41,7 @@ class Spot:
 
     @property
     def hangs(self) -> bool:
-        """Whether it is connected to one other spot only."""
+        """True for a spot with a single edge."""
         return len(self.above) + len(self.below) == 1
 
 

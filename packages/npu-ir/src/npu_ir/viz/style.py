@@ -1,4 +1,4 @@
-"""How each kind of box looks, in every output form.
+"""Styles of the kinds of boxes and edges, for every output format.
 
 Text is dark on light fills, with a contrast of at least 7 to 1 (WCAG 2.1, level AAA); kinds differ in
 shape as well as in colour.
@@ -20,15 +20,15 @@ FONTS = "Helvetica, Arial, DejaVu Sans, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The looks of a kind of box.
+    """Style of a kind of box.
 
     Attributes:
         fill: Colour inside.
         stroke: Colour of the border.
-        svg: Shape in our own drawings, see `npu_ir.viz.svg`.
+        svg: Shape in drawings of `npu_ir.viz.svg`.
         dot: Shape of a graphviz node, and its style besides filled.
-        mermaid: What stands around the text of a mermaid node.
-        dashed: Whether the border is.
+        mermaid: Delimiters around the text of a mermaid node.
+        dashed: The border is dashed.
     """
 
     fill: str
@@ -60,7 +60,7 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class EdgeStyle:
-    """The looks of a kind of edge: its colour, and whether it is dashed."""
+    """Style of a kind of edge: its colour, and dashed or solid."""
 
     colour: str
     dashed: bool = False

@@ -1,4 +1,4 @@
-"""Drawings as SVG, written without any other program."""
+"""Drawings as SVG, written without an external program."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
     ports = _ports(layout)
     drawn: set[Spot] = set()
     labels: list[str] = []
-    told: set[tuple[str, str, str]] = set()
+    labelled: set[tuple[str, str, str]] = set()
     for edge, route in zip(edges, layout.routes, strict=True):
         port = ports[route[-2], route[-1]]
         upward = route[0] is not layout.spots[edge.source]
@@ -116,23 +116,23 @@ def _edges(edges: Sequence[Edge], layout: Layout) -> Iterator[str]:
         yield _curve(_undrawn(route, drawn) if edge.kind is EdgeKind.PLAIN else route, port, edge.kind)
         tip = (route[0].x, route[0].y + route[0].height, -1) if upward else (port, route[-1].y, 1)
         yield _arrow(*tip, colour)
-        # Once per box is enough where the same value, or the same type, goes many ways.
+        # One label per box is enough for edges with the same type.
         ends = {("from", edge.source, edge.label), ("to", edge.target, edge.label)}
-        if edge.label and told.isdisjoint(ends):
+        if edge.label and labelled.isdisjoint(ends):
             labels.append(_label(edge.label, route, port))
-            told |= ends
+            labelled |= ends
     yield from labels
 
 
 def _undrawn(route: Sequence[Spot], drawn: set[Spot]) -> Sequence[Spot]:
-    """Return a route from the last bend that was drawn before; edges of one box share their first bends."""
+    """Return a route from the last bend that is already drawn; edges of one box share their first bends."""
     shared = sum(1 for spot in route if spot in drawn)
     drawn.update(spot for spot in route if spot.is_bend)
     return route[shared:]
 
 
 def _ports(layout: Layout) -> dict[tuple[Spot, Spot], float]:
-    """Return where each line from above reaches a spot: side by side, in the order they come from."""
+    """Return the x at which each edge from above enters a spot: side by side, ordered by origin."""
     ports = {}
     for spot in (spot for layer in layout.layers for spot in layer):
         arriving = sorted(spot.above, key=lambda upper: upper.x)
@@ -188,4 +188,5 @@ def _box(box: Box, spot: Spot) -> Iterator[str]:
 
 
 def _text(text: str, x: float, y: float, size: float, attributes: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" {attributes}>{html.escape(text, quote=False)}</text>'
+    start = f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}" {attributes}>'
+    return f"{start}{html.escape(text, quote=False)}</text>"

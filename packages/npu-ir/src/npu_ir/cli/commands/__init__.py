@@ -1,1 +1,1 @@
-"""One module per command: ``add_to`` puts it on the command line, ``run`` does what it says."""
+"""The commands, one per module: ``add_to`` adds it to the parser, ``run`` executes it."""

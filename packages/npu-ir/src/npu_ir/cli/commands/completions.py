@@ -1,4 +1,4 @@
-"""``npu completions``: the script that teaches a shell to complete ``npu``."""
+"""``npu completions``: the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ example:
   npu completions fish > ~/.config/fish/completions/npu.fish
   npu completions tcsh > ~/.npu.tcsh        (and: source ~/.npu.tcsh)
 
-Names of passes, pipelines, backends and runners are those of the plugins that are installed when the script is made: make
-it again when you install others.
+Names of passes, pipelines, backends and runners are those of the plugins that are installed when the script
+is made: make it again when you install others.
 """
 
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _offer_names(parser: argparse.ArgumentParser) -> None:
-    """Make the names that options take their choices; the parser is then good for completions alone."""
+    """Set the names that options take as their choices; the parser is then usable for completions only."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():

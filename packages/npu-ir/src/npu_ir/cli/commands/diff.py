@@ -1,4 +1,4 @@
-"""``npu diff``: what changed between two saved graphs."""
+"""``npu diff``: the difference of two saved graphs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from npu_ir.viz import draw_diff
 from npu_ir.viz.build import DEFAULT_MAX_NODES
 
 _EPILOG = """\
-Nodes are matched by what they compute and what they are connected to, not by name alone: names that were given
-anew are no change. Lines with - are gone, lines with + are new, and behind # stands what changed in a node, and
-which nodes were merged into it. The exit code is 1 where the graphs differ in more than names.
+Nodes are matched by what they compute and what they are connected to, not by name alone: renaming is not a
+change. Lines with - are removed, lines with + are added, and a comment after # says what changed in a node,
+and which nodes were merged into it. The exit code is 1 if the graphs differ in more than names.
 
-A and B are graphs saved as .json, or in the text form: the files of npu opt --dump-dir, the output of npu show.
+A and B are graphs saved as .json, or in the text form: the files of npu opt --dump-dir, the output of
+npu show.
 
 example:
   npu diff net.json fast.json
@@ -58,7 +59,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print and draw what changed, and return whether anything did."""
+    """Print and draw the difference, and return the exit code: 1 if there is one."""
     if options.max_nodes is not None and options.output is None:
         raise UsageError("--max-nodes is for drawings", fix="add -o FILE")
     options.progress.stage("comparing the graphs")
@@ -76,10 +77,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> Graph:
-    """Return the graph in a file, of either form.
+    """Return the graph in a JSON or text file.
 
     Raises:
-        SerializationError: There is none.
+        SerializationError: The file cannot be read.
     """
     if path.suffix == ".json":
         return load_ir(path)

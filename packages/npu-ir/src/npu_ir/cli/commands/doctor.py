@@ -1,4 +1,4 @@
-"""``npu doctor``: what is installed, what works, what does not and why."""
+"""``npu doctor``: the state of the installation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from npu_ir.cli.doctor import Check, State, all_checks
 from npu_ir.cli.failures import FAILED, OK
 
 _EPILOG = """\
-What is absent is not there, or not for this machine, and nothing is wrong with that. What is broken is installed and does not
-work: the exit code is 1.
+What is absent is not there, or not for this machine, and nothing is wrong with that. What is broken is
+installed and does not work: the exit code is 1.
 
 example:
   npu doctor
@@ -34,7 +34,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print every check; fail where something is broken."""
+    """Print every check, and return the exit code: 1 if something is broken."""
     options.progress.stage("trying what is installed")
     checks = all_checks()
     broken = [check for check in checks if check.state is State.BROKEN]

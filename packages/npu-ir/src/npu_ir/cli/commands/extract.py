@@ -1,4 +1,4 @@
-"""``npu extract``: the graph of a model."""
+"""``npu extract``: extraction of the graph of a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EPILOG = f"""\
 {dynamic.HELP}
 example:
   npu extract models/net.py:make --input "x=float32[1,3,224,224]" -o net.json
-  npu extract models/net.py:make --input "x=f32[8,3,64,64]" --dynamic x:0=batch --dynamic batch=1..64 -o net.json
+  npu extract models/net.py:make -i "x=f32[8,3,64,64]" --dynamic x:0=batch --dynamic batch=1..64 -o net.json
 """
 
 
@@ -67,7 +67,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Extract, save and say what came of it."""
+    """Extract and save the graph, and print its facts."""
     _require_consistent(options)
     args, kwargs = model_arguments(input_text.parse_inputs(options.input), empty_tensor)
     sizes = dynamic.parse_dynamic(options.dynamic)
@@ -107,7 +107,7 @@ def _require_unsaid(shapes: Any, reference: str) -> None:
 
 @contextlib.contextmanager
 def _fixes_in_options(options: argparse.Namespace) -> Iterator[None]:
-    """Say which ``--dynamic`` is meant where torch.export suggests other sizes."""
+    """Translate the sizes that torch.export suggests to ``--dynamic`` options, in the fix of the error."""
     try:
         yield
     except ExportError as error:
@@ -122,6 +122,6 @@ def _save(graph: Graph, model: torch.nn.Module, path: Path, *, with_weights: boo
 
 
 def _weights_of(graph: Graph, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights that the graph has a place for; the model may have more."""
+    """Return the weights of the model that the graph has; the model may have more."""
     wanted = {name for value in graph.weights for name in outside_names(value)}
     return {name: tensor for name, tensor in model.state_dict().items() if name in wanted}

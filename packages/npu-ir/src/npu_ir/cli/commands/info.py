@@ -1,4 +1,4 @@
-"""``npu info``: what is in a saved graph."""
+"""``npu info``: facts about a saved graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print what is in the graph."""
+    """Print the facts of the graph."""
     options.progress.stage("reading the graph")
     graph = graph_facts(load_ir(options.file))
     file = file_facts(options.file)

@@ -1,4 +1,4 @@
-"""``npu plugins``: what is loaded, from where, and what was refused."""
+"""``npu plugins``: the loaded and refused plugins, with their origins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print what became of every plugin."""
+    """Print the state of every plugin."""
     reports = plugin_manager.all_reports()
     if options.json:
         print(json.dumps([dataclasses.asdict(report) for report in reports], indent=2))

@@ -1,4 +1,4 @@
-"""``npu run``: a saved graph, run."""
+"""``npu run``: execution of a saved graph."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ from npu_ir.interpreter.runners import default_runner, find_runner_on
 from npu_ir.serial import load_ir
 
 _EPILOG = f"""\
-An input that is not given, or given by its type, gets random data; inputs of a graph go by name, too. Sizes that
-the graph leaves open come from the given inputs, from --size, or are the smallest that it allows, from 2 on.
+An input that is not given, or given by its type, gets random data; inputs of a graph go by name, too. Sizes
+that the graph leaves open come from the given inputs, from --size, or are the smallest that it allows, at
+least 2.
 
 {input_text.HELP}
 example:
@@ -109,14 +110,14 @@ def run(options: argparse.Namespace) -> None:
     if options.output is not None:
         left_out = save_results(results, options.output)
         lines["saved"] = f"{options.output}" + (
-            f", without {', '.join(left_out)}: no tensors" if left_out else ""
+            f", without {', '.join(left_out)}: not tensors" if left_out else ""
         )
     print()
     print_facts(lines)
 
 
 def _print_results(results: dict[str, Any], hidden: int) -> None:
-    """Print what a call gave, but for so many updates, which come last."""
+    """Print the results of a call, except the last ``hidden`` ones, which are updates."""
     shown = list(results.items())[: len(results) - hidden]
     print_table(("result", "value"), [(path, value_line(value)) for path, value in shown])
     if hidden:
@@ -124,6 +125,6 @@ def _print_results(results: dict[str, Any], hidden: int) -> None:
 
 
 def _named(graph: Graph, leaves: list[Any], mutations: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return results by path, and the new content of what the model changes by name."""
+    """Return the results by path, and the new contents of mutated buffers and inputs by name."""
     results = dict(zip(graph.results[0].leaf_paths("result"), leaves, strict=True))
     return {**results, **{f"updated {name}": tensor for name, tensor in mutations.items()}}

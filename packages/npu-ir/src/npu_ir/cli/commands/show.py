@@ -15,7 +15,7 @@ from npu_ir.viz import draw, to_dot, to_mermaid
 
 _DRAWING_OPTIONS = ("depth", "max_nodes", "weights")
 _EPILOG = """\
-The text holds the whole graph, and parse_ir reads it back. A drawing gathers the nodes of a large graph by
+The text holds the whole graph, and parse_ir reads it. A drawing groups the nodes of a large graph by
 module, so that it stays readable: --depth and --max-nodes say how far.
 
 example:

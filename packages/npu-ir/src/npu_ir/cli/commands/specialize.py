@@ -1,4 +1,4 @@
-"""``npu specialize``: a graph for fixed sizes."""
+"""``npu specialize``: specialization of a saved graph to fixed sizes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from npu_ir.cli.size_text import parse_sizes
 from npu_ir.serial import load_ir, save_ir
 
 _EPILOG = """\
-Symbols that are not given stay open. The weights of the two graphs are the same; those that were saved with the
-first one are not copied: npu run static.json --weights net.json
+Symbols that are not given stay open. The weights of the two graphs are the same; those that were saved with
+the first one are not copied: npu run static.json --weights net.json
 
 example:
   npu specialize net.json -o static.json batch=8 seq=128
@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Specialize, save and say what came of it."""
+    """Specialize and save the graph, and print its facts."""
     sizes = parse_sizes(options.sizes)
     options.progress.stage("specializing")
     graph = load_ir(options.file).specialize(sizes)

@@ -1,4 +1,4 @@
-"""``npu verify``: a saved graph against its model."""
+"""``npu verify``: comparison of a saved graph with its model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, print the report, and return whether they differ."""
+    """Compare, print the report, and return the exit code: 1 if they differ."""
     runner = default_runner() if options.on is None else options.on
     find_runner(runner)  # refused before anything is loaded
     inputs, sizes = input_text.parse_inputs(options.input), parse_sizes(options.size)
