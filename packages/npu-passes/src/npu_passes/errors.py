@@ -1,4 +1,4 @@
-"""What goes wrong with passes."""
+"""The error class of npu-passes."""
 
 from __future__ import annotations
 

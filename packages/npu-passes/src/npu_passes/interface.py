@@ -1,4 +1,4 @@
-"""What callers see of a graph, and no pass may change: how it is called, what it returns, updates and is bound to."""
+"""Check of a graph's signature, which passes preserve: arguments, results, mutated state and weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from npu_ir.structure import Structure
 
 
 def interface_change(before: Graph, after: Graph) -> str | None:
-    """Return what callers of ``before`` would see if they had ``after`` instead; None if nothing.
+    """Return a difference between two graphs that their callers would see; None if there is none.
 
-    The strides of results may differ, a number may become plain data, and weights may be needed no more.
+    The strides of results may differ, a returned number may become plain data, and weights may become unused.
     """
     return next(_changes(before, after), None)
 
@@ -60,7 +60,7 @@ def _container(structure: Structure) -> str:
 
 
 def _is_same(new: Any, old: Any, *, may_be_known: bool) -> bool:
-    """Whether one leaf can stand for another: a value of the same type, or the same data."""
+    """Return whether one leaf can replace another: a value of the same type, or the same data."""
     if isinstance(old, Value) and isinstance(new, Value):
         if isinstance(old.type, TensorType):
             return old.type.same_shape_and_dtype(new.type)

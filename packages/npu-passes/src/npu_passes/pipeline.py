@@ -1,4 +1,4 @@
-"""Named sequences of passes, and the order of passes."""
+"""Pipelines: named sequences of passes, and the ordering of passes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A named sequence of passes; a plugin offers some in its hook ``npu_pipelines``.
+    """A named sequence of passes; plugins provide pipelines in the hook ``npu_pipelines``.
 
-    Passes of any plugin join it that name it in their ``pipelines``.
+    Passes of any plugin join a pipeline by naming it in their ``pipelines``.
 
     Attributes:
         name: Kebab-case, and unique among all plugins.
@@ -64,18 +64,18 @@ PIPELINES = (
 
 
 def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
-    """Return passes in an order that keeps to all their ``before`` and ``after``; otherwise as given.
+    """Return passes sorted to satisfy their ``before`` and ``after``, and otherwise in the given order.
 
-    A pass waits until those that have to come earlier have come. A pass that is there several times keeps its places:
-    constraints hold for each of them.
+    Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep their order.
 
     Args:
         passes: The passes.
-        fixed: So many, the first ones, keep their order: what has to come between them does not let them change places.
+        fixed: The number of leading passes that keep their relative order.
 
     Raises:
         PassError: The constraints contradict each other; names the passes of a cycle.
     """
+    # Stable topological sort (Kahn's algorithm): of the passes that may run next, the first in the given order.
     earlier: dict[int, set[int]] = {index: set() for index in range(len(passes))}
     for index, item in enumerate(passes):
         if 0 < index < fixed:
@@ -101,7 +101,8 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
 
 
 def _cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
-    """Return the names on a cycle of passes, from first to last, each before the next."""
+    """Return the names on a cycle of constraints, each to come before the next; the first name ends it, too."""
+    # Every remaining pass waits for a remaining one: following predecessors must come back to a pass.
     among = list(among)
     seen: list[int] = []
     at = among[0]

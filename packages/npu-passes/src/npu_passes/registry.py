@@ -1,4 +1,4 @@
-"""Passes and pipelines by name: ours come in through the same entry point as anyone's."""
+"""Registry of passes and pipelines by name, both built-in and from other plugins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def all_pipelines() -> Mapping[str, Pipeline]:
 
 
 def origin_of(name: str, kind: str = "passes") -> str:
-    """Return which plugin and distribution a pass or pipeline comes from."""
+    """Return the plugin and distribution that provide a pass or pipeline; "" if there is none."""
     return next(
         (
             f"{report.name} ({report.distribution})"
@@ -42,7 +42,7 @@ def find_pass(name: str) -> type[Pass]:
     """Return the pass called ``name``.
 
     Raises:
-        PassError: No plugin offers it, or what is offered under this name is no pass.
+        PassError: No plugin provides it, or the object of this name is not a pass.
     """
     found = plugins.loaded().passes
     if name not in found:
@@ -52,7 +52,7 @@ def find_pass(name: str) -> type[Pass]:
         raise PassError(f"there is no pass {name!r}", fix=fix)
     if not (isinstance(found[name], type) and issubclass(found[name], Pass)):
         raise PassError(
-            f"{name!r} is no pass but {found[name]!r}",
+            f"{name!r} is not a pass but {found[name]!r}",
             where=origin_of(name),
             fix="the hook npu_passes returns classes derived from npu_passes.Pass",
         )
@@ -60,14 +60,14 @@ def find_pass(name: str) -> type[Pass]:
 
 
 def passes_of(pipeline: str) -> list[Pass]:
-    """Return the passes of a named pipeline, in order, with those that plugins let join it.
+    """Return the passes of a named pipeline, in order, including those of plugins that join it.
 
-    Passes that join stand behind the pipeline's own, by name, as far as their ``before`` and ``after`` allow:
-    the order of installation has no influence, and the pipeline's own passes keep theirs.
+    Joining passes follow the pipeline's own, by name, as far as their ``before`` and ``after`` allow: the
+    order of installation has no influence, and the pipeline's own passes keep their order.
 
     Raises:
-        PassError: There is no such pipeline, it names an unknown pass, there is no order, or none without another
-            order of the pipeline's own passes.
+        PassError: The pipeline is unknown, it names an unknown pass, or no order satisfies all constraints
+            without reordering the pipeline's own passes.
     """
     found = plugins.loaded().pipelines
     if not isinstance(pipeline, str):
@@ -92,6 +92,7 @@ def passes_of(pipeline: str) -> list[Pass]:
 def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     """Return the passes of a pipeline with those that join it, none of which may reorder it."""
     given = ordered(own)
+    # First none, then each joining pass alone, so that an error names the one at fault; then all of them.
     for many in ([], *([item] for item in joining), joining):
         try:
             order = ordered([*given, *many], fixed=len(given))
@@ -99,10 +100,11 @@ def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
             origins = list(dict.fromkeys(origin_of(item.name) for item in many))
             disabled = ",".join(origin.partition(" ")[0] for origin in origins)
             raise PassError(
-                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}, whose own passes run"
-                f" as {format_passes(given)}: {error.message}",
+                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r},"
+                f" whose own passes run as {format_passes(given)}: {error.message}",
                 where=", ".join(origins),
-                fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or pipelines=",
+                fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or"
+                " pipelines=",
             ) from error
     return order
 

@@ -1,4 +1,4 @@
-"""A folder that shows what one rewrite did: two graphs, the data, and a script that compares them."""
+"""Reproduction of one rewrite: a folder of two graphs, their data, and a script that compares results."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ print("\\n".join(differences(trial.results(after), trial.first, EXACT)) or "no d
 def write_reproduction(folder: str | os.PathLike[str], culprit: Culprit, trial: Trial) -> None:
     """Write the graphs, the weights, the inputs, and ``repro.py``, which compares results, into a folder.
 
-    The graphs are ``before.json`` and ``after.json``; one that breaks a rule of the IR is the text ``after.ir``.
+    The graphs are ``before.json`` and ``after.json``; a graph that breaks a rule of the IR is written as text,
+    ``after.ir``.
 
     Raises:
-        PassError: They cannot be written.
+        PassError: The files cannot be written.
     """
     folder = Path(folder)
     try:
@@ -75,7 +76,7 @@ def write_reproduction(folder: str | os.PathLike[str], culprit: Culprit, trial: 
 
 
 def _save_if_valid(graph: Graph, folder: Path) -> bool:
-    """Write the graph behind the rewrite; return whether it is a file that can be loaded."""
+    """Write the graph after the rewrite; return whether it is valid, and its file thus can be loaded."""
     try:
         graph.check()
     except GraphError:
@@ -86,7 +87,7 @@ def _save_if_valid(graph: Graph, folder: Path) -> bool:
 
 
 def _inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors and numbers of one call by the names of the inputs."""
+    """Return the tensors and numbers of one call, by input name."""
     structure, leaves = graph.call
     given = flatten_like((tuple(args), dict(kwargs)), structure, "call")
     return {leaf.name: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}

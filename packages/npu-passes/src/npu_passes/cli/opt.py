@@ -108,13 +108,13 @@ def _tolerance(text: str) -> float:
     try:
         return Numerics(float(text)).rtol
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
     except PassError as error:
         raise argparse.ArgumentTypeError(error.message) from error
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the passes, report and save."""
+    """Run the passes, print the report and save the graph."""
     _require_sense(options)
     passes = _chosen_passes(options)
     options.progress.stage("reading the graph")
@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_sense(options: argparse.Namespace) -> None:
-    """Refuse what would be ignored."""
+    """Raise for options that would be ignored."""
     if options.max_rounds < 1:
         raise UsageError(f"--max-rounds {options.max_rounds}: passes run in at least one round")
     if not options.bisect and (options.rtol is not None or options.repro_dir is not None):
@@ -155,13 +155,13 @@ def _require_sense(options: argparse.Namespace) -> None:
     is_data_given = options.input or options.size or any(item is not None for item in data)
     if is_data_given and not (options.check or options.bisect):
         raise UsageError(
-            "passes look at no weights and no inputs",
+            "passes do not use weights or inputs",
             fix="those are for --check and --bisect: add one of them, or leave out the data",
         )
 
 
 def _chosen_passes(options: argparse.Namespace) -> list[Pass]:
-    """Return what ``--passes`` or ``--pipeline`` names; what cannot be read there is wrong usage."""
+    """Return the passes of ``--passes`` or ``--pipeline``; an error in them is a usage error."""
     try:
         return passes_of(options.pipeline) if options.passes is None else parse_passes(options.passes)
     except PassError as error:
@@ -169,7 +169,7 @@ def _chosen_passes(options: argparse.Namespace) -> list[Pass]:
 
 
 def _has_saved_weights(options: argparse.Namespace) -> bool:
-    """Return whether weights were saved with the graph; if so, it is not overwritten: nothing would name them."""
+    """Return whether weights were saved with the graph; raise if its file is to be overwritten then."""
     weights: Any = read_document(options.file)["weights"]
     output = options.output
     if weights is not None and output is not None and output.exists() and output.samefile(options.file):
