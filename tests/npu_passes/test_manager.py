@@ -277,7 +277,7 @@ def test_data_to_check_on_that_is_none_is_refused() -> None:
 
 
 def test_a_name_in_place_of_a_pass_is_no_pass_to_check(chain: Graph) -> None:
-    with pytest.raises(PassError, match="'cse' is no pass"):
+    with pytest.raises(PassError, match="'cse' is not a pass"):
         check_pass("cse", [chain])  # type: ignore[arg-type]
 
 

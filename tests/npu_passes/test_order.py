@@ -56,7 +56,7 @@ def test_constraints_that_contradict_each_other_are_refused_with_the_cycle() -> 
 
 
 def test_what_is_no_pass_is_refused() -> None:
-    with pytest.raises(PassError, match="3 is no pass"):
+    with pytest.raises(PassError, match="3 is not a pass"):
         PassManager([3])  # type: ignore[list-item]
 
 

@@ -112,8 +112,8 @@ class Pass:
         """Begin one rewrite of ``nodes``; new nodes are inserted before the last of them.
 
         New nodes carry the provenance of all of ``nodes``. On exit, those of ``nodes`` that nothing reads are
-        erased, and the rewrite is recorded in the journal. Nodes that draw random numbers or have other effects
-        are erased only if they were replaced.
+        erased, and the rewrite is recorded in the journal. Nodes that draw random numbers or have other
+        effects are erased only if they were replaced.
 
         Args:
             graph: The graph to rewrite.
@@ -127,7 +127,7 @@ class Pass:
         journal.refuse(self.name, rule, node, reason)
 
     def __str__(self) -> str:
-        """Return the text form, with options that differ from defaults: ``constant-folding{max_bytes=1024}``."""
+        """Return the text form, with non-default options: ``constant-folding{max_bytes=1024}``."""
         from npu_passes.pass_text import format_pass
 
         return format_pass(self)

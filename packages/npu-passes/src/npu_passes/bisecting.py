@@ -1,6 +1,7 @@
 """Bisection for the pass, and the one rewrite, that changed what a graph computes.
 
-As with ``-opt-bisect-limit`` of LLVM: the passes are replayed with a limit on rewrites, and the limit is halved.
+As with ``-opt-bisect-limit`` of LLVM: the passes are replayed with a limit on rewrites, and the limit is
+halved.
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ class _Search:
         return None
 
     def _within(self, item: Pass, good: int, bad: int, expected: object, numerics: Numerics) -> Culprit:
-        """Bisect one run of a pass: results are right after ``good`` rewrites of all, and wrong after ``bad``."""
+        """Bisect one run of a pass: results are right after ``good`` rewrites, and wrong after ``bad``."""
         while bad - good > 1:
             state = self._state((good + bad) // 2)
-            # More than the limit where the pass edits between its rewrites: such edits are an entry of their own.
+            # Above the limit where the pass edits between rewrites: such edits are an entry of their own.
             count = len(state.journal.rewrites)
             if self._difference(state.graph, expected, numerics) is None:
                 good = count

@@ -161,8 +161,8 @@ def difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """Return the largest difference between two tensors, relative to the largest finite expected magnitude.
 
-    NaN equals NaN and 0.0 equals -0.0; infinities must be the same. The difference is absolute if all expected
-    elements are 0.
+    NaN equals NaN and 0.0 equals -0.0; infinities must be the same. The difference is absolute if all
+    expected elements are 0.
     """
     error = absolute_error(actual, expected)
     return error / (largest(expected) or 1.0) if error else 0.0

@@ -1,9 +1,9 @@
 """Fused operators for the gradients of training steps, each of which a backend can run as one kernel.
 
 ``npu::linear_backward``, ``npu::linear_activation_backward``, ``npu::mse_loss_with_grad`` and
-``npu::cross_entropy_with_grad``. Like those of `npu_passes.fused_ops` they are composed of PyTorch's own operators
-(``CompositeImplicitAutograd``), the very ones that PyTorch's own gradients call: results are bitwise equal.
-Importing this module registers them; the plugin ``npu-passes`` does.
+``npu::cross_entropy_with_grad``. Like those of `npu_passes.fused_ops` they are composed of PyTorch's own
+operators (``CompositeImplicitAutograd``), the very ones that PyTorch's own gradients call: results are
+bitwise equal. Importing this module registers them; the plugin ``npu-passes`` does.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def cross_entropy_with_grad(
 ) -> tuple[Tensor, Tensor]:
     """Return the cross-entropy of logits and classes, and its gradient for the logits.
 
-    The gradient is ``scale * (softmax(logits) - one_hot(target)) / rows``; it is 0 in ignored rows, which ``rows``
-    does not count.
+    The gradient is ``scale * (softmax(logits) - one_hot(target)) / rows``; it is 0 in ignored rows,
+    which ``rows`` does not count.
 
     Args:
         logits: [rows, classes].

@@ -1,6 +1,7 @@
 """Journal of the rewrites that passes made, and of those they refused, with the reason.
 
-A pass writes to the journal of the manager that runs it. Run on its own, it writes to a journal that is discarded.
+A pass writes to the journal of the manager that runs it. Run on its own, it writes to a journal that is
+discarded.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class PassManager:
 
     Args:
         passes: Passes, classes of passes (with their default options), or text that names some:
-            ``"canonicalize,constant-folding{max_bytes=1024}"``; or one of these. They run in this order, as far
-            as their ``before`` and ``after`` allow.
+            ``"canonicalize,constant-folding{max_bytes=1024}"``; or one of these. They run in this order,
+            as far as their ``before`` and ``after`` allow.
         max_rounds: The passes are repeated until nothing changes, for at most this many rounds.
         checked: Data to run the graph on after each pass, to compare its results with those before.
         dump_dir: Folder for dumps of the graph as text, before all passes and after each that changed it.
@@ -88,7 +88,7 @@ class PassManager:
                 rewrite if it can be determined.
         """
         require_graph(graph)
-        # A large graph is many small objects that stay alive: scanning them for garbage takes a third of the time.
+        # A large graph is many small live objects: scanning them for garbage takes a third of the time.
         with no_collection():
             return self._run(graph)
 
@@ -119,7 +119,7 @@ class PassManager:
         )
 
     def _verify(self, original: Graph, rounds: Rounds, item: Pass) -> None:
-        """Raise if edits of a pass break a rule of the IR or the signature; name the rewrite that broke a rule."""
+        """Raise if edits of a pass break a rule of the IR (naming the rewrite) or change the signature."""
         try:
             rounds.graph.check_edits()
         except GraphError as error:
@@ -129,7 +129,8 @@ class PassManager:
             raise PassError(
                 f"{item} changed what callers see of the graph: {change}",
                 where=f"graph {original.name!r}",
-                fix="a pass rewrites what is inside: arguments, results, updates and the names of weights stay",
+                fix="a pass rewrites what is inside: arguments, results, updates and the names of weights"
+                " stay",
             )
 
     def _verify_whole(self, original: Graph, rounds: Rounds) -> None:
@@ -154,10 +155,8 @@ class PassManager:
 
     def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
         """Return the first rewrite after which the graph breaks a rule; None if it cannot be reproduced."""
-        low, high = (
-            0,
-            count,
-        )  # binary search: the graph is valid after fewer than `low` rewrites, broken after `high`
+        # Binary search: the graph is valid after fewer than `low` rewrites, and broken after `high`.
+        low, high = 0, count
         try:
             while low < high:
                 middle = (low + high) // 2

@@ -15,8 +15,8 @@ class Numerics:
     """Tolerance that a pass promises for results.
 
     Attributes:
-        rtol: Largest difference, relative to the largest magnitude of the tensor; 0.0 if results are equal, with
-            NaN equal to NaN and 0.0 to -0.0.
+        rtol: Largest difference, relative to the largest magnitude of the tensor; 0.0 if results are
+            equal, with NaN equal to NaN and 0.0 to -0.0.
     """
 
     rtol: float = 0.0
@@ -32,8 +32,8 @@ class Numerics:
     def allowed(self, dtype: torch.dtype) -> float:
         """Return the allowed difference for a dtype, relative to the largest magnitude of the tensor.
 
-        Exact results may not differ. Dtypes coarser than float32 are allowed 16 of their rounding units more, up to
-        0.25: layers that round differently add up to that much.
+        Exact results may not differ. Dtypes coarser than float32 are allowed 16 of their rounding units
+        more, up to 0.25: layers that round differently add up to that much.
         """
         unit = torch.finfo(dtype).eps
         is_coarse = unit > torch.finfo(torch.float32).eps

@@ -37,7 +37,7 @@ class ObservedRun:
         return ((value, self._items[value]) for value in values if value in self._items)
 
     def magnitude(self, value: Value) -> float:
-        """Return the largest magnitude of a value and of the intermediate values that it was computed from."""
+        """Return the largest magnitude of a value and of the results of nodes that it depends on."""
         reached: dict[Value, None] = {}
         pending = [value]
         while pending:

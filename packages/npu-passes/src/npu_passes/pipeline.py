@@ -53,12 +53,14 @@ PIPELINES = (
     Pipeline(
         "train-device",
         f"{TRAIN},scalars-to-tensors",
-        "The train pipeline, then learning rates as tensors: for steps that a device records until betas change.",
+        "The train pipeline, then learning rates as tensors: for steps that a device records until betas"
+        " change.",
     ),
     Pipeline(
         "train-tensors",
         f"{_GRADIENTS},{_CONSTANTS},scalars-to-tensors",
-        "Every number as a tensor, and the ops of the optimizer as they are: for steps that a device records once.",
+        "Every number as a tensor, and the ops of the optimizer as they are: for steps that a device"
+        " records once.",
     ),
 )
 
@@ -66,7 +68,8 @@ PIPELINES = (
 def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
     """Return passes sorted to satisfy their ``before`` and ``after``, and otherwise in the given order.
 
-    Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep their order.
+    Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep
+    their order.
 
     Args:
         passes: The passes.
@@ -75,7 +78,7 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
     Raises:
         PassError: The constraints contradict each other; names the passes of a cycle.
     """
-    # Stable topological sort (Kahn's algorithm): of the passes that may run next, the first in the given order.
+    # Stable topological sort (Kahn's algorithm): of the passes that may run next, the first one given.
     earlier: dict[int, set[int]] = {index: set() for index in range(len(passes))}
     for index, item in enumerate(passes):
         if 0 < index < fixed:
@@ -101,7 +104,7 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
 
 
 def _cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
-    """Return the names on a cycle of constraints, each to come before the next; the first name ends it, too."""
+    """Return the names on a cycle of constraints, each to come before the next; the first one is repeated."""
     # Every remaining pass waits for a remaining one: following predecessors must come back to a pass.
     among = list(among)
     seen: list[int] = []

@@ -77,7 +77,8 @@ def recorded(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
         type_of: Returns the type of a fake tensor or a number.
 
     Raises:
-        PassError: A call has no op type or has regions, a constant has no data, or the module returns plain data.
+        PassError: A call has no op type or has regions, a constant has no data, or the module returns
+            plain data.
     """
     module.graph.eliminate_dead_code()
     nodes = list(module.graph.nodes)

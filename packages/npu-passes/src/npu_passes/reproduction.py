@@ -40,7 +40,9 @@ before, after = load_ir(folder / "before.json"), {after}
 
 # Arguments are passed flat: no class that the model takes has to be there.
 leaves = before.call[1]
-calls = [([named[leaf.name] if isinstance(leaf, Value) else leaf for leaf in leaves], {{}}) for named in inputs]
+calls = [
+    ([named[leaf.name] if isinstance(leaf, Value) else leaf for leaf in leaves], {{}}) for named in inputs
+]
 before.set_call(leaves)
 after.set_call(after.call[1])
 
@@ -52,8 +54,8 @@ print("\\n".join(differences(trial.results(after), trial.first, EXACT)) or "no d
 def write_reproduction(folder: str | os.PathLike[str], culprit: Culprit, trial: Trial) -> None:
     """Write the graphs, the weights, the inputs, and ``repro.py``, which compares results, into a folder.
 
-    The graphs are ``before.json`` and ``after.json``; a graph that breaks a rule of the IR is written as text,
-    ``after.ir``.
+    The graphs are ``before.json`` and ``after.json``; a graph that breaks a rule of the IR is written as
+    text, ``after.ir``.
 
     Raises:
         PassError: The files cannot be written.

@@ -71,7 +71,7 @@ class _Calls:
 
 
 def _replace_where_seen(graph: Graph, old: Value, new: Value, seen: set[Value]) -> None:
-    """Replace ``old`` by its copy ``new`` in results, mutated state, and nodes that may return their input."""
+    """Replace ``old`` by its copy ``new`` in results, mutated state, and nodes that may return an input."""
     graph.add_origins(new, old)
     readers = {user for user in old.users if may_return_input(user) and not seen.isdisjoint(user.outputs)}
     for node, slot in old.uses:

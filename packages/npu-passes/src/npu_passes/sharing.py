@@ -97,7 +97,7 @@ class Sharing:
         if old not in self._seen or self._is_same_memory(old, new):
             return None
         memory = self._memory_of(new)
-        # Unknown, or not of this call: an argument, or a prologue result, which is computed once for all calls.
+        # Unknown, or from outside the call: an argument, or a prologue result, computed once for all calls.
         if memory is None or memory.producer is None or memory.producer.in_prologue:
             source = new if memory is None else memory
             return f"it is a result of the graph, and would share the memory of %{source.name}"

@@ -1,4 +1,4 @@
-"""Stride conversion to those that readers of a value were captured with: ``view`` accepts only some strides."""
+"""Conversion to the strides that readers of a value were captured with: ``view`` accepts only some."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def laid_out(edit: Edit, value: Value, wanted: Type) -> Value:
     assert order is not None
     if order == sorted(order):
         return edit.call("aten.clone.default", value, memory_format=torch.contiguous_format)
-    # Permute to the memory order, copy to a contiguous tensor, and permute back: a copy in any order of dimensions.
+    # A contiguous copy of the permuted value has the wanted memory order; permute it back.
     outermost_first = edit.call("aten.permute.default", value, order)
     copy = edit.call("aten.clone.default", outermost_first, memory_format=torch.contiguous_format)
     back = [order.index(axis) for axis in range(len(order))]

@@ -36,10 +36,10 @@ def check_pass(
 ) -> int:
     """Run a pass over graphs, and return the number of graphs that it changed, for a test to assert.
 
-    The rules for each graph: the pass returns True if and only if it changed the graph; the new graph is valid,
-    computes the same within the pass's numerics, has provenance for new nodes, and records correct origins of
-    values (`npu_ir.Value.origins`); a second run changes nothing, if the pass claims so; and the caller's graph
-    is not changed. The options of the pass survive its text form.
+    The rules for each graph: the pass returns True if and only if it changed the graph; the new graph is
+    valid, computes the same within the pass's numerics, has provenance for new nodes, and records
+    correct origins of values (`npu_ir.Value.origins`); a second run changes nothing, if the pass claims
+    so; and the caller's graph is not changed. The options of the pass survive its text form.
 
     Args:
         pass_: The pass, or its class for the default options.
@@ -151,7 +151,8 @@ class _Check:
         if problem is not None:
             raise self._error(
                 f"records a wrong origin of a value: {problem}",
-                "add new nodes with edit.call to compute something else; edit.replace(old, new) is for equal values",
+                "add new nodes with edit.call to compute something else; edit.replace(old, new) is for equal"
+                " values",
             )
 
     def _require_provenance(self, rewrites: list[Rewrite]) -> None:
@@ -181,7 +182,7 @@ def _unrecorded(
     for node in gone:
         by_name.setdefault(node.name, []).append(node)
     new = {node.name for node in made}
-    # Nodes inserted without an `Edit` are in no rewrite: any rewrite without new nodes may have inserted them.
+    # Nodes inserted without an `Edit` are in no rewrite: any one without new nodes may have inserted them.
     made_by_none = new.difference(*(item.made for item in rewrites))
     recorded = {name for node in made for name in node.provenance.fused_from}
     for rewrite in rewrites:
@@ -198,7 +199,7 @@ def _has_origin(node: OpNode) -> bool:
 
 
 def _text(graph: Graph) -> str:
-    """Return everything editable in a graph as text, with the names of fused nodes, which `format_ir` omits."""
+    """Return everything editable in a graph as text; `format_ir` omits the names of fused nodes."""
     fused = [node.provenance.fused_from for part in graph.graphs() for node in part.nodes]
     return f"{format_ir(graph, provenance=True)}{fused}"
 

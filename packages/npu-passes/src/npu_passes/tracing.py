@@ -32,8 +32,8 @@ class Expansion:
     """The calls that a node expands to.
 
     Attributes:
-        steps: The calls, in order. A `Ref` in their arguments is a value, numbered in the order: inputs of the
-            node, constants, outputs of earlier calls.
+        steps: The calls, in order. A `Ref` in their arguments is a value, numbered in the order: inputs
+            of the node, constants, outputs of earlier calls.
         results: For each output of the node: a `Ref`, or None.
         types: The types of the results.
         constants: Tensors that the calls read.
@@ -59,8 +59,8 @@ def expansion(
         per_tensor: Decompose only the node's own op, which takes lists of tensors, into a call per tensor.
 
     Raises:
-        PassError: The node is in the prologue, or the op cannot be traced, calls ops that mutate, depends on data
-            or on symbolic sizes, or has no decomposition; the message gives the reason.
+        PassError: The node is in the prologue, or the op cannot be traced, calls ops that mutate,
+            depends on data or on symbolic sizes, or has no decomposition; the message gives the reason.
     """
     op = find_op(node.op_type)
     if not isinstance(op, _torch.OpOverload) or node.regions:
@@ -93,7 +93,7 @@ def _expansion(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Expa
         return (
             f"its parts view the memory of a complex tensor, which may hold the conjugate: {_LOOKS_AT_MEMORY}"
         )
-    # A guard on a symbolic size: PyTorch took one branch of the decomposition, which need not hold for all sizes.
+    # PyTorch has guarded on a symbolic size: it traced one branch of the decomposition.
     if stand_ins.assumptions and not _is_same_for_all(call, stand_ins, keep, per_tensor, expanded):
         return f"it expands to other ops for other sizes: to these only where {stand_ins.assumptions}"
     return expanded
@@ -166,7 +166,7 @@ def _recorded(
     table: Mapping[Any, Any],
 ) -> Expansion:
     module = _torch.traced(run, inputs, table)
-    # Decompositions may write into their own temporaries: functionalize the traced module, and trace it again.
+    # Decompositions may write into temporaries of their own: functionalize the module, and trace it again.
     if any(_writes(node.target) for node in module.graph.nodes):
         module = _torch.traced(torch.func.functionalize(module, remove="mutations"), inputs, table)
     found = recorded(module, stand_ins.type_of)
@@ -180,7 +180,7 @@ def _recorded(
 
 
 def _slow_in_place(op: _torch.OpOverload) -> Mapping[Any, Any]:
-    """Return a decomposition of the in-place variant that an op's per-tensor kernel may call: ``_foreach_zero_``."""
+    """Return a decomposition of an op's in-place variant, which its per-tensor kernel may call."""
     name, _, overload = op_type_of(op).rpartition(".")
     twin = find_op(f"{name}_.{overload}")
     kernel = _torch.slow_kernel(twin) if isinstance(twin, _torch.OpOverload) else None

@@ -11,9 +11,9 @@ _DEPTH = 64
 def is_weight(graph: Graph, value: Value) -> bool:
     """Return whether ``value`` depends only on weights and constants.
 
-    These are parameters, constants, buffers that the graph does not mutate, results of the prologue, and results
-    of pure nodes on such values (chains of at most 64), which `constant-folding` moves into the prologue. For many
-    values of one graph, `Weights` is faster.
+    These are parameters, constants, buffers that the graph does not mutate, results of the prologue, and
+    results of pure nodes on such values (chains of at most 64), which `constant-folding` moves into the
+    prologue. For many values of one graph, `Weights` is faster.
     """
     pending, seen = [(value, 0)], {value}
     while pending:

@@ -17,7 +17,7 @@ from npu_passes.checking import Checked
 
 
 def chosen_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | None, str]:
-    """Return the data for checks, or None without ``--check`` and ``--bisect``, and the source of its weights.
+    """Return the data for ``--check`` and ``--bisect``, if either is given, and the source of its weights.
 
     Raises:
         UsageError: The graph has no such input or size, or a type that no data can be generated for.

@@ -26,17 +26,17 @@ from npu_passes.registry import all_passes, all_pipelines, passes_of
 
 _EPILOG = f"""\
 passes:
-  canonicalize,constant-folding{{max_bytes=1024}} names passes, with options in braces. They run in this order, as
-  far as they allow it, and again until nothing changes. npu passes lists passes and pipelines.
+  canonicalize,constant-folding{{max_bytes=1024}} names passes, with options in braces. They run in this
+  order, as far as they allow it, and again until nothing changes. npu passes lists passes and pipelines.
 
 weights:
   The passes need none, and what they make of weights is computed when weights are bound: OUT takes the same
   weights as FILE. Those that were saved with FILE are not copied: npu run OUT --weights FILE
 
 checks:
-  --check runs the graph before and after each pass on the same data and fails where results differ by more than
-  the pass states. --bisect finds the pass and its one rewrite. The weights are those of --weights, those that
-  were saved with FILE, or random ones.
+  --check runs the graph before and after each pass on the same data and fails where results differ by more
+  than the pass states. --bisect finds the pass and its one rewrite. The weights are those of --weights, those
+  that were saved with FILE, or random ones.
 
 {input_text.HELP}
 example:
@@ -95,7 +95,8 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
     add_output_folder(
         parser,
         "--repro-dir",
-        help="for --bisect: where to put what shows it, over what is there (default: OUT.repro, or FILE.repro)",
+        help="for --bisect: folder for the reproduction, overwritten if it exists (default: OUT.repro, or"
+        " FILE.repro)",
     )
     add_weights(parser, "any file that npu run takes", "for --check and --bisect: ")
     add_inputs(parser, "an argument of the graph")

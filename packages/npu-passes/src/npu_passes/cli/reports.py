@@ -57,7 +57,7 @@ def print_statistics(result: PassResult) -> None:
     rows.append(["after", *total, *_sizes(result.after), _seconds(result.seconds)])
     print_table(("pass", "runs", "rewrites", *(column for column, *_ in _QUANTITIES), "time"), rows)
     if result.after.unknown_flops:
-        print(f"FLOPs without {counted(result.after.unknown_flops, 'node')} whose operations are unknown")
+        print(f"FLOPs without {counted(result.after.unknown_flops, 'node')} whose operations are not known")
     print()
 
 

@@ -70,8 +70,8 @@ class Match:
 def matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Match]:
     """Yield all matches of ``pattern`` whose outermost call is ``root``.
 
-    There are several if alternatives match, or commuted arguments in both orders. The cost depends only on the
-    pattern.
+    There are several if alternatives match, or commuted arguments in both orders. The cost depends only
+    on the pattern.
     """
     if pattern.call.op_type == root.op_type and pattern.index < len(root.outputs):
         search = _Search(graph, {}, {}, set())
@@ -93,7 +93,7 @@ class _Search:
         """Yield the complete matches that meet all goals, which are taken from the last to the first."""
         while goals:
             branches = self._branches(*goals.pop())
-            # One branch is followed in place; several, each in a copy of the partial match; none is a dead end.
+            # One branch is followed in place, several in copies of the partial match; none is a dead end.
             if len(branches) != 1:
                 for branch in branches:
                     yield from self._copy().solutions([*goals, *branch])
@@ -102,7 +102,7 @@ class _Search:
         yield self
 
     def _branches(self, item: Any, term: Term) -> Sequence[Sequence[_Goal]]:
-        """Return the goals that remain for ``item`` to match ``term``, one list per alternative; none if it cannot."""
+        """Return the goals that remain for ``item`` to match ``term``, one list for each alternative."""
         if isinstance(term, OneOf):
             return [[(item, option)] for option in term.options]
         if isinstance(term, (Call, Output)):

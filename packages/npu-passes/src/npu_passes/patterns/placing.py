@@ -11,7 +11,7 @@ from npu_passes.strides import can_be_laid_out, laid_out, same_strides
 
 
 def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
-    """Return ``value``, or a copy of it, in the strides of ``old``, which readers such as views may depend on.
+    """Return ``value``, or a copy, in the strides of ``old``, which readers such as views may depend on.
 
     Raises:
         PassError: The strides differ, and those of ``old`` overlap or have gaps.
@@ -30,8 +30,8 @@ def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
 class Placing:
     """Replacer of values during one run of a pass.
 
-    A result of the graph that did not share memory still does not: it becomes a copy if a rule removes the op that
-    allocated it.
+    A result of the graph that did not share memory still does not: it becomes a copy if a rule removes
+    the op that allocated it.
 
     Args:
         graph: The graph to rewrite.

@@ -79,7 +79,8 @@ class Rule:
         if term is not None and not is_value:
             raise PassError(
                 f"rule {self.name!r}: the replacement is {term!r}, not a value",
-                fix="it is a call, a wildcard for a value, or a function; a tuple of these for several outputs",
+                fix="it is a call, a wildcard for a value, or a function; a tuple of these for several"
+                " outputs",
             )
         if _has_choice(term):
             raise PassError(
@@ -191,7 +192,7 @@ class _Maker:
             positional = _leading(args, defaults_of(op), op)
             return self._edit.calls(call.op_type, *positional, **args)
         positional = [args.pop(name) for name in list(args) if name.isdecimal()]
-        # The type of an op without schema cannot be inferred; the outermost call has the type that it replaces.
+        # The type of an op without schema cannot be inferred; the outermost call keeps the replaced one.
         types = [self._old.type] if is_outermost and op is None else None
         return self._edit.calls(call.op_type, *positional, types=types, **args)
 

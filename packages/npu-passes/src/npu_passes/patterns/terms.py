@@ -81,7 +81,8 @@ class Call:
         args: Its arguments, by schema name. Those of an op without schema are by position, as "0", "1", ...,
             and plain data by name.
         has_schema: Whether the arguments are named as in a schema.
-        is_open: Whether other arguments may be anything; if not, they must be omitted or equal their defaults.
+        is_open: Whether other arguments may be anything; if not, they must be omitted or equal their
+            defaults.
         is_commutative: Whether the first two arguments may be swapped.
         is_shared: In a pattern: whether its results may be read outside the match; its node then stays.
     """
@@ -208,7 +209,7 @@ def attr(name: str, where: Callable[[Any], bool] | None = None) -> Wildcard:
 
 
 def maybe(name: str, where: Callable[[Any], bool] | None = None) -> Wildcard:
-    """Return a wildcard for any argument: a value, plain data, or None for an optional tensor that is absent."""
+    """Return a wildcard for any argument: a value, plain data, or None for an absent optional tensor."""
     return Wildcard(name, Kind.EITHER, where)
 
 
