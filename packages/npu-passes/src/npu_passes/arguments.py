@@ -55,9 +55,11 @@ def defaults_of(op: Op) -> Mapping[str, Any]:
     arguments = getattr(op, "_schema", None)
     if arguments is None:
         return {}
-    known = {item.name: item.default_value for item in arguments.arguments if item.has_default_value()}
+    explicit = {item.name: item.default_value for item in arguments.arguments if item.has_default_value()}
     return {
-        arg.name: known.get(arg.name) for arg in schema_of(op).args if arg.name in known or not arg.required
+        arg.name: explicit.get(arg.name)
+        for arg in schema_of(op).args
+        if arg.name in explicit or not arg.required
     }
 
 

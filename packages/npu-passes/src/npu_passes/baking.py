@@ -42,21 +42,21 @@ def bake(
     graph.check()
     if isinstance(weights, (str, os.PathLike)):
         weights = load_weights(weights, graph)
-    given = unwrapped(weights or {})
-    bound = bind_weights(graph, given)
+    supplied = unwrapped(weights or {})
+    bound = bind_weights(graph, supplied)
     device = next((tensor.device for tensor in bound.values()), _CPU)
     computed = Prologue(graph, bound, device).values_on(device)
 
     baked = graph.clone()
     # Storages that the caller owns: a model may return its own weights, so results in them are not copied.
-    outside = {_memory(tensor) for value, tensor in bound.items() if _is_given(value, given)}
+    outside = {_memory(tensor) for value, tensor in bound.items() if _is_given(value, supplied)}
     tensors = _without_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
     for value in baked.arguments:
         if not _is_input(value) and not value.use_count and value not in baked.updates:
             baked.erase_argument(value)
     left = {value.name for value in baked.arguments if not _is_input(value)}
     for value, tensor in bound.items():
-        if value.name in left and _is_given(value, given):
+        if value.name in left and _is_given(value, supplied):
             tensors[outside_names(value)[0]] = tensor
     return baked, tensors
 

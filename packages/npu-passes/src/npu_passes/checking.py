@@ -164,6 +164,7 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     NaN equals NaN and 0.0 equals -0.0; infinities must be the same. The difference is absolute if all
     expected elements are 0.
     """
+    # Relative to the whole tensor, not to each element: a small sum of large terms carries their rounding.
     error = absolute_error(actual, expected)
     return error / (largest(expected) or 1.0) if error else 0.0
 

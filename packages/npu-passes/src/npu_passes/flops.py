@@ -82,10 +82,8 @@ def _counted(node: OpNode) -> int | None:
 
 
 def _of_packed_product(node: OpNode, op: Any) -> int:
-    """Return two operations per output element and weight that it reads.
-
-    The type of a weight packed for oneDNN states its unpacked shape.
-    """
+    """Return the operations of a product with packed weights: two per output element and weight it reads."""
+    # The type of a weight packed for oneDNN states its unpacked shape.
     args, kwargs = binding_of(node, op).arguments(list(node.inputs), torch.device("meta"))
     arguments = dict(zip((item.name for item in op._schema.arguments), args, strict=False)) | kwargs
     weights_of_each = math.prod(arguments["W"].tensor_type.sizes[1:])

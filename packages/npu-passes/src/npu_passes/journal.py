@@ -172,6 +172,7 @@ class Journal:
             raise RewriteLimitReachedError
 
 
+# A context variable, so that managers in several threads each have their own journal.
 _current: ContextVar[Journal | None] = ContextVar("npu_passes_journal", default=None)
 
 

@@ -26,12 +26,12 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 def format_pass(item: Pass) -> str:
     """Return the text form of a pass, with the options that differ from their defaults."""
-    given = [
+    options = [
         f"{option.name}={format_value(getattr(item, option.name))}"
         for option in options_of(type(item))
         if getattr(item, option.name) != option.default
     ]
-    return item.name + (f"{{{','.join(given)}}}" if given else "")
+    return item.name + (f"{{{','.join(options)}}}" if options else "")
 
 
 def format_passes(passes: Sequence[Pass]) -> str:
@@ -98,12 +98,12 @@ class _Parser:
             raise self._error(f"there is no pass {name!r}", fix=f"the passes are {', '.join(self._known)}")
         pass_type = find_pass(name) if self._known is None else self._known[name]
         options = {option.name: option for option in options_of(pass_type)}
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self._peek() == "{":
             self._take()
             while self._peek() != "}":
                 name = self._word(f"an option of {pass_type.name}, or }}")
-                if name not in options or name in given:
+                if name not in options or name in values:
                     raise self._error(
                         f"{pass_type.name} has no option {name!r}"
                         if name not in options
@@ -111,13 +111,13 @@ class _Parser:
                         fix=f"its options are {', '.join(options)}" if options else "it has no options",
                     )
                 self._expect("=")
-                given[name] = self._value(options[name])
+                values[name] = self._value(options[name])
                 if self._peek() == ",":
                     self._take()
                 elif self._peek() != "}":
                     raise self._error(f"a comma or }} is missing after {name}")
             self._take()
-        return pass_type(**given)
+        return pass_type(**values)
 
     def _value(self, option: Option) -> Any:
         if option.kind != "list":

@@ -22,8 +22,8 @@ def all_passes() -> Mapping[str, type[Pass]]:
 
 def all_pipelines() -> Mapping[str, Pipeline]:
     """Return the pipelines of all plugins by name."""
-    found = plugins.loaded().pipelines
-    return MappingProxyType({name: found[name] for name in sorted(found)})
+    pipelines = plugins.loaded().pipelines
+    return MappingProxyType({name: pipelines[name] for name in sorted(pipelines)})
 
 
 def origin_of(name: str, kind: str = "passes") -> str:
@@ -44,19 +44,19 @@ def find_pass(name: str) -> type[Pass]:
     Raises:
         PassError: No plugin provides it, or the object of this name is not a pass.
     """
-    found = plugins.loaded().passes
-    if name not in found:
-        fix = _suggestion(name, found, "npu passes")
+    passes = plugins.loaded().passes
+    if name not in passes:
+        fix = _suggestion(name, passes, "npu passes")
         if name in plugins.loaded().pipelines:
             fix = f"it is a pipeline: PassManager.of_pipeline({name!r}), or --pipeline {name}"
         raise PassError(f"there is no pass {name!r}", fix=fix)
-    if not (isinstance(found[name], type) and issubclass(found[name], Pass)):
+    if not (isinstance(passes[name], type) and issubclass(passes[name], Pass)):
         raise PassError(
-            f"{name!r} is not a pass but {found[name]!r}",
+            f"{name!r} is not a pass but {passes[name]!r}",
             where=origin_of(name),
             fix="the hook npu_passes returns classes derived from npu_passes.Pass",
         )
-    return found[name]  # type: ignore[no-any-return]
+    return passes[name]  # type: ignore[no-any-return]
 
 
 def passes_of(pipeline: str) -> list[Pass]:
@@ -69,17 +69,17 @@ def passes_of(pipeline: str) -> list[Pass]:
         PassError: The pipeline is unknown, it names an unknown pass, or no order satisfies all constraints
             without reordering the pipeline's own passes.
     """
-    found = plugins.loaded().pipelines
+    pipelines = plugins.loaded().pipelines
     if not isinstance(pipeline, str):
         raise PassError(
             f"a pipeline goes by its name, not {pipeline!r}", fix="PassManager(passes).run(graph) runs passes"
         )
-    if pipeline not in found:
-        fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, found, "npu passes")
+    if pipeline not in pipelines:
+        fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, pipelines, "npu passes")
         if pipeline in plugins.loaded().passes:
             fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
         raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)
-    own = parse_passes(found[pipeline].passes) if found[pipeline].passes.strip() else []
+    own = parse_passes(pipelines[pipeline].passes) if pipelines[pipeline].passes.strip() else []
     present = {item.name for item in own}
     joining = [
         find_pass(name)
@@ -91,17 +91,17 @@ def passes_of(pipeline: str) -> list[Pass]:
 
 def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     """Return the passes of a pipeline with those that join it, none of which may reorder it."""
-    given = ordered(own)
+    fixed = ordered(own)
     # First none, then each joining pass alone, so that an error names the one at fault; then all of them.
     for many in ([], *([item] for item in joining), joining):
         try:
-            order = ordered([*given, *many], fixed=len(given))
+            order = ordered([*fixed, *many], fixed=len(fixed))
         except PassError as error:
             origins = list(dict.fromkeys(origin_of(item.name) for item in many))
             disabled = ",".join(origin.partition(" ")[0] for origin in origins)
             raise PassError(
                 f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r},"
-                f" whose own passes run as {format_passes(given)}: {error.message}",
+                f" whose own passes run as {format_passes(fixed)}: {error.message}",
                 where=", ".join(origins),
                 fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or"
                 " pipelines=",

@@ -91,8 +91,8 @@ def _save_if_valid(graph: Graph, folder: Path) -> bool:
 def _inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tensors and numbers of one call, by input name."""
     structure, leaves = graph.call
-    given = flatten_like((tuple(args), dict(kwargs)), structure, "call")
-    return {leaf.name: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
+    inputs = flatten_like((tuple(args), dict(kwargs)), structure, "call")
+    return {leaf.name: item for leaf, item in zip(leaves, inputs, strict=True) if isinstance(leaf, Value)}
 
 
 def _script(culprit: Culprit, trial: Trial, is_valid: bool) -> str:

@@ -171,7 +171,7 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
     edit = Edit(graph, nodes)
     try:
         yield edit
-        for node in reversed(nodes):
+        for node in reversed(nodes):  # readers before what they read, which they keep in use
             if node.is_erased or any(value.use_count for value in node.outputs):
                 continue
             if node in edit.replaced or is_pure(node):

@@ -99,6 +99,7 @@ class _Check:
             raise self._error(
                 "changes the graph in a second run, too", "do all of it in one, or say is_idempotent = False"
             )
+        # The manager runs the pass on a copy; a change of the original went through shared objects or data.
         PassManager([self._item]).run(self._given)
         if text != _text(self._given) or not _same(constants, _constants(self._given)):
             raise self._error(

@@ -169,14 +169,14 @@ def _recorded(
     # Decompositions may write into temporaries of their own: functionalize the module, and trace it again.
     if any(_writes(node.target) for node in module.graph.nodes):
         module = _torch.traced(torch.func.functionalize(module, remove="mutations"), inputs, table)
-    found = recorded(module, stand_ins.type_of)
-    for step in found.steps:
+    recording = recorded(module, stand_ins.type_of)
+    for step in recording.steps:
         if _writes(find_op(step.op_type)):
             raise PassError(f"it consists of {step.op_type}, which writes into its arguments")
         if step.op_type.startswith(_CPU_ONLY):
             raise PassError(f"it consists of {step.op_type}, which only CPUs have")
-    steps = found.steps if _names_device(call) else tuple(map(_on_any_device, found.steps))
-    return Expansion(steps, found.results, found.result_types, found.constants, len(call.types))
+    steps = recording.steps if _names_device(call) else tuple(map(_on_any_device, recording.steps))
+    return Expansion(steps, recording.results, recording.result_types, recording.constants, len(call.types))
 
 
 def _slow_in_place(op: _torch.OpOverload) -> Mapping[Any, Any]:

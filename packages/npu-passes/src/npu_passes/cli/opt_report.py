@@ -58,8 +58,8 @@ def print_report(
 
 def _checked_text(options: argparse.Namespace, origin: str) -> str:
     done = {"after each pass": options.check, "no rewrite changes results": options.bisect}
-    found = ", ".join(text for text, is_done in done.items() if is_done)
-    return f"{found}; weights: {origin}" if found else ""
+    checks = ", ".join(text for text, is_done in done.items() if is_done)
+    return f"{checks}; weights: {origin}" if checks else ""
 
 
 def _weights_text(options: argparse.Namespace) -> str:

@@ -140,15 +140,15 @@ def _pipeline_lines(item: Pipeline) -> dict[str, str]:
 
 def _pipelines_of(item: type[Pass]) -> list[str]:
     """Return the names of the pipelines with a pass, except those that cannot be ordered."""
-    found = []
+    names = []
     for name in all_pipelines():
         try:
             passes = passes_of(name)
         except PassError:
             continue
         if any(isinstance(part, item) for part in passes):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _missing_pipelines(item: type[Pass]) -> list[str]:

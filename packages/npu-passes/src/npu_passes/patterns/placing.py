@@ -51,6 +51,7 @@ class Placing:
             if reason is not None:
                 return reason
         placed = in_strides_of(edit, new, old)
+        # A new node that is not a view has memory of its own; anything else may alias what callers see.
         if placed.producer is None or placed.producer.name not in edit.made or is_view(placed.producer):
             sharing = self._sharing_with(edit)
             if sharing.obstacle(old, placed) is None:
@@ -67,11 +68,11 @@ class Placing:
 
     def _sharing_with(self, edit: Edit) -> Sharing:
         """Return the alias analysis of the graph, including the new nodes of ``edit``."""
-        made = [self._graph.node(name) for name in edit.made]
+        nodes = [self._graph.node(name) for name in edit.made]
         if self._sharing is None:
             self._sharing = Sharing(self._graph)
-            made = list(self._graph.nodes)
-        for node in made:
+            nodes = list(self._graph.nodes)
+        for node in nodes:
             self._sharing.pass_by(node)
         return self._sharing
 

@@ -181,7 +181,7 @@ class _Maker:
         if not isinstance(term, (Call, Output)):
             return term
         call = term.call
-        if id(call) not in self._outputs:
+        if id(call) not in self._outputs:  # by identity: a term that appears twice is one node
             self._outputs[id(call)] = self._called(call, is_outermost)
         return self._outputs[id(call)][term.index]
 

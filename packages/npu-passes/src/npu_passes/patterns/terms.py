@@ -134,18 +134,18 @@ class Op:
         args = args[:-1] if is_open else args
         if any(term is ... for term in (*args, *kwargs.values())):
             raise PassError(f"{self.op_type}: ... follows the positional arguments, once")
-        known = find_op(self.op_type)
+        operator = find_op(self.op_type)
         names = [str(index) for index in range(len(args))]
-        if known is not None:
-            schema = schema_of(known)
+        if operator is not None:
+            schema = schema_of(operator)
             _require_arguments(
                 self.op_type, [arg.name for arg in schema.args], len(args), kwargs, schema.text
             )
             names = [arg.name for arg in schema.args]
         by_name = {**dict(zip(names, args, strict=False)), **kwargs}
-        if known is not None:
+        if operator is not None:
             by_name = {name: by_name[name] for name in names if name in by_name}
-        return Call(self.op_type, by_name, known is not None, is_open)
+        return Call(self.op_type, by_name, operator is not None, is_open)
 
 
 def _require_arguments(
