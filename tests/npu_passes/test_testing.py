@@ -398,7 +398,9 @@ class NeedsWhatIsNotThere(Broken):
         pytest.param(HidesAnOption, "HidesAnOption.* differs from its text form: broken\n", id="options"),
         pytest.param(Raises, "broken failed: KeyError: 'lost'\n  at: graph 'net'", id="raises"),
         pytest.param(
-            NeedsWhatIsNotThere, "broken requires what does not hold: the graph has no loops\n", id="requires"
+            NeedsWhatIsNotThere,
+            "broken requires a condition that does not hold: the graph has no loops\n",
+            id="requires",
         ),
     ],
 )

@@ -65,7 +65,7 @@ class Pass:
         name = getattr(cls, "name", None)
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise PassError(
-                f"{cls.__name__}: a pass is not called {name!r}", fix="use lower-case words: my-rewrite"
+                f"{cls.__name__}: {name!r} is not a valid pass name", fix="use lower-case words: my-rewrite"
             )
         for field in ("before", "after", "pipelines"):
             names = getattr(cls, field)

@@ -123,9 +123,9 @@ class _Search:
         difference = self._difference(after.graph, expected, numerics)
         if difference is None or len(after.journal.rewrites) < bad:
             raise PassError(
-                f"{item} cannot be bisected: it makes other rewrites each time it runs",
+                f"{item} cannot be bisected: it makes different rewrites each time it runs",
                 where=f"graph {self._graph.name!r}, rewrite {bad}",
-                fix="make it deterministic: no sets in order, no random choice, no id()",
+                fix="make it deterministic: no iteration over sets, no random choices, no id()",
             )
         return Culprit(str(item), after.journal.rewrites[bad - 1], bad, difference, before.graph, after.graph)
 

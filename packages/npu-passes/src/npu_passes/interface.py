@@ -25,7 +25,7 @@ def _changes(before: Graph, after: Graph) -> Iterator[str]:
     updates = [sorted(_targets(graph)) for graph in (after, before)]
     if updates[0] != updates[1]:
         now, was = (", ".join(names) or "nothing" for names in updates)
-        yield f"it updates {now}; that was {was}"
+        yield f"it updates {now}; before, {was}"
     for name in sorted(_weights(after) - _weights(before)):
         yield f"it needs a weight {name!r}, which no checkpoint has"
 
@@ -35,13 +35,13 @@ def _tree_changes(
 ) -> Iterator[str]:
     paths_before, leaves_before = before
     if paths != paths_before:
-        yield f"it {verb} {', '.join(paths) or 'nothing'}; that was {', '.join(paths_before) or 'nothing'}"
+        yield f"it {verb} {', '.join(paths) or 'nothing'}; before, {', '.join(paths_before) or 'nothing'}"
     elif now != was:
-        yield f"it {verb} {_container(now)}; that was {_container(was)}"
+        yield f"it {verb} {_container(now)}; before, {_container(was)}"
     else:
         for path, new, old in zip(paths, leaves, leaves_before, strict=True):
             if not _is_same(new, old, may_be_known=verb == "returns"):
-                yield f"it {verb} {_described(new)} as {path}; that was {_described(old)}"
+                yield f"it {verb} {_described(new)} as {path}; before, {_described(old)}"
 
 
 def _arguments(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:

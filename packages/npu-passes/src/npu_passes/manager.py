@@ -150,7 +150,7 @@ class PassManager:
         return PassError(
             f"{who} broke the graph: {error.message}",
             where="; ".join([*where, *([error.where] if error.where else [])]),
-            fix="this is an error of the pass; the graph that was given is unchanged",
+            fix="this is a bug in the pass; the caller's graph is unchanged",
         )
 
     def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:

@@ -95,8 +95,8 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
         if free is None:
             names = _cycle(earlier, remaining, passes)
             raise PassError(
-                f"the passes {' -> '.join(names)} each want to come before the next",
-                fix="take one of them out, or change its before= or after=",
+                f"the passes {' -> '.join(names)} must each run before the next",
+                fix="remove one of them, or change its before= or after=",
             )
         del remaining[free]
         order.append(free)

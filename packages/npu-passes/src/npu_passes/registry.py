@@ -72,7 +72,8 @@ def passes_of(pipeline: str) -> list[Pass]:
     pipelines = plugins.loaded().pipelines
     if not isinstance(pipeline, str):
         raise PassError(
-            f"a pipeline goes by its name, not {pipeline!r}", fix="PassManager(passes).run(graph) runs passes"
+            f"a pipeline is given by its name, not {pipeline!r}",
+            fix="PassManager(passes).run(graph) runs passes",
         )
     if pipeline not in pipelines:
         fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, pipelines, "npu passes")

@@ -105,7 +105,7 @@ class Rounds:
         for data, version in versions.items():
             if _torch.version_of(data) != version:
                 raise PassError(
-                    f"{item} wrote into the data of a constant, which the graph that was given shares",
+                    f"{item} wrote into the data of a constant, which the caller's graph shares",
                     where=f"graph {self.graph.name!r}",
                     fix="add a constant with the new content: graph.add_constant(...)",
                 )
@@ -171,9 +171,9 @@ def _require(item: Pass, problem: object, graph: Graph, verb: str) -> None:
         )
     if problem is not None:
         raise PassError(
-            f"{item} {verb} what does not hold: {problem}",
+            f"{item} {verb} a condition that does not hold: {problem}",
             where=f"graph {graph.name!r}",
-            fix="run another pass before it" if verb == "requires" else "this is an error of the pass",
+            fix="run another pass before it" if verb == "requires" else "this is a bug in the pass",
         )
 
 

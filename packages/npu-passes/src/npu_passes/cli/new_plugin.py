@@ -81,7 +81,7 @@ def write_plugin(name: str, folder: Path) -> list[str]:
     """
     package = _package_of(name)
     if folder.exists() or folder.is_symlink():
-        raise UsageError(f"{folder} is there already", fix="give another folder with --output")
+        raise UsageError(f"{folder} already exists", fix="give another folder with --output")
     files = {
         path.removesuffix(_SUFFIX).replace("PACKAGE", package): _filled(text, name, package)
         for path, text in _templates(resources.files("npu_passes") / "templates")
@@ -101,17 +101,17 @@ def write_plugin(name: str, folder: Path) -> list[str]:
 def _package_of(name: str) -> str:
     """Return the name of the import package of a distribution."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"a plugin is not called {name!r}", fix="use lower-case words: my-passes")
+        raise UsageError(f"{name!r} is not a valid plugin name", fix="use lower-case words: my-passes")
     package = name.replace("-", "_")
     if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in _TAKEN:
         raise UsageError(
-            f"a plugin is not called {name!r}: its package {package} would hide another one",
+            f"{name!r} is not a valid plugin name: its package {package} would hide another one",
             fix="add a word: my-passes",
         )
     others = [item for item in packages_distributions().get(package, ()) if not _is_plugin(item, name)]
     if others:
         raise UsageError(
-            f"a plugin is not called {name!r}: its package {package} would hide that of {others[0]}",
+            f"{name!r} is not a valid plugin name: its package {package} would hide that of {others[0]}",
             fix="add a word: my-passes",
         )
     return package

@@ -67,7 +67,7 @@ class Rule:
         for item in wildcards(self.replacement):
             if item.name not in kinds:
                 raise PassError(
-                    f"rule {self.name!r}: the replacement has {item.name!r}, the pattern has not",
+                    f"rule {self.name!r}: the replacement has {item.name!r}, which the pattern lacks",
                     fix=f"the pattern has {', '.join(kinds) or 'no wildcards'}",
                 )
 
