@@ -144,7 +144,7 @@ def test_a_pass_that_is_not_deterministic_cannot_be_bisected(wide: Graph) -> Non
             object.__setattr__(self, "wrong", "r13" if self.wrong == "never" else "no more")
             return super().run(graph)
 
-    with pytest.raises(PassError, match="cannot be bisected: it makes other rewrites each time it runs"):
+    with pytest.raises(PassError, match="cannot be bisected: it makes different rewrites each time it runs"):
         bisect(wide, [Moody])
 
 

@@ -86,13 +86,15 @@ def test_nothing_is_written_over(capsys: Capture) -> None:
     code = main(["new-plugin", "my-passes"])
 
     assert code == 2
-    assert "my-passes is there already\n  fix: give another folder with --output" in capsys.readouterr().err
+    assert "my-passes already exists\n  fix: give another folder with --output" in capsys.readouterr().err
     assert not list(Path("my-passes").iterdir())
 
 
 @pytest.mark.parametrize("name", ["My-Passes", "my_passes", "2passes", "", "a--b", "a b", "../a", "-a"])
 def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="a plugin is not called .*\n  fix: use lower-case words: my-passes"):
+    with pytest.raises(
+        UsageError, match="is not a valid plugin name\n  fix: use lower-case words: my-passes"
+    ):
         write_plugin(name, tmp_path / "here")
 
     assert not list(tmp_path.iterdir())

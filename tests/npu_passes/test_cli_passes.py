@@ -125,8 +125,8 @@ def test_a_pass_that_says_nothing_of_itself_is_listed_so(
     monkeypatch.setitem(plugin_manager.loaded().passes, "silent", Silent)
 
     assert passes("silent") == 0
-    assert capsys.readouterr().out.endswith("\n\nNot said.\n")
-    assert "### `silent`\n\nNot said.\n" in passes_page([Silent], [])
+    assert capsys.readouterr().out.endswith("\n\nUndocumented.\n")
+    assert "### `silent`\n\nUndocumented.\n" in passes_page([Silent], [])
 
 
 def test_the_page_says_which_pipelines_cannot_be_used(capsys: Capture) -> None:
@@ -247,6 +247,6 @@ def test_what_is_no_pass_is_said_and_left_out(monkeypatch: pytest.MonkeyPatch, c
 
     printed = capsys.readouterr()
     assert printed.err == (
-        "npu: warning: 'odd' is no pass but 7\n  fix: the hook npu_passes returns classes derived from npu_passes.Pass\n"
+        "npu: warning: 'odd' is not a pass but 7\n  fix: the hook npu_passes returns classes derived from npu_passes.Pass\n"
     )
     assert "shake" in printed.out

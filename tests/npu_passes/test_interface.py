@@ -69,17 +69,17 @@ def _return_another_type(graph: Graph) -> None:
 @pytest.mark.parametrize(
     ("edit", "change"),
     [
-        pytest.param(_add_input, r"it takes args\[0\], args\[1\]; that was args\[0\]", id="an input more"),
-        pytest.param(_drop_input, r"it takes 1 as args\[0\]; that was %x: f32\[2\]", id="a fixed input"),
-        pytest.param(_drop_update, "it updates nothing; that was state", id="an update less"),
-        pytest.param(_add_update, "it updates state, x; that was state", id="an update more"),
+        pytest.param(_add_input, r"it takes args\[0\], args\[1\]; before, args\[0\]", id="an input more"),
+        pytest.param(_drop_input, r"it takes 1 as args\[0\]; before, %x: f32\[2\]", id="a fixed input"),
+        pytest.param(_drop_update, "it updates nothing; before, state", id="an update less"),
+        pytest.param(_add_update, "it updates state, x; before, state", id="an update more"),
         pytest.param(_add_weight, "it needs a weight 'w2', which no checkpoint has", id="a weight more"),
-        pytest.param(_return_a_list, "it returns a list of 2; that was a tuple of 2", id="a list"),
+        pytest.param(_return_a_list, "it returns a list of 2; before, a tuple of 2", id="a list"),
         pytest.param(
-            _return_more, r"it returns result\[0\], result\[1\], result\[2\]; that", id="a result more"
+            _return_more, r"it returns result\[0\], result\[1\], result\[2\]; before", id="a result more"
         ),
-        pytest.param(_return_another_number, r"it returns 4 as result\[1\]; that was 3", id="a number"),
-        pytest.param(_return_another_type, r"returns %sum: f32\[\] as result\[0\]; that was %b", id="a type"),
+        pytest.param(_return_another_number, r"it returns 4 as result\[1\]; before, 3", id="a number"),
+        pytest.param(_return_another_type, r"returns %sum: f32\[\] as result\[0\]; before, %b", id="a type"),
     ],
 )
 def test_a_pass_that_changes_what_callers_see_is_named(edit: Callable[[Graph], None], change: str) -> None:

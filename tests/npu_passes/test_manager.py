@@ -277,7 +277,7 @@ def test_data_to_check_on_that_is_none_is_refused() -> None:
 
 
 def test_a_name_in_place_of_a_pass_is_no_pass_to_check(chain: Graph) -> None:
-    with pytest.raises(PassError, match="'cse' is no pass"):
+    with pytest.raises(PassError, match="'cse' is not a pass"):
         check_pass("cse", [chain])  # type: ignore[arg-type]
 
 
@@ -338,12 +338,12 @@ def test_a_pass_returns_a_bool(chain: Graph) -> None:
 
 
 def test_what_a_pass_requires_must_hold(chain: Graph) -> None:
-    with pytest.raises(PassError, match="requires what does not hold: no sort in chain"):
+    with pytest.raises(PassError, match="requires a condition that does not hold: no sort in chain"):
         run(chain, Picky(wants="sort"))
 
 
 def test_what_a_pass_ensures_must_hold(chain: Graph) -> None:
-    with pytest.raises(PassError, match="ensures what does not hold: a loop is left"):
+    with pytest.raises(PassError, match="ensures a condition that does not hold: a loop is left"):
         run(chain, Picky(promises="loop"))
 
 

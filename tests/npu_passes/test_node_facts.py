@@ -53,7 +53,7 @@ def test_nothing_is_known_of_an_op_that_only_an_executor_runs() -> None:
         "graph g {\n  input %x: f32[2]\n  call (%x)\n\n  %a: f32[2] = mine.op(%x)\n\n  return %a\n}\n"
     )
 
-    with pytest.raises(PassError, match="(?s)nothing is known of the arguments of mine.op.*node 'a'"):
+    with pytest.raises(PassError, match="(?s)the arguments of mine.op are unknown.*node 'a'"):
         arguments_of(graph.nodes[0])
 
 

@@ -52,12 +52,12 @@ def test_a_pass_may_be_there_twice() -> None:
 def test_constraints_that_contradict_each_other_are_refused_with_the_cycle() -> None:
     passes = [make("a", after=("c",)), make("b", after=("a",)), make("c", after=("b",)), make("d")]
 
-    with pytest.raises(PassError, match="the passes a -> b -> c -> a each want to come before the next"):
+    with pytest.raises(PassError, match="the passes a -> b -> c -> a must each run before the next"):
         PassManager(passes)
 
 
 def test_what_is_no_pass_is_refused() -> None:
-    with pytest.raises(PassError, match="3 is no pass"):
+    with pytest.raises(PassError, match="3 is not a pass"):
         PassManager([3])  # type: ignore[list-item]
 
 
@@ -68,7 +68,7 @@ def test_less_than_one_round_is_refused(rounds: Any) -> None:
 
 
 def test_a_pipeline_goes_by_its_name() -> None:
-    with pytest.raises(PassError, match=r"(?s)a pipeline goes by its name, not \['cse'\].*PassManager"):
+    with pytest.raises(PassError, match=r"(?s)a pipeline is given by its name, not \['cse'\].*PassManager"):
         optimize(Graph(), ["cse"])  # type: ignore[arg-type]
 
 

@@ -164,7 +164,7 @@ def test_one_pass_alone_is_a_list_of_one(given: Any) -> None:
 
 @pytest.mark.parametrize("name", ["Upper-Case", "with space", "", "-x", "a--b", 3])
 def test_a_name_that_is_not_kebab_case_is_refused(name: Any) -> None:
-    with pytest.raises(PassError, match="a pass is not called"):
+    with pytest.raises(PassError, match="is not a valid pass name"):
         type("Named", (Pass,), {"name": name, "__doc__": "Do nothing."})
 
 

@@ -65,18 +65,18 @@ def test_the_text_of_passes_is_read_back(item: Optional) -> None:
         pytest.param("drop-alias,", "the name of a pass is missing at the end", id="comma at the end"),
         pytest.param("drop-alis", "there is no pass 'drop-alis'\n.*did you mean 'drop-alias'", id="typo"),
         pytest.param("zzz", "there is no pass 'zzz'\n.*npu passes lists them", id="unknown"),
-        pytest.param("drop-alias optional", "'optional' stands behind drop-alias", id="no comma"),
+        pytest.param("drop-alias optional", "'optional' follows drop-alias", id="no comma"),
         pytest.param("optional{colour=red}", "optional has no option 'colour'", id="unknown option"),
         pytest.param("optional{count=1,count=2}", "the option 'count' is given twice", id="twice"),
         pytest.param("optional{count=1.5}", "the option 'count' is an int, not 1.5", id="wrong type"),
         pytest.param("optional{flag=yes}", "the option 'flag' is a bool, not yes", id="not a bool"),
         pytest.param("optional{count}", "'=' is missing", id="no value"),
         pytest.param("optional{count=", "an int is missing at the end", id="cut off"),
-        pytest.param("optional{count=1", "a comma or } is missing behind count", id="no brace"),
+        pytest.param("optional{count=1", "a comma or } is missing after count", id="no brace"),
         pytest.param("optional{items=a}", r"'\[' is missing", id="no list"),
-        pytest.param('optional{label="a}', "there is no end of the string", id="open string"),
-        pytest.param("{", "the name of a pass is missing in front of '{'", id="brace"),
-        pytest.param("optional{items=[a b]}", "a comma or ] is missing behind a", id="no comma in a list"),
+        pytest.param('optional{label="a}', "unterminated string", id="open string"),
+        pytest.param("{", "the name of a pass is missing before '{'", id="brace"),
+        pytest.param("optional{items=[a b]}", "a comma or ] is missing after a", id="no comma in a list"),
         pytest.param('optional{items=["\\q"]}', "the option 'items' is a list, not", id="escape"),
     ],
 )
@@ -91,7 +91,7 @@ def test_what_a_plugin_offers_as_pass_has_to_be_one(install: Install) -> None:
 
     install(point("strange", [Impostor]))
 
-    with pytest.raises(PassError, match=r"'impostor' is no pass but .*\n.*strange \(strange-dist 1.0\)"):
+    with pytest.raises(PassError, match=r"'impostor' is not a pass but .*\n.*strange \(strange-dist 1.0\)"):
         parse_passes("impostor")
 
 
@@ -102,5 +102,5 @@ def test_every_sample_can_be_named() -> None:
 
 
 def test_of_known_passes_an_unknown_one_is_refused() -> None:
-    with pytest.raises(PassError, match="(?s)there is no pass 'cse'.*known are optional"):
+    with pytest.raises(PassError, match="(?s)there is no pass 'cse'.*the passes are optional"):
         parse_passes("cse", known={"optional": Optional})

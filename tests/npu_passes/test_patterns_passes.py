@@ -102,7 +102,7 @@ def test_a_rule_that_never_ends_is_said_to_not_converge() -> None:
             id="no type",
         ),
         pytest.param(op("mylib.two")(op("mylib.one")(x)), "there is no operator mylib.one", id="no operator"),
-        pytest.param(lambda edit, match: None, "the replacement of %relu is None, no value", id="nothing"),
+        pytest.param(lambda edit, match: None, "the replacement of %relu is None, not a value", id="nothing"),
         pytest.param(lambda edit, match: (), "there are 0 replacements for 1 outputs", id="too few"),
         pytest.param(lambda edit, match: match["q"], "the pattern has no wildcard 'q'", id="no wildcard"),
     ],

@@ -128,7 +128,7 @@ def test_arguments_that_do_not_fit_the_schema_are_refused_with_rule_and_node(gra
         ),
         pytest.param(
             lambda edit, x: edit.call("aten.relu.default", x, type="f32"),
-            "'f32' is no type",
+            "'f32' is not a type",
             id="a type as text",
         ),
     ],
@@ -195,7 +195,7 @@ def test_a_value_of_another_type_cannot_take_the_place(graph: Graph) -> None:
 
 def test_a_rewrite_is_of_at_least_one_node(graph: Graph) -> None:
     with (
-        pytest.raises(PassError, match="scratch: the rewrite 'nothing' is of no node"),
+        pytest.raises(PassError, match="scratch: the rewrite 'nothing' names no nodes"),
         Scratch().rewrite(graph, "nothing"),
     ):
         pass

@@ -370,8 +370,8 @@ class NeedsWhatIsNotThere(Broken):
         ),
         pytest.param(
             ScalesOnTheWay,
-            "broken does not say truly what a value stands for: %mul#1 stands for %add, and differs by 3 of its"
-            " largest magnitude, .*\n  at: graph 'net'\n  fix: make nodes that compute something else anew",
+            "broken records a wrong origin of a value: %mul#1 stands for %add, and differs by 3 of its"
+            " largest magnitude, .*\n  at: graph 'net'\n  fix: add new nodes with edit.call to compute something else",
             id="origins",
         ),
         pytest.param(
@@ -387,7 +387,7 @@ class NeedsWhatIsNotThere(Broken):
         ),
         pytest.param(
             ForgetsWhereNodesAreFrom,
-            "broken does not say where node 'clamp_min' is from\n.*\n  fix: make it with edit.call",
+            "broken gives node 'clamp_min' no provenance\n.*\n  fix: add it with edit.call",
             id="provenance",
         ),
         pytest.param(
@@ -395,10 +395,12 @@ class NeedsWhatIsNotThere(Broken):
             r"broken does not record that node 'add' was fused \(rewrite 'clamp'\)\n",
             id="fused names",
         ),
-        pytest.param(HidesAnOption, "HidesAnOption.* is not what its text form says: broken\n", id="options"),
+        pytest.param(HidesAnOption, "HidesAnOption.* differs from its text form: broken\n", id="options"),
         pytest.param(Raises, "broken failed: KeyError: 'lost'\n  at: graph 'net'", id="raises"),
         pytest.param(
-            NeedsWhatIsNotThere, "broken requires what does not hold: the graph has no loops\n", id="requires"
+            NeedsWhatIsNotThere,
+            "broken requires a condition that does not hold: the graph has no loops\n",
+            id="requires",
         ),
     ],
 )
@@ -444,12 +446,12 @@ def test_a_pass_is_run_by_a_manager_too() -> None:
 
 
 def test_what_is_no_pass_cannot_be_checked() -> None:
-    with pytest.raises(PassError, match="'cse' is no pass"):
+    with pytest.raises(PassError, match="'cse' is not a pass"):
         check_pass("cse", relu_of_sum())  # type: ignore[arg-type]
 
 
 def test_a_check_of_nothing_is_refused() -> None:
-    with pytest.raises(PassError, match="clamp-sums is checked on no graph\n  fix: give at least one"):
+    with pytest.raises(PassError, match="there is no graph to check clamp-sums on\n  fix: give at least one"):
         check_pass(ClampSums, [])
 
 

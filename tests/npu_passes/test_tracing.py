@@ -193,11 +193,11 @@ def mismatched() -> Graph:
         ),
         (
             one_node("%y: int = operator.neg(a=%x)", "%x: int"),
-            "operator.neg is no operator of PyTorch without regions",
+            "operator.neg is not a PyTorch operator without regions",
         ),
         (
             one_node("%y: f32[] = nobody.knows.this(self=%x)", "%x: f32[2, 3]"),
-            "nobody.knows.this is no operator of PyTorch without regions",
+            "nobody.knows.this is not a PyTorch operator without regions",
         ),
     ],
 )
@@ -223,7 +223,7 @@ def test_parts_that_depend_on_open_sizes_are_refused() -> None:
             symbols="  symbol s0 in [1, 64]\n",
         )
 
-        with pytest.raises(PassError, match=r"other ops for other sizes: of these only where s0 > 7"):
+        with pytest.raises(PassError, match=r"other ops for other sizes: to these only where s0 > 7"):
             Scratch().run(graph)
 
 

@@ -1,4 +1,4 @@
-"""The ops compute what they say, and the pass keeps what every pass promises."""
+"""Tests of the ops, the pass and the pipeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Residual(torch.nn.Module):
 
 
 class SharedSum(torch.nn.Module):
-    """A sum that relu is not alone to read."""
+    """A sum that both a relu and a product read."""
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         total = x + y

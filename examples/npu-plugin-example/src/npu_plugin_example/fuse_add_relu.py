@@ -1,4 +1,4 @@
-"""Put the fused op in place of an addition and the relu behind it."""
+"""Fusion of an addition and the relu that reads it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The ops that models call, registered with PyTorch.
+"""Ops that models call, registered with PyTorch.
 
-The schema and the type function are all that extraction, checks and files need to know of an op.
+Extraction, checks and files need only the schema and the fake implementation of an op.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @torch.library.custom_op("npu_plugin_example::add_relu", mutates_args=())
 def add_relu(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``relu(x + y)``, in one go."""
+    """Return ``relu(x + y)``, computed by one op."""
     return torch.add(x, y).relu_()
 
 

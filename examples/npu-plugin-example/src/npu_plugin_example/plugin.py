@@ -1,4 +1,4 @@
-"""What this distribution brings; its entry point in pyproject.toml names this module."""
+"""Hooks of this plugin; the entry point in pyproject.toml names this module."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def npu_pipelines() -> list[Pipeline]:
 
 @hookimpl
 def npu_register_ops(registry: Any) -> None:
-    """Register what schemas do not say; `add_relu` needs nothing here."""
+    """Register the conversion and the execution of `rescale_bits`; `add_relu` needs neither."""
     registry.register_conversion("npu_plugin_example.rescale_bits.default")(convert_rescale)
     registry.register_executor("npu_plugin_example.rescale")(execute_rescale)
 
 
 def convert_rescale(converter: Converter, node: Any) -> Value:
-    """Convert ``rescale_bits(x, bits)`` to a node with the factor that hardware wants."""
+    """Convert ``rescale_bits(x, bits)`` to a node with the factor that hardware expects."""
     x, bits = converter.value(node.args)
-    made = converter.insert(node, "npu_plugin_example.rescale", [x], {"factor": 2.0**-bits})
-    return made.outputs[0]
+    rescale = converter.insert(node, "npu_plugin_example.rescale", [x], {"factor": 2.0**-bits})
+    return rescale.outputs[0]
 
 
 def execute_rescale(inputs: list[Any], attrs: dict[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The private torch APIs that passes need, each behind one name; nothing else touches them."""
+"""Private torch APIs that passes need, each wrapped under one name; no other module uses them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch.utils import _pytree
 
 
 def traced(function: Callable[..., Any], inputs: Sequence[Any], decompositions: Mapping[Any, Any]) -> Any:
-    """Return the FX module of the ATen ops that ``function`` calls on FakeTensors and symbolic numbers.
+    """Return the FX module of the ATen ops that ``function`` calls on fake tensors and symbolic numbers.
 
     Args:
-        function: Takes ``inputs``.
-        inputs: FakeTensors and numbers.
-        decompositions: By operator: what is traced in its place.
+        function: Called with ``inputs``.
+        inputs: Fake tensors and numbers.
+        decompositions: The functions traced in place of operators, by operator.
     """
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    with enable_python_dispatcher():  # some ops consist of others only in Python: batch_norm, lstm
+    with enable_python_dispatcher():  # some ops decompose only in Python: batch_norm, lstm
         return make_fx(function, decomposition_table=dict(decompositions))(*inputs)
 
 
 def slow_kernel(op: OpOverload) -> Callable[..., Any] | None:
-    """Return the kernel of an op that calls other ops on any device; None if it has none.
+    """Return an op's composite kernel, which calls other ops on any device; None if it has none.
 
-    That of a ``_foreach_*`` op calls one op per tensor.
+    The composite kernel of a ``_foreach_*`` op calls one op per tensor.
     """
     key = torch._C.DispatchKey.CompositeExplicitAutograd
     if not op.has_kernel_for_dispatch_key(key):
@@ -42,7 +42,7 @@ def slow_kernel(op: OpOverload) -> Callable[..., Any] | None:
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Return whether an operator consists of others, into which PyTorch takes it apart wherever it runs."""
+    """Return whether PyTorch decomposes an operator on every device (``CompositeImplicitAutograd``)."""
     return op._can_decompose()
 
 
@@ -52,7 +52,7 @@ def is_core(op: object) -> bool:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return how often a tensor was written to in place; 0 for inference tensors, which do not count."""
+    """Return the number of in-place writes to a tensor; 0 for inference tensors, which keep no count."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -62,16 +62,17 @@ def write_functionally(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Do what an op that writes does to functional tensors: compute new contents, and let them replace the old ones.
+    """Apply a mutating op to functional tensors: compute the new contents and commit them.
 
     Args:
-        functional: Returns the new contents, nested in any way.
+        functional: Returns the new contents, nested in any way; gets functional tensors unwrapped.
         written: Returns the tensors that the op writes to, flat.
-        args: Of the op. Tensors that are functional hold others, which ``functional`` gets.
-        kwargs: Of the op.
+        args: Positional arguments of the op.
+        kwargs: Keyword arguments of the op.
     """
     targets = written(*args, **kwargs)
     inner_args, inner_kwargs = _pytree.tree_map_only(torch.Tensor, _unwrapped, (tuple(args), dict(kwargs)))
+    # Commit and sync after each replacement, as PyTorch's generated functionalization kernels do.
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.Functionalize)):
         results = _pytree.tree_leaves(functional(*inner_args, **inner_kwargs))
         for target, result in zip(targets, results, strict=True):
@@ -88,7 +89,7 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def register_autocast(library: torch.library.Library, name: str) -> None:
-    """Let autocast cast the floating tensors that an op of a library takes, as it does for ``aten::linear``."""
+    """Make autocast cast the floating-point arguments of a library's op, as it does for ``aten::linear``."""
     op = getattr(getattr(torch.ops, library.ns), name).default
     for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
         library.impl(name, _autocast_kernel(op, device, key), key)  # type: ignore[no-untyped-call]
@@ -106,18 +107,18 @@ def _autocast_kernel(op: OpOverload, device: str, key: str) -> Callable[..., Any
             )
             return item.to(dtype) if is_cast else item
 
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with torch._C._ExcludeDispatchKeyGuard(keys):  # the op would dispatch to this kernel again
             return op(*map(cast, args), **{name: cast(item) for name, item in kwargs.items()})
 
     return call
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether every element of a tensor has a place in memory of its own, without gaps."""
+    """Return whether the elements of a tensor fill its memory without overlaps or gaps."""
     return tensor.is_contiguous() or bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
 
 
-# Kernels that update lists of tensors: one call each, without a step of the dispatcher in Python.
+# Kernels that update lists of tensors: builtins, which skip the Python side of the dispatcher.
 fused_adam_: Callable[..., None] = torch._fused_adam_
 fused_adamw_: Callable[..., None] = torch._fused_adamw_
 fused_sgd_: Callable[..., None] = torch._fused_sgd_

@@ -1,4 +1,4 @@
-"""What goes wrong with passes."""
+"""The error class of npu-passes."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from npu_ir import NpuError
 
 
 class PassError(NpuError):
-    """A pass broke a graph, changed what it computes, or cannot be found, configured or ordered."""
+    """Error of a pass that broke a graph, changed its results, or cannot be found, configured or ordered."""

@@ -1,4 +1,4 @@
-"""What npu-passes itself brings, through the same entry point as anyone's plugin."""
+"""Built-in plugin of npu-passes, loaded through the same entry point as any other plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance test that every pass must meet, for the test suite of any plugin.
+"""Conformance test of passes, for the test suite of any plugin.
 
 ```python
 from npu_passes.testing import check_pass
@@ -34,28 +34,28 @@ def check_pass(
     weights: Mapping[str, torch.Tensor] | None = None,
     data: Checked | None = None,
 ) -> int:
-    """Run a pass over graphs, and return how many of them it changed, so that a test can say how many it should.
+    """Run a pass over graphs, and return the number of graphs that it changed, for a test to assert.
 
-    Of each graph: the pass says True exactly when it changed it; what it leaves is a valid graph that computes the
-    same within the pass's numerics, says of new nodes where they are from, and of no value that it stands for what it
-    is not (`npu_ir.Value.origins`); a second run changes nothing, if the pass claims so; and the graph that was given
-    stays as it is. The options of the pass survive its text form.
+    The rules for each graph: the pass returns True if and only if it changed the graph; the new graph is
+    valid, computes the same within the pass's numerics, has provenance for new nodes, and records
+    correct origins of values (`npu_ir.Value.origins`); a second run changes nothing, if the pass claims
+    so; and the caller's graph is not changed. The options of the pass survive its text form.
 
     Args:
         pass_: The pass, or its class for the default options.
-        graphs: What to run it on; at least one graph that it changes, and one that it leaves alone, tell most.
-        weights: By ``state_dict`` key, for all graphs; random ones if not given.
-        data: What the graphs are run on; one call on random data if not given.
+        graphs: Graphs to run it on; include at least one that it changes, and one that it does not.
+        weights: By ``state_dict`` key, for all graphs; random by default.
+        data: Data to run the graphs on; by default one call on random data.
 
     Raises:
-        PassError: The pass breaks one of these rules; says which, and on which graph.
+        PassError: The pass breaks one of these rules; names the rule and the graph.
     """
     item = pass_() if isinstance(pass_, type) else pass_
     if not isinstance(item, Pass):
-        raise PassError(f"{item!r} is no pass", fix="give a pass, or a class derived from Pass")
+        raise PassError(f"{item!r} is not a pass", fix="give a pass, or a class derived from Pass")
     graphs = [graphs] if isinstance(graphs, Graph) else list(graphs)
     if not graphs:
-        raise PassError(f"{item} is checked on no graph", fix="give at least one that it changes")
+        raise PassError(f"there is no graph to check {item} on", fix="give at least one that it changes")
     data = data or Checked()
     if weights is not None:
         data = replace(data, weights=weights)
@@ -68,13 +68,13 @@ def _require_options_in_text(item: Pass) -> None:
     again = parse_passes(text, known={item.name: type(item)})
     if again != [item]:
         raise PassError(
-            f"{item!r} is not what its text form says: {text}",
+            f"{item!r} differs from its text form: {text}",
             fix="options are annotated fields, compared by ==: do not override __eq__, __str__ or __init__",
         )
 
 
 class _Check:
-    """One pass on one graph."""
+    """Check of one pass on one graph."""
 
     def __init__(self, item: Pass, graph: Graph, data: Checked) -> None:
         require_graph(graph)
@@ -99,6 +99,7 @@ class _Check:
             raise self._error(
                 "changes the graph in a second run, too", "do all of it in one, or say is_idempotent = False"
             )
+        # The manager runs the pass on a copy; a change of the original went through shared objects or data.
         PassManager([self._item]).run(self._given)
         if text != _text(self._given) or not _same(constants, _constants(self._given)):
             raise self._error(
@@ -150,8 +151,9 @@ class _Check:
         problem = false_origin(self._before, after, self._item.numerics)
         if problem is not None:
             raise self._error(
-                f"does not say truly what a value stands for: {problem}",
-                "make nodes that compute something else anew, with edit.call; edit.replace(old, new) is for what is the same",
+                f"records a wrong origin of a value: {problem}",
+                "add new nodes with edit.call to compute something else; edit.replace(old, new) is for equal"
+                " values",
             )
 
     def _require_provenance(self, rewrites: list[Rewrite]) -> None:
@@ -160,13 +162,13 @@ class _Check:
         bare = [node for node in made if not (node.in_prologue or _has_origin(node))]
         if bare and gone and all(map(_has_origin, gone)):
             raise self._error(
-                f"does not say where node {bare[0].name!r} is from",
-                "make it with edit.call inside of self.rewrite(...), or insert it with provenance=",
+                f"gives node {bare[0].name!r} no provenance",
+                "add it with edit.call inside self.rewrite(...), or insert it with provenance=",
             )
         for rewrite, lost in _unrecorded(rewrites, gone, made):
             raise self._error(
                 f"does not record that node {lost!r} was fused (rewrite {rewrite.rule!r})",
-                "make the new node with edit.call inside of self.rewrite(...)",
+                "add the new node with edit.call inside self.rewrite(...)",
             )
 
     def _error(self, problem: str, fix: str | None) -> PassError:
@@ -176,12 +178,12 @@ class _Check:
 def _unrecorded(
     rewrites: list[Rewrite], gone: list[OpNode], made: list[OpNode]
 ) -> Iterator[tuple[Rewrite, str]]:
-    """Yield the nodes that a rewrite put new ones in place of, among others, and that no new node names."""
+    """Yield the names of fused nodes that the provenance of no new node records, with their rewrites."""
     by_name: dict[str, list[OpNode]] = {}
     for node in gone:
         by_name.setdefault(node.name, []).append(node)
     new = {node.name for node in made}
-    # Nodes that were inserted without an `Edit` are in no rewrite: any of those that made none may have made them.
+    # Nodes inserted without an `Edit` are in no rewrite: any one without new nodes may have inserted them.
     made_by_none = new.difference(*(item.made for item in rewrites))
     recorded = {name for node in made for name in node.provenance.fused_from}
     for rewrite in rewrites:
@@ -198,13 +200,13 @@ def _has_origin(node: OpNode) -> bool:
 
 
 def _text(graph: Graph) -> str:
-    """Return all that can be edited in a graph as text; `format_ir` leaves out the names of fused nodes."""
+    """Return everything editable in a graph as text; `format_ir` omits the names of fused nodes."""
     fused = [node.provenance.fused_from for part in graph.graphs() for node in part.nodes]
     return f"{format_ir(graph, provenance=True)}{fused}"
 
 
 def _constants(graph: Graph) -> dict[str, torch.Tensor]:
-    """Return copies of the data that the graph holds."""
+    """Return copies of the data of the graph's constants."""
     values = [value for part in graph.graphs() for value in part.arguments]
     return {
         f"{index} {value.name}": value.argument.data.clone()

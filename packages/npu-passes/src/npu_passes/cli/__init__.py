@@ -1,1 +1,1 @@
-"""The commands that npu-passes adds to ``npu``; one module per command."""
+"""Commands that npu-passes adds to ``npu``, one module per command."""

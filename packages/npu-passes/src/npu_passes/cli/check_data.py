@@ -1,4 +1,4 @@
-"""What ``npu opt`` runs a graph on to see whether a pass changed it."""
+"""Data for the checks of ``npu opt``, from its command line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from npu_passes.manager.checked_mode import Checked
 
 
 def chosen_data(graph: Graph, options: argparse.Namespace) -> tuple[Checked | None, str]:
-    """Return the data that the command line asks for, if it asks for checks, and where its weights are from.
+    """Return the data for ``--check`` and ``--bisect``, if either is given, and the source of its weights.
 
     Raises:
-        UsageError: The graph has no such input or size, or no data of one of its types can be made.
+        UsageError: The graph has no such input or size, or a type that no data can be generated for.
         WeightError: The weights cannot be read.
     """
     if not (options.check or options.bisect):

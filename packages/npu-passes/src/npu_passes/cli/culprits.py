@@ -1,4 +1,4 @@
-"""What ``npu opt --bisect`` finds: the rewrite after which results differ."""
+"""Search and report of the rewrite at fault, for ``npu opt --bisect``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_passes.manager.checked_mode import Checked
 def found_culprit(
     graph: Graph, passes: list[Pass], data: Checked, options: argparse.Namespace
 ) -> Culprit | None:
-    """Return the rewrite that ``--bisect`` finds; None if there is none, or nobody asked."""
+    """Return the rewrite that ``--bisect`` finds; None if there is none, or without ``--bisect``."""
     if not options.bisect:
         return None
     folder = _repro_dir(options)
@@ -32,7 +32,7 @@ def _repro_dir(options: argparse.Namespace) -> Path:
 
 
 def print_culprit(culprit: Culprit, options: argparse.Namespace) -> None:
-    """Say which rewrite it is, and where the reproduction is."""
+    """Print the rewrite, and the path of its reproduction."""
     lines = {
         "pass": culprit.pass_text,
         "rewrite": f"{culprit.rewrite.rule}, number {culprit.number} of those of all passes",

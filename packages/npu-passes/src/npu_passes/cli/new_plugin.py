@@ -1,4 +1,4 @@
-"""``npu new-plugin``: a distribution to start a plugin from."""
+"""``npu new-plugin``: template of a plugin distribution."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _TAKEN = frozenset({"npu_cuda", "npu_ir", "npu_passes", "npu_runtime", "pluggy",
 _SUFFIX = ".in"
 
 _EPILOG = """\
-The folder holds a distribution that can be installed and published as it is: an op, a pass, a pipeline, and tests
-that pass. Its names are taken from NAME.
+The folder holds a distribution that can be installed and published as it is: an op, a pass, a pipeline, and
+tests that pass. Its names are derived from NAME.
 
 example:
   npu new-plugin my-passes
@@ -59,7 +59,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the folder, and say what to do with it."""
+    """Write the folder, and print the next commands."""
     folder = options.output or Path(options.name)
     written = write_plugin(options.name, folder)
     print_facts(
@@ -73,15 +73,15 @@ def run(options: argparse.Namespace) -> None:
 
 
 def write_plugin(name: str, folder: Path) -> list[str]:
-    """Write a distribution called ``name`` into ``folder``, in full or not at all; return its files.
+    """Write a distribution called ``name`` into ``folder``, completely or not at all; return its files.
 
     Raises:
-        UsageError: It cannot be called so, or ``folder`` is there already.
-        PassError: It cannot be written.
+        UsageError: The name is not allowed, or ``folder`` already exists.
+        PassError: The files cannot be written.
     """
     package = _package_of(name)
     if folder.exists() or folder.is_symlink():
-        raise UsageError(f"{folder} is there already", fix="give another folder with --output")
+        raise UsageError(f"{folder} already exists", fix="give another folder with --output")
     files = {
         path.removesuffix(_SUFFIX).replace("PACKAGE", package): _filled(text, name, package)
         for path, text in _templates(resources.files("npu_passes") / "templates")
@@ -101,30 +101,30 @@ def write_plugin(name: str, folder: Path) -> list[str]:
 def _package_of(name: str) -> str:
     """Return the name of the import package of a distribution."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"a plugin is not called {name!r}", fix="use lower-case words: my-passes")
+        raise UsageError(f"{name!r} is not a valid plugin name", fix="use lower-case words: my-passes")
     package = name.replace("-", "_")
     if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in _TAKEN:
         raise UsageError(
-            f"a plugin is not called {name!r}: its package {package} would hide another one",
+            f"{name!r} is not a valid plugin name: its package {package} would hide another one",
             fix="add a word: my-passes",
         )
     others = [item for item in packages_distributions().get(package, ()) if not _is_plugin(item, name)]
     if others:
         raise UsageError(
-            f"a plugin is not called {name!r}: its package {package} would hide that of {others[0]}",
+            f"{name!r} is not a valid plugin name: its package {package} would hide that of {others[0]}",
             fix="add a word: my-passes",
         )
     return package
 
 
 def _is_plugin(distribution_name: str, name: str) -> bool:
-    """Whether an installed distribution is a plugin called ``name``: one that was written by this command."""
+    """Return whether an installed distribution is the plugin ``name``, thus one written by this command."""
     points = distribution(distribution_name).entry_points
     return any((point.group, point.name) == (GROUP, name) for point in points)
 
 
 def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and text of every template."""
+    """Yield the path and the text of every template."""
     for item in folder.iterdir():
         if item.is_dir():
             yield from _templates(item, f"{prefix}{item.name}/")
@@ -137,7 +137,7 @@ def _filled(text: str, name: str, package: str) -> str:
 
 
 def _write(files: dict[str, str], folder: Path) -> None:
-    """Write the files into a folder of another name, and give it its own when all are there."""
+    """Write the files into a staging folder, and rename it when it is complete."""
     staging = Path(tempfile.mkdtemp(prefix=".npu-new-plugin-", dir=folder.parent))
     try:
         for path, text in files.items():

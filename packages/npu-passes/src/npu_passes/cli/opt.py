@@ -26,17 +26,17 @@ from npu_passes.manager.manager import MAX_ROUNDS, PassManager
 
 _EPILOG = f"""\
 passes:
-  canonicalize,constant-folding{{max_bytes=1024}} names passes, with options in braces. They run in this order, as
-  far as they allow it, and again until nothing changes. npu passes lists passes and pipelines.
+  canonicalize,constant-folding{{max_bytes=1024}} names passes, with options in braces. They run in this
+  order, as far as they allow it, and again until nothing changes. npu passes lists passes and pipelines.
 
 weights:
   The passes need none, and what they make of weights is computed when weights are bound: OUT takes the same
   weights as FILE. Those that were saved with FILE are not copied: npu run OUT --weights FILE
 
 checks:
-  --check runs the graph before and after each pass on the same data and fails where results differ by more than
-  the pass states. --bisect finds the pass and its one rewrite. The weights are those of --weights, those that
-  were saved with FILE, or random ones.
+  --check runs the graph before and after each pass on the same data and fails where results differ by more
+  than the pass states. --bisect finds the pass and its one rewrite. The weights are those of --weights, those
+  that were saved with FILE, or random ones.
 
 {input_text.HELP}
 example:
@@ -95,7 +95,8 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
     add_output_folder(
         parser,
         "--repro-dir",
-        help="for --bisect: where to put what shows it, over what is there (default: OUT.repro, or FILE.repro)",
+        help="for --bisect: folder for the reproduction, overwritten if it exists (default: OUT.repro, or"
+        " FILE.repro)",
     )
     add_weights(parser, "any file that npu run takes", "for --check and --bisect: ")
     add_inputs(parser, "an argument of the graph")
@@ -108,13 +109,13 @@ def _tolerance(text: str) -> float:
     try:
         return Numerics(float(text)).rtol
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
     except PassError as error:
         raise argparse.ArgumentTypeError(error.message) from error
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the passes, report and save."""
+    """Run the passes, print the report and save the graph."""
     _require_sense(options)
     passes = _chosen_passes(options)
     options.progress.stage("reading the graph")
@@ -146,7 +147,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_sense(options: argparse.Namespace) -> None:
-    """Refuse what would be ignored."""
+    """Raise for options that would be ignored."""
     if options.max_rounds < 1:
         raise UsageError(f"--max-rounds {options.max_rounds}: passes run in at least one round")
     if not options.bisect and (options.rtol is not None or options.repro_dir is not None):
@@ -155,13 +156,13 @@ def _require_sense(options: argparse.Namespace) -> None:
     is_data_given = options.input or options.size or any(item is not None for item in data)
     if is_data_given and not (options.check or options.bisect):
         raise UsageError(
-            "passes look at no weights and no inputs",
+            "passes do not use weights or inputs",
             fix="those are for --check and --bisect: add one of them, or leave out the data",
         )
 
 
 def _chosen_passes(options: argparse.Namespace) -> list[Pass]:
-    """Return what ``--passes`` or ``--pipeline`` names; what cannot be read there is wrong usage."""
+    """Return the passes of ``--passes`` or ``--pipeline``; an error in them is a usage error."""
     try:
         return passes_of(options.pipeline) if options.passes is None else parse_passes(options.passes)
     except PassError as error:
@@ -169,7 +170,7 @@ def _chosen_passes(options: argparse.Namespace) -> list[Pass]:
 
 
 def _has_saved_weights(options: argparse.Namespace) -> bool:
-    """Return whether weights were saved with the graph; if so, it is not overwritten: nothing would name them."""
+    """Return whether weights were saved with the graph; raise if its file is to be overwritten then."""
     weights: Any = read_document(options.file)["weights"]
     output = options.output
     if weights is not None and output is not None and output.exists() and output.samefile(options.file):

@@ -1,4 +1,4 @@
-"""What ``npu opt`` prints."""
+"""Report of ``npu opt``."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def print_report(
     *,
     has_weights: bool,
 ) -> None:
-    """Print what the command line asks for, and a summary.
+    """Print the reports that the command line asks for, and a summary.
 
     Args:
-        result: What came of the passes.
+        result: The result of the passes.
         passes: The passes.
         options: The command line.
-        seconds: How long it took.
-        origin: Where the weights of the checks are from.
-        has_weights: Whether weights were saved with the graph that was given.
+        seconds: The duration of the run.
+        origin: The source of the weights for checks.
+        has_weights: Whether weights were saved with the original graph.
     """
     if options.json:
         print(json.dumps(result_data(result), indent=2))
@@ -58,8 +58,8 @@ def print_report(
 
 def _checked_text(options: argparse.Namespace, origin: str) -> str:
     done = {"after each pass": options.check, "no rewrite changes results": options.bisect}
-    found = ", ".join(text for text, is_done in done.items() if is_done)
-    return f"{found}; weights: {origin}" if found else ""
+    checks = ", ".join(text for text, is_done in done.items() if is_done)
+    return f"{checks}; weights: {origin}" if checks else ""
 
 
 def _weights_text(options: argparse.Namespace) -> str:

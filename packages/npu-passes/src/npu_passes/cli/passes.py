@@ -1,4 +1,4 @@
-"""``npu passes``: which passes and pipelines there are, and what they do."""
+"""``npu passes``: list and descriptions of passes and pipelines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print what there is."""
+    """Print the passes and pipelines."""
     options.progress.stage("reading passes")
     passes, pipelines = _chosen(options.name)
     if options.json:
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _chosen(name: str | None) -> tuple[list[type[Pass]], list[Pipeline]]:
-    """Return all passes and pipelines, or those of one name."""
+    """Return all passes and pipelines, or those called ``name``."""
     if name is None:
         return _usable_passes(), list(all_pipelines().values())
     pipelines = [pipeline for known, pipeline in all_pipelines().items() if known == name]
@@ -85,7 +85,7 @@ def _chosen(name: str | None) -> tuple[list[type[Pass]], list[Pipeline]]:
 
 
 def _usable_passes() -> list[type[Pass]]:
-    """Return all passes; what a plugin offers that is none is said on stderr."""
+    """Return all passes; warn about objects of plugins that are not passes."""
     passes = []
     for name in all_passes():
         try:
@@ -139,26 +139,26 @@ def _pipeline_lines(item: Pipeline) -> dict[str, str]:
     return {
         "pipeline": item.name,
         "from": origin_of(item.name, "pipelines"),
-        "what for": item.doc or "not said",
+        "what for": item.doc or "undocumented",
         "passes": passes_text(item, separator="\n"),
     }
 
 
 def _pipelines_of(item: type[Pass]) -> list[str]:
-    """Return the pipelines that a pass is in, where they can be put in order."""
-    found = []
+    """Return the names of the pipelines with a pass, except those that cannot be ordered."""
+    names = []
     for name in all_pipelines():
         try:
             passes = passes_of(name)
         except PassError:
             continue
         if any(isinstance(part, item) for part in passes):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _missing_pipelines(item: type[Pass]) -> list[str]:
-    """Return, in words, the pipelines that a pass wants to join, and that nobody has."""
+    """Return, in words, the pipelines that a pass would join but that no plugin provides."""
     return [f"{name} (there is none)" for name in item.pipelines if name not in all_pipelines()]
 
 

@@ -1,4 +1,4 @@
-"""The reference of passes and pipelines as a page of Markdown, made from the passes themselves."""
+"""Reference page of passes and pipelines in Markdown, generated from the passes themselves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from npu_passes.errors import PassError
 _HEAD = """\
 # Passes and pipelines
 
-This page is made from the passes: `npu passes --markdown` prints it, plugins that are installed included. How to
+This page is generated from the passes: `npu passes --markdown` prints it, including installed plugins. How to
 use them is in [passes](../concepts/passes.md), how to write one in [write a pass](../how-to/write-a-pass.md).
 """
 
 
 def passes_page(passes: Iterable[type[Pass]], pipelines: Iterable[Pipeline]) -> str:
-    """Return the page of these passes and pipelines."""
+    """Return the reference page of some passes and pipelines."""
     parts = [_HEAD, "## Pipelines\n"]
     parts += [_pipeline(item) for item in pipelines]
     parts += ["## Passes\n"]
@@ -30,18 +30,18 @@ def passes_page(passes: Iterable[type[Pass]], pipelines: Iterable[Pipeline]) -> 
 
 
 def first_sentence(item: type[Pass]) -> str:
-    """Return the first line of what a pass says of itself, as plain text."""
+    """Return the first line of a pass's docstring, as plain text."""
     return doc_of(item).partition("\n")[0].replace("``", "")
 
 
 def doc_of(item: type[Pass]) -> str:
-    """Return what a pass says of itself, without its options."""
+    """Return the docstring of a pass, without its options."""
     text = inspect.getdoc(item) or ""
-    return text.partition("Attributes:\n")[0].strip() or "Not said."
+    return text.partition("Attributes:\n")[0].strip() or "Undocumented."
 
 
 def passes_text(item: Pipeline, separator: str = ",") -> str:
-    """Return the passes of a pipeline as text, or what keeps them from being put in order."""
+    """Return the passes of a pipeline as text, or the error that prevents ordering them."""
     try:
         return separator.join(map(format_pass, passes_of(item.name)))
     except PassError as error:
@@ -49,7 +49,7 @@ def passes_text(item: Pipeline, separator: str = ",") -> str:
 
 
 def option_text(option: Option) -> str:
-    """Return an option with its default, as one writes it: ``max_bytes=1024``."""
+    """Return an option with its default in text form: ``max_bytes=1024``."""
     return f"{option.name}={format_value(option.default)}"
 
 

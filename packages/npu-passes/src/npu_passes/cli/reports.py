@@ -1,4 +1,4 @@
-"""What came of passes, as tables for people and as plain data for JSON."""
+"""Results of passes as tables, and as plain data for JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npu_passes.manager.statistics import GraphStatistics
 
 
 def flops_text(count: int) -> str:
-    """Return a number of floating-point operations in the unit that fits: ``3.64 G``."""
+    """Return a number of floating-point operations in a suitable unit: ``3.64 G``."""
     number, units = float(count), ["", " K", " M", " G", " T", " P"]
     while number >= 999.5 and len(units) > 1:
         number /= 1000
@@ -27,7 +27,7 @@ def _count_text(count: int) -> str:
     return f"{count:,}"
 
 
-# Columns of the table: name, field of `GraphStatistics`, and how its values are written.
+# Columns of the table: name, field of `GraphStatistics`, and formatter.
 _QUANTITIES: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("nodes", "nodes", _count_text),
     ("prologue", "prologue_nodes", _count_text),
@@ -41,13 +41,13 @@ _MOST_NAMES = 6
 
 
 def nodes_text(before: GraphStatistics, after: GraphStatistics) -> str:
-    """Return how many nodes there were and are: ``62 -> 42, and 80 in the prologue``."""
+    """Return the number of nodes before and after: ``62 -> 42, and 80 in the prologue``."""
     prologue = f", and {after.prologue_nodes:,} in the prologue" if after.prologue_nodes else ""
     return f"{before.nodes:,} -> {after.nodes:,}{prologue}"
 
 
 def print_statistics(result: PassResult) -> None:
-    """Print what each pass changed, all its runs taken together, between the graph before and after."""
+    """Print the changes of each pass, summed over its runs, between the sizes before and after."""
     by_pass: dict[str, list[PassStatistics]] = {}
     for item in result.passes:
         by_pass.setdefault(item.text, []).append(item)
@@ -82,9 +82,9 @@ def _seconds(seconds: float) -> str:
 
 
 def print_journal(journal: Journal) -> None:
-    """Print every rewrite, and every one that was refused.
+    """Print every rewrite and every refusal.
 
-    Rewrites in a row that one rule made of nodes, without new ones, are one line; so are refusals for one reason.
+    Consecutive rewrites by one rule that made no new nodes share a line; so do refusals for one reason.
     """
     if journal.rewrites:
         rows = [_rewrites_row(list(items)) for _, items in groupby(journal.rewrites, _kind)]
@@ -101,14 +101,14 @@ def print_journal(journal: Journal) -> None:
 
 
 def names_text(names: Sequence[str]) -> str:
-    """Return the names, of many the first and last two: ``to, add, ..., neg, conv2d (13 in all)``."""
+    """Return the names, shortened if there are many: ``to, add, ..., neg, conv2d (13 in all)``."""
     if len(names) <= _MOST_NAMES:
         return ", ".join(names)
     return f"{', '.join(names[:2])}, ..., {', '.join(names[-2:])} ({len(names):,} in all)"
 
 
 def _kind(item: Rewrite) -> tuple[Any, ...]:
-    """Return what rewrites of one line have in common."""
+    """Return a key shared by the rewrites of one line."""
     return item.pass_name, item.rule, id(item) if item.made else None
 
 
@@ -118,7 +118,7 @@ def _rewrites_row(items: list[Rewrite]) -> tuple[str, ...]:
 
 
 def result_data(result: PassResult) -> dict[str, Any]:
-    """Return what came of passes as plain data."""
+    """Return the result of passes as plain data."""
     return {
         "graph": result.graph.name,
         "before": dataclasses.asdict(result.before),

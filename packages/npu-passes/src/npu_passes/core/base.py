@@ -1,4 +1,4 @@
-"""What a pass is.
+"""Base class of passes.
 
 ```python
 class DropAlias(Pass):
@@ -7,11 +7,11 @@ class DropAlias(Pass):
     name = "drop-alias"
 
     def run(self, graph: Graph) -> bool:
-        found = list(graph.nodes_of("aten.alias.default"))
-        for node in found:
+        aliases = list(graph.nodes_of("aten.alias.default"))
+        for node in aliases:
             with self.rewrite(graph, "alias", node) as edit:
                 edit.replace(node.outputs[0], node.inputs[0])
-        return bool(found)
+        return bool(aliases)
 ```
 """
 
@@ -40,17 +40,17 @@ class Pass:
     """A rewrite of graphs. Subclasses become frozen dataclasses: their annotated fields are options.
 
     Options are bools, numbers, strings or tuples of strings, each with a default; the section "Attributes:"
-    of the docstring says what they do. Equality, repr, the text form (`npu_passes.parse_passes`) and the
-    reference pages come from them. What else must hold of them, a subclass checks in ``__post_init__``: it calls
-    ``super().__post_init__()``, and raises `PassError`.
+    of the docstring describes them. Equality, repr, the text form (`npu_passes.parse_passes`) and the
+    reference pages are derived from them. A subclass checks further conditions in ``__post_init__``, which
+    calls ``super().__post_init__()`` and raises `PassError`.
 
     Attributes:
         name: Kebab-case, and unique among all passes of all plugins.
-        numerics: What is promised of results: ``EXACT``, or ``within(rtol)``.
-        before: The names of passes that come later than this one, where both are in a pipeline.
-        after: The names of passes that come earlier.
-        pipelines: The named pipelines that the pass joins when its plugin is installed.
-        is_idempotent: Whether a second run right after the first changes nothing; it is then left out.
+        numerics: Promised tolerance of results: ``EXACT``, or ``within(rtol)``.
+        before: Names of passes that run later than this one, where both are in a pipeline.
+        after: Names of passes that run earlier.
+        pipelines: Named pipelines that the pass joins when its plugin is installed.
+        is_idempotent: Whether a second run right after the first changes nothing; it is then skipped.
     """
 
     name: ClassVar[str]
@@ -65,7 +65,7 @@ class Pass:
         name = getattr(cls, "name", None)
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise PassError(
-                f"{cls.__name__}: a pass is not called {name!r}", fix="use lower-case words: my-rewrite"
+                f"{cls.__name__}: {name!r} is not a valid pass name", fix="use lower-case words: my-rewrite"
             )
         for field in ("before", "after", "pipelines"):
             names = getattr(cls, field)
@@ -94,40 +94,40 @@ class Pass:
         require_right_types(self)
 
     def run(self, graph: Graph) -> bool:
-        """Rewrite ``graph``; return True exactly when it was edited."""
+        """Rewrite ``graph``; return True if and only if it was edited."""
         raise PassError(
             f"{type(self).__name__} does not say what to do with graph {graph.name!r}",
             fix="define run(self, graph), which returns True exactly when it edited the graph",
         )
 
     def requires(self, graph: Graph) -> str | None:  # noqa: ARG002 - for subclasses
-        """Return what the graph lacks for this pass to run; None if nothing."""
+        """Return the precondition that ``graph`` violates; None if it meets all."""
         return None
 
     def ensures(self, graph: Graph) -> str | None:  # noqa: ARG002 - for subclasses
-        """Return what the graph lacks though the pass has run; None if nothing."""
+        """Return the postcondition that ``graph`` violates after the pass; None if it meets all."""
         return None
 
     def rewrite(self, graph: Graph, rule: str, *nodes: OpNode) -> AbstractContextManager[Edit]:
-        """Begin one rewrite of ``nodes``, the last of which it takes the place of.
+        """Begin one rewrite of ``nodes``; new nodes are inserted before the last of them.
 
-        Nodes that are made inside carry the provenance of all of them. In the end those of them that nothing
-        reads any more are erased, and the journal has an entry. What draws random numbers or has other effects is
-        erased if it was replaced.
+        New nodes carry the provenance of all of ``nodes``. On exit, those of ``nodes`` that nothing reads are
+        erased, and the rewrite is recorded in the journal. Nodes that draw random numbers or have other
+        effects are erased only if they were replaced.
 
         Args:
-            graph: The graph that is rewritten.
-            rule: What is done, in a word or two.
-            *nodes: The nodes it is about, in the order of the graph.
+            graph: The graph to rewrite.
+            rule: Name of the rewrite, in a word or two.
+            *nodes: The nodes to rewrite, in the order of the graph.
         """
         return rewriting(self.name, graph, rule, nodes)
 
     def refuse(self, node: OpNode, reason: str, rule: str = "") -> None:
-        """Say why a rewrite of ``node`` that looked possible is not made: ``npu opt --explain`` shows it."""
+        """Record why a rewrite of ``node`` that looked possible is not made; see ``npu opt --explain``."""
         journal.refuse(self.name, rule, node, reason)
 
     def __str__(self) -> str:
-        """Return the text form: ``constant-folding{max_bytes=1024}``, with the options that differ from the defaults."""
+        """Return the text form, with non-default options: ``constant-folding{max_bytes=1024}``."""
         from npu_passes.core.pass_text import format_pass
 
         return format_pass(self)

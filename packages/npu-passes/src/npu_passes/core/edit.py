@@ -1,4 +1,4 @@
-"""One rewrite of a graph while it is made: new nodes, replaced values, provenance, and the journal's entry."""
+"""Rewrites of a graph: new nodes, replaced values, provenance, and the journal entry."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _Type = TensorType | ScalarType
 
 
 class Edit:
-    """A rewrite of some nodes; made by `npu_passes.Pass.rewrite`.
+    """An open rewrite of some nodes, begun by `npu_passes.Pass.rewrite`.
 
-    New nodes stand in front of the last of the nodes, and carry the provenance of all of them.
+    New nodes are inserted before the last of the nodes, and carry the provenance of all of them.
     """
 
     def __init__(self, graph: Graph, nodes: Sequence[OpNode]) -> None:
@@ -45,15 +45,15 @@ class Edit:
         Args:
             op_type: The op's full name: ``aten.add.Tensor``.
             *args: Positional arguments: values of the graph, plain data, lists of them.
-            type: The type of the output; told by the op where it is not given.
-            name: Wanted name of the node and its output.
+            type: The type of the output; inferred from the op by default.
+            name: Preferred name of the node and its output.
             **kwargs: Keyword arguments of the op.
 
-        An op that PyTorch does not know gets values by position and plain data by name, and its type is given.
+        An op unknown to PyTorch takes values by position and plain data by name, and needs ``type``.
 
         Raises:
-            GraphError: The arguments do not fit the op's schema, or its type cannot be told.
-            PassError: There is no such op, or it has another number of outputs.
+            GraphError: The arguments do not fit the op's schema, or its type cannot be inferred.
+            PassError: The op is unknown, or does not have exactly one output.
         """
         outputs = self.calls(op_type, *args, types=None if type is None else [type], name=name, **kwargs)
         if len(outputs) != 1:
@@ -68,7 +68,7 @@ class Edit:
         name: str | None = None,
         **kwargs: Any,
     ) -> tuple[Value, ...]:
-        """Like `call`, of an op with any number of outputs."""
+        """Add a node as `call` does, for an op with any number of outputs."""
         _require_types(op_type, types or ())
         op = find_op(op_type)
         if op is None:
@@ -110,7 +110,7 @@ class Edit:
         return node.outputs
 
     def replace(self, old: Value, new: Value) -> None:
-        """Make everything that reads ``old`` read ``new``.
+        """Replace every use of ``old`` by ``new``.
 
         Raises:
             GraphError: They differ in shape or dtype.
@@ -124,7 +124,7 @@ class Edit:
 
 
 def _is_value(item: object) -> bool:
-    """Whether an argument is a value of the graph, not plain data."""
+    """Return whether an argument is a value of the graph rather than plain data."""
     if isinstance(item, torch.Tensor):
         raise PassError(
             "a tensor is given as an argument of an op",
@@ -143,11 +143,11 @@ def _require_types(op_type: object, types: Sequence[object]) -> None:
         raise PassError(f"an op is named by text, not by {op_type!r}", fix=f'write "{op_type}"')
     for type in types:
         if not isinstance(type, (TensorType, ScalarType)):
-            raise PassError(f"{type!r} is no type", fix="give a TensorType or a ScalarType")
+            raise PassError(f"{type!r} is not a type", fix="give a TensorType or a ScalarType")
 
 
 def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:
-    """Return where a node comes from that stands for ``nodes``: the last one's place, the names of all."""
+    """Return the provenance of a node that replaces ``nodes``: the last one's location, the names of all."""
     last = nodes[-1].provenance
     if len(nodes) == 1:
         return last
@@ -157,12 +157,12 @@ def merged_provenance(nodes: Sequence[OpNode]) -> Provenance:
 
 @contextlib.contextmanager
 def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> Iterator[Edit]:
-    """Make one rewrite of ``nodes``: log it, and in the end erase those of them that nothing reads any more.
+    """Open a rewrite of ``nodes``; on exit erase those of them that nothing reads, and record the rewrite.
 
-    Those that draw random numbers or have effects are erased if they were replaced.
+    Nodes that draw random numbers or have effects are erased only if they were replaced.
 
     Raises:
-        PassError: What is done inside fails; names pass, rule and nodes.
+        PassError: The body raises; names pass, rule and nodes.
     """
     _require_nodes(pass_name, graph, rule, nodes)
     log = journal.current()
@@ -171,7 +171,7 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
     edit = Edit(graph, nodes)
     try:
         yield edit
-        for node in reversed(nodes):
+        for node in reversed(nodes):  # readers before what they read, which they keep in use
             if node.is_erased or any(value.use_count for value in node.outputs):
                 continue
             if node in edit.replaced or is_pure(node):
@@ -186,7 +186,7 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
         )
         log.fail_rewrite(failure)
         raise failure from error
-    except BaseException:  # an abandoned generator: what it has edited counts, but is no rewrite
+    except BaseException:  # such as GeneratorExit: edits so far count, but are not this rewrite
         log.abandon_rewrite()
         raise
     log.end_rewrite(graph, edit.made)
@@ -195,11 +195,12 @@ def rewriting(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) 
 def _require_nodes(pass_name: str, graph: Graph, rule: str, nodes: Sequence[OpNode]) -> None:
     if not nodes:
         raise PassError(
-            f"{pass_name}: the rewrite {rule!r} is of no node",
+            f"{pass_name}: the rewrite {rule!r} names no nodes",
             fix="name the nodes: self.rewrite(graph, rule, node)",
         )
     for node in nodes:
         if node.graph is not graph:
             raise PassError(
-                f"{pass_name}: the rewrite {rule!r} is of node {node.name!r}, which is not in graph {graph.name!r}"
+                f"{pass_name}: the rewrite {rule!r} is of node {node.name!r}, which is not in graph"
+                f" {graph.name!r}"
             )

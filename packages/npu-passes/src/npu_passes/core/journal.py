@@ -1,6 +1,7 @@
-"""What passes tell of themselves: the rewrites they made, and those they refused, with the reason.
+"""Journal of the rewrites that passes made, and of those they refused, with the reason.
 
-A pass writes to the journal of the manager that runs it. Run on its own, it writes to nobody.
+A pass writes to the journal of the manager that runs it. Run on its own, it writes to a journal that is
+discarded.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ class Rewrite:
     """One rewrite that a pass made.
 
     Attributes:
-        pass_name: Which pass.
-        rule: Which of its rules.
-        nodes: The names of the nodes it was about.
-        made: The names of the nodes it made.
-        region: Where they are: the path of a region (`region_path`); "" in the program itself.
+        pass_name: The pass.
+        rule: The rule of the pass.
+        nodes: The names of the nodes that were rewritten.
+        made: The names of the new nodes.
+        region: The path of the nodes' region (`region_path`); "" in the top-level graph.
     """
 
     pass_name: str
@@ -38,7 +39,7 @@ class Rewrite:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """``nodes``, with the region in front that they are in: ``cond.true_fn/mul``."""
+        """``nodes``, each prefixed by its region: ``cond.true_fn/mul``."""
         return tuple(_path(self.region, name) for name in self.nodes)
 
 
@@ -47,11 +48,11 @@ class Refusal:
     """One rewrite that a pass did not make, though it looked possible.
 
     Attributes:
-        pass_name: Which pass.
-        rule: Which of its rules; "" where there is only one.
-        node: The name of the node it would have changed.
-        reason: Why not.
-        region: Where the node is: the path of a region (`region_path`); "" in the program itself.
+        pass_name: The pass.
+        rule: The rule of the pass; "" if it has only one.
+        node: The name of the node that would have been rewritten.
+        reason: The reason, in words.
+        region: The path of the node's region (`region_path`); "" in the top-level graph.
     """
 
     pass_name: str
@@ -65,12 +66,12 @@ class Refusal:
 
     @property
     def path(self) -> str:
-        """``node``, with the region in front that it is in: ``cond.true_fn/mul``."""
+        """``node``, prefixed by its region: ``cond.true_fn/mul``."""
         return _path(self.region, self.node)
 
 
 def region_path(graph: Graph | None) -> str:
-    """Return where a region is in its program, by the nodes around it: ``cond.true_fn``; "" of the program itself."""
+    """Return the path of a region by its enclosing nodes, ``cond.true_fn``; "" for the top-level graph."""
     owner = None if graph is None else graph.owner
     if owner is None:
         return ""
@@ -82,8 +83,9 @@ def _path(region: str, name: str) -> str:
     return f"{region}/{name}" if region else name
 
 
+# A BaseException, so that `except Exception` in a pass does not swallow it.
 class RewriteLimitReachedError(BaseException):
-    """Stops a pass in front of a rewrite that the journal does not allow; the graph is whole."""
+    """Stop signal before a rewrite that would exceed the journal's limit; the graph is consistent."""
 
 
 @dataclass(slots=True)
@@ -91,9 +93,9 @@ class Journal:
     """Rewrites and refusals, in order.
 
     Attributes:
-        rewrites: What was done.
-        limit: How many rewrites may be made; None for any number.
-        failure: The first rewrite that failed, though the pass may have gone on.
+        rewrites: The rewrites that were made.
+        limit: The maximum number of rewrites; None for no limit.
+        failure: The error of the first rewrite that failed, even if the pass caught it and went on.
     """
 
     rewrites: list[Rewrite] = field(default_factory=list)
@@ -105,17 +107,17 @@ class Journal:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """What was not done; of a pass that ran several times, what it said last."""
+        """The refused rewrites; for a pass that ran several times, those of its last run."""
         return tuple(self._refusals)
 
     def refuse(self, refusal: Refusal) -> None:
         self._refusals[refusal] = None
 
     def begin_pass(self, graphs: Iterable[Graph], pass_name: str) -> None:
-        """Note that a pass is about to run over a program and its regions: what it refused before is forgotten.
+        """Begin a run of a pass over a graph and its regions; forget its earlier refusals.
 
         Raises:
-            RewriteLimitReachedError: No more rewrites are allowed.
+            RewriteLimitReachedError: The limit is reached.
         """
         self._require_allowed()
         self._edits = {id(graph): graph.edits for graph in graphs}
@@ -123,11 +125,11 @@ class Journal:
             del self._refusals[refusal]
 
     def begin_rewrite(self, graph: Graph, rewrite: Rewrite) -> None:
-        """Note that a rewrite begins. Edits that no rewrite was said to be about are one of their own.
+        """Begin a rewrite; record earlier edits that belong to no rewrite as one of their own.
 
         Raises:
-            PassError: It is inside of another one.
-            RewriteLimitReachedError: No more are allowed.
+            PassError: Another rewrite is still open.
+            RewriteLimitReachedError: The limit is reached.
         """
         if self._open is not None:
             raise PassError(
@@ -140,7 +142,7 @@ class Journal:
         self._open = rewrite
 
     def end_rewrite(self, graph: Graph, made: Iterable[str]) -> None:
-        """Write down the rewrite that began last, if it changed anything."""
+        """Record the open rewrite, if it changed anything."""
         assert self._open is not None
         if self._has_edits(graph):
             self.rewrites.append(replace(self._open, made=tuple(made)))
@@ -148,16 +150,16 @@ class Journal:
         self._open = None
 
     def fail_rewrite(self, failure: PassError) -> None:
-        """Note that the rewrite that began last failed."""
+        """Record that the open rewrite failed."""
         self._open = None
         self.failure = self.failure or failure
 
     def abandon_rewrite(self) -> None:
-        """Note that the rewrite that began last will not end."""
+        """Discard the open rewrite, which will not end."""
         self._open = None
 
     def note_edits(self, graph: Graph, pass_name: str) -> None:
-        """Write down edits of ``graph`` that no rewrite was said to be about, if there are any."""
+        """Record edits of ``graph`` that belong to no rewrite as one of their own, if there are any."""
         if self._has_edits(graph):
             self.rewrites.append(Rewrite(pass_name, "run", (), region=region_path(graph)))
         self._edits[id(graph)] = graph.edits
@@ -170,12 +172,13 @@ class Journal:
             raise RewriteLimitReachedError
 
 
+# A context variable, so that managers in several threads each have their own journal.
 _current: ContextVar[Journal | None] = ContextVar("npu_passes_journal", default=None)
 
 
 @contextlib.contextmanager
 def writing_to(journal: Journal) -> Iterator[None]:
-    """Let the passes that run inside write to ``journal``."""
+    """Direct the passes that run inside the context to ``journal``."""
     token = _current.set(journal)
     try:
         yield
@@ -184,10 +187,10 @@ def writing_to(journal: Journal) -> Iterator[None]:
 
 
 def current() -> Journal:
-    """Return the journal that passes write to now; one that nobody reads where no manager runs."""
+    """Return the journal that passes write to; a new one, which is discarded, if no manager runs."""
     return _current.get() or Journal()
 
 
 def refuse(pass_name: str, rule: str, node: OpNode, reason: str) -> None:
-    """Write down why a rewrite of ``node`` is not made."""
+    """Record the reason why a rewrite of ``node`` is not made."""
     current().refuse(Refusal(pass_name, rule, node.name, reason, region_path(node.graph)))

@@ -1,4 +1,4 @@
-"""How far the results of a graph may move when a pass has been over it."""
+"""Tolerances that passes promise for the results of a graph."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from npu_passes.errors import PassError
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """What a pass promises of results.
+    """Tolerance that a pass promises for results.
 
     Attributes:
-        rtol: Largest difference in relation to the largest magnitude of the tensor; 0.0 where results are
-            equal, NaN equal to NaN and 0.0 to -0.0.
+        rtol: Largest difference, relative to the largest magnitude of the tensor; 0.0 if results are
+            equal, with NaN equal to NaN and 0.0 to -0.0.
     """
 
     rtol: float = 0.0
@@ -30,10 +30,10 @@ class Numerics:
         return self.rtol == 0.0
 
     def allowed(self, dtype: torch.dtype) -> float:
-        """Return what results of a dtype may differ by, in relation to the largest magnitude of the tensor.
+        """Return the allowed difference for a dtype, relative to the largest magnitude of the tensor.
 
-        Results that are exact may not differ. Dtypes that are coarser than float32 may differ by 16 of their
-        rounding units more, at most by a quarter: that much layers that round otherwise add up to.
+        Exact results may not differ. Dtypes coarser than float32 are allowed 16 of their rounding units
+        more, up to 0.25: layers that round differently add up to that much.
         """
         unit = torch.finfo(dtype).eps
         is_coarse = unit > torch.finfo(torch.float32).eps
@@ -47,5 +47,5 @@ EXACT = Numerics()
 
 
 def within(rtol: float) -> Numerics:
-    """Return the promise that float32 results differ by at most ``rtol`` of the tensor's largest magnitude."""
+    """Return a tolerance for float32 results of ``rtol``, relative to the tensor's largest magnitude."""
     return Numerics(rtol)

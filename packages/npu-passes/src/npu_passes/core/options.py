@@ -26,8 +26,8 @@ class Option:
     Attributes:
         name: As in Python.
         kind: ``bool``, ``int``, ``float``, ``str`` or ``list`` (of strings).
-        default: Its value if none is given.
-        doc: What the docstring of the pass says of it.
+        default: The default value.
+        doc: Its description, from the docstring of the pass.
     """
 
     name: str
@@ -40,7 +40,7 @@ def options_of(pass_type: type[Pass]) -> tuple[Option, ...]:
     """Return the options of a pass, in the order of its fields.
 
     Raises:
-        PassError: A field has no default, or is of a type that cannot be written on a command line.
+        PassError: A field has no default, or a type without a text form.
     """
     try:
         hints = typing.get_type_hints(pass_type)
@@ -67,7 +67,7 @@ def require_right_types(item: Pass) -> None:
     """Raise unless every option has a value of its type.
 
     Raises:
-        PassError: One has not.
+        PassError: A value has another type, or is NaN.
     """
     for option in options_of(type(item)):
         value = getattr(item, option.name)
@@ -81,7 +81,7 @@ def require_right_types(item: Pass) -> None:
 
 
 def with_article(kind: str) -> str:
-    """Return ``an int``, ``a float``."""
+    """Return the name of a kind with its article: ``an int``, ``a float``."""
     return f"{'an' if kind == 'int' else 'a'} {kind}"
 
 
@@ -94,7 +94,7 @@ def _fits(value: Any, kind: str) -> bool:
 
 
 def _documented(pass_type: type) -> dict[str, str]:
-    """Return what the section "Attributes:" of the docstring says of each option."""
+    """Return the descriptions in the section "Attributes:" of a docstring, by attribute."""
     _, _, section = inspect.cleandoc(pass_type.__dict__.get("__doc__") or "").partition("Attributes:\n")
     return {name: " ".join(text.split()) for name, text in _DOCUMENTED.findall(section)}
 

@@ -26,12 +26,12 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 def format_pass(item: Pass) -> str:
     """Return the text form of a pass, with the options that differ from their defaults."""
-    given = [
+    options = [
         f"{option.name}={format_value(getattr(item, option.name))}"
         for option in options_of(type(item))
         if getattr(item, option.name) != option.default
     ]
-    return item.name + (f"{{{','.join(given)}}}" if given else "")
+    return item.name + (f"{{{','.join(options)}}}" if options else "")
 
 
 def format_passes(passes: Sequence[Pass]) -> str:
@@ -44,10 +44,10 @@ def parse_passes(text: str, known: Mapping[str, type[Pass]] | None = None) -> li
 
     Args:
         text: One pass or several.
-        known: Passes by name; those of all plugins if not given.
+        known: Passes by name; by default those of all plugins.
 
     Raises:
-        PassError: The text has another form, or a pass or an option is unknown or of another type.
+        PassError: The text is malformed, a pass or an option is unknown, or a value has the wrong type.
     """
     return _Parser(text, known).passes()
 
@@ -64,7 +64,7 @@ def format_value(value: Any) -> str:
 
 
 class _Parser:
-    """Reads one text."""
+    """Recursive-descent parser of one text."""
 
     def __init__(self, text: str, known: Mapping[str, type[Pass]] | None = None) -> None:
         self._text = text
@@ -77,33 +77,33 @@ class _Parser:
         while position < end:
             match = _TOKEN.match(self._text, position)
             if match is None:
-                raise self._error(f"there is no end of the string in {self._text[position:].strip()!r}")
+                raise self._error(f"unterminated string in {self._text[position:].strip()!r}")
             yield match[1]
             position = match.end()
 
     def passes(self) -> list[Pass]:
-        found = [self._pass()]
+        passes = [self._pass()]
         while self._peek() == ",":
             self._take()
-            found.append(self._pass())
+            passes.append(self._pass())
         if self._peek() is not None:
-            raise self._error(f"{self._peek()!r} stands behind {found[-1].name}: passes are parted by commas")
-        return found
+            raise self._error(f"{self._peek()!r} follows {passes[-1].name}: passes are separated by commas")
+        return passes
 
     def _pass(self) -> Pass:
         from npu_passes.core.registry import find_pass
 
         name = self._word("the name of a pass")
         if self._known is not None and name not in self._known:
-            raise self._error(f"there is no pass {name!r}", fix=f"known are {', '.join(self._known)}")
+            raise self._error(f"there is no pass {name!r}", fix=f"the passes are {', '.join(self._known)}")
         pass_type = find_pass(name) if self._known is None else self._known[name]
         options = {option.name: option for option in options_of(pass_type)}
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self._peek() == "{":
             self._take()
             while self._peek() != "}":
                 name = self._word(f"an option of {pass_type.name}, or }}")
-                if name not in options or name in given:
+                if name not in options or name in values:
                     raise self._error(
                         f"{pass_type.name} has no option {name!r}"
                         if name not in options
@@ -111,13 +111,13 @@ class _Parser:
                         fix=f"its options are {', '.join(options)}" if options else "it has no options",
                     )
                 self._expect("=")
-                given[name] = self._value(options[name])
+                values[name] = self._value(options[name])
                 if self._peek() == ",":
                     self._take()
                 elif self._peek() != "}":
-                    raise self._error(f"a comma or }} is missing behind {name}")
+                    raise self._error(f"a comma or }} is missing after {name}")
             self._take()
-        return pass_type(**given)
+        return pass_type(**values)
 
     def _value(self, option: Option) -> Any:
         if option.kind != "list":
@@ -129,7 +129,7 @@ class _Parser:
             if self._peek() == ",":
                 self._take()
             elif self._peek() != "]":
-                raise self._error(f"a comma or ] is missing behind {items[-1]}")
+                raise self._error(f"a comma or ] is missing after {items[-1]}")
         self._take()
         return tuple(items)
 
@@ -157,7 +157,7 @@ class _Parser:
     def _word(self, what: str) -> str:
         token = self._take()
         if token is None or token in "{}[]=,":
-            raise self._error(f"{what} is missing" + (f" in front of {token!r}" if token else " at the end"))
+            raise self._error(f"{what} is missing" + (f" before {token!r}" if token else " at the end"))
         return token
 
     def _error(self, problem: str, fix: str | None = None) -> PassError:

@@ -1,4 +1,4 @@
-"""Named sequences of passes, and the order of passes."""
+"""Pipelines: named sequences of passes, and the ordering of passes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A named sequence of passes; a plugin offers some in its hook ``npu_pipelines``.
+    """A named sequence of passes; plugins provide pipelines in the hook ``npu_pipelines``.
 
-    Passes of any plugin join it that name it in their ``pipelines``.
+    Passes of any plugin join a pipeline by naming it in their ``pipelines``.
 
     Attributes:
         name: Kebab-case, and unique among all plugins.
@@ -53,29 +53,32 @@ PIPELINES = (
     Pipeline(
         "train-device",
         f"{TRAIN},scalars-to-tensors",
-        "The train pipeline, then learning rates as tensors: for steps that a device records until betas change.",
+        "The train pipeline, then learning rates as tensors: for steps that a device records until betas"
+        " change.",
     ),
     Pipeline(
         "train-tensors",
         f"{_GRADIENTS},{_CONSTANTS},scalars-to-tensors",
-        "Every number as a tensor, and the ops of the optimizer as they are: for steps that a device records once.",
+        "Every number as a tensor, and the ops of the optimizer as they are: for steps that a device"
+        " records once.",
     ),
 )
 
 
 def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
-    """Return passes in an order that keeps to all their ``before`` and ``after``; otherwise as given.
+    """Return passes sorted to satisfy their ``before`` and ``after``, and otherwise in the given order.
 
-    A pass waits until those that have to come earlier have come. A pass that is there several times keeps its places:
-    constraints hold for each of them.
+    Constraints hold for each occurrence of a pass that is listed several times; the occurrences keep
+    their order.
 
     Args:
         passes: The passes.
-        fixed: So many, the first ones, keep their order: what has to come between them does not let them change places.
+        fixed: The number of leading passes that keep their relative order.
 
     Raises:
         PassError: The constraints contradict each other; names the passes of a cycle.
     """
+    # Stable topological sort (Kahn's algorithm): of the passes that may run next, the first one given.
     earlier: dict[int, set[int]] = {index: set() for index in range(len(passes))}
     for index, item in enumerate(passes):
         if 0 < index < fixed:
@@ -92,8 +95,8 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
         if free is None:
             names = _cycle(earlier, remaining, passes)
             raise PassError(
-                f"the passes {' -> '.join(names)} each want to come before the next",
-                fix="take one of them out, or change its before= or after=",
+                f"the passes {' -> '.join(names)} must each run before the next",
+                fix="remove one of them, or change its before= or after=",
             )
         del remaining[free]
         order.append(free)
@@ -101,7 +104,8 @@ def ordered(passes: Sequence[Pass], *, fixed: int = 0) -> list[Pass]:
 
 
 def _cycle(earlier: dict[int, set[int]], among: Iterable[int], passes: Sequence[Pass]) -> list[str]:
-    """Return the names on a cycle of passes, from first to last, each before the next."""
+    """Return the names on a cycle of constraints, each to come before the next; the first one is repeated."""
+    # Every remaining pass waits for a remaining one: following predecessors must come back to a pass.
     among = list(among)
     seen: list[int] = []
     at = among[0]

@@ -1,4 +1,4 @@
-"""Passes and pipelines by name: ours come in through the same entry point as anyone's."""
+"""Registry of passes and pipelines by name, both built-in and from other plugins."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def all_passes() -> Mapping[str, type[Pass]]:
 
 def all_pipelines() -> Mapping[str, Pipeline]:
     """Return the pipelines of all plugins by name."""
-    found = plugin_manager.loaded().pipelines
-    return MappingProxyType({name: found[name] for name in sorted(found)})
+    pipelines = plugin_manager.loaded().pipelines
+    return MappingProxyType({name: pipelines[name] for name in sorted(pipelines)})
 
 
 def origin_of(name: str, kind: str = "passes") -> str:
-    """Return which plugin and distribution a pass or pipeline comes from."""
+    """Return the plugin and distribution that provide a pass or pipeline; "" if there is none."""
     return next(
         (
             f"{report.name} ({report.distribution})"
@@ -44,44 +44,45 @@ def find_pass(name: str) -> type[Pass]:
     """Return the pass called ``name``.
 
     Raises:
-        PassError: No plugin offers it, or what is offered under this name is no pass.
+        PassError: No plugin provides it, or the object of this name is not a pass.
     """
-    found = plugin_manager.loaded().passes
-    if name not in found:
-        fix = _suggestion(name, found, "npu passes")
+    passes = plugin_manager.loaded().passes
+    if name not in passes:
+        fix = _suggestion(name, passes, "npu passes")
         if name in plugin_manager.loaded().pipelines:
             fix = f"it is a pipeline: PassManager.of_pipeline({name!r}), or --pipeline {name}"
         raise PassError(f"there is no pass {name!r}", fix=fix)
-    if not (isinstance(found[name], type) and issubclass(found[name], Pass)):
+    if not (isinstance(passes[name], type) and issubclass(passes[name], Pass)):
         raise PassError(
-            f"{name!r} is no pass but {found[name]!r}",
+            f"{name!r} is not a pass but {passes[name]!r}",
             where=origin_of(name),
             fix="the hook npu_passes returns classes derived from npu_passes.Pass",
         )
-    return found[name]  # type: ignore[no-any-return]
+    return passes[name]  # type: ignore[no-any-return]
 
 
 def passes_of(pipeline: str) -> list[Pass]:
-    """Return the passes of a named pipeline, in order, with those that plugins let join it.
+    """Return the passes of a named pipeline, in order, including those of plugins that join it.
 
-    Passes that join stand behind the pipeline's own, by name, as far as their ``before`` and ``after`` allow:
-    the order of installation has no influence, and the pipeline's own passes keep theirs.
+    Joining passes follow the pipeline's own, by name, as far as their ``before`` and ``after`` allow: the
+    order of installation has no influence, and the pipeline's own passes keep their order.
 
     Raises:
-        PassError: There is no such pipeline, it names an unknown pass, there is no order, or none without another
-            order of the pipeline's own passes.
+        PassError: The pipeline is unknown, it names an unknown pass, or no order satisfies all constraints
+            without reordering the pipeline's own passes.
     """
-    found = plugin_manager.loaded().pipelines
+    pipelines = plugin_manager.loaded().pipelines
     if not isinstance(pipeline, str):
         raise PassError(
-            f"a pipeline goes by its name, not {pipeline!r}", fix="PassManager(passes).run(graph) runs passes"
+            f"a pipeline is given by its name, not {pipeline!r}",
+            fix="PassManager(passes).run(graph) runs passes",
         )
-    if pipeline not in found:
-        fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, found, "npu passes")
+    if pipeline not in pipelines:
+        fix = how_to_get("pipelines", pipeline) or _suggestion(pipeline, pipelines, "npu passes")
         if pipeline in plugin_manager.loaded().passes:
             fix = f"it is a pass: PassManager({pipeline!r}), or --passes {pipeline}"
         raise PassError(f"there is no pipeline {pipeline!r}", fix=fix)
-    own = parse_passes(found[pipeline].passes) if found[pipeline].passes.strip() else []
+    own = parse_passes(pipelines[pipeline].passes) if pipelines[pipeline].passes.strip() else []
     present = {item.name for item in own}
     joining = [
         find_pass(name)
@@ -93,18 +94,20 @@ def passes_of(pipeline: str) -> list[Pass]:
 
 def _joined(pipeline: str, own: list[Pass], joining: list[Pass]) -> list[Pass]:
     """Return the passes of a pipeline with those that join it, none of which may reorder it."""
-    given = ordered(own)
+    fixed = ordered(own)
+    # First none, then each joining pass alone, so that an error names the one at fault; then all of them.
     for many in ([], *([item] for item in joining), joining):
         try:
-            order = ordered([*given, *many], fixed=len(given))
+            order = ordered([*fixed, *many], fixed=len(fixed))
         except PassError as error:
             origins = list(dict.fromkeys(origin_of(item.name) for item in many))
             disabled = ",".join(origin.partition(" ")[0] for origin in origins)
             raise PassError(
-                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r}, whose own passes run"
-                f" as {format_passes(given)}: {error.message}",
+                f"{', '.join(item.name for item in many)} cannot join the pipeline {pipeline!r},"
+                f" whose own passes run as {format_passes(fixed)}: {error.message}",
                 where=", ".join(origins),
-                fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or pipelines=",
+                fix=f"set NPU_DISABLE_PLUGINS={disabled}; the author can change before=, after= or"
+                " pipelines=",
             ) from error
     return order
 

@@ -1,4 +1,4 @@
-"""What an op consists of: PyTorch runs it on values without data, and the ATen ops it calls are written down."""
+"""Expansion of an op into core ATen calls, which PyTorch traces on fake tensors."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from npu_passes.decomposition.recorded_calls import Step, recorded
 from npu_passes.errors import PassError
 from npu_passes.rewriting.layout import can_be_laid_out
 
-# Fails on tensors that PyTorch conjugates lazily, which stand-ins do not tell.
+# Fails on tensors with the lazy conjugate bit, which fake tensors do not show.
 _LOOKS_AT_MEMORY = "aten.view_as_real.default"
 _CPU_ONLY = ("aten.mkldnn", "mkldnn.", "quantized.")
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The calls that a node consists of.
+    """The calls that a node expands to.
 
     Attributes:
-        steps: In order. A `Ref` in their arguments is a value: an input of the node, a constant, or an output of a
-            step before, counted in this order.
-        results: For each output of the node: a `Ref`, or the plain data that it always is.
-        types: Of the results.
-        constants: Tensors that the steps read.
-        inputs: How many the node has.
+        steps: The calls, in order. A `Ref` in their arguments is a value, numbered in the order: inputs
+            of the node, constants, outputs of earlier calls.
+        results: For each output of the node: a `Ref`, or None.
+        types: The types of the results.
+        constants: Tensors that the calls read.
+        inputs: The number of inputs of the node.
     """
 
     steps: tuple[Step, ...]
@@ -50,63 +50,70 @@ class Expansion:
 def expansion(
     node: OpNode, symbols: Mapping[str, Range], *, keep: tuple[str, ...] = (), per_tensor: bool = False
 ) -> Expansion:
-    """Return the core ATen calls that a node consists of; nodes that are alike are traced once.
+    """Return the core ATen calls that a node expands to; equal calls are traced once.
 
     Args:
-        node: Calls an operator of PyTorch, without regions.
-        symbols: Of its graph.
-        keep: Op types that are not taken apart.
-        per_tensor: Take apart only the node's own op, one that works on lists of tensors: a call per tensor.
+        node: A call of a PyTorch operator without regions.
+        symbols: The symbols of its graph, with their ranges.
+        keep: Op types that are not decomposed.
+        per_tensor: Decompose only the node's own op, which takes lists of tensors, into a call per tensor.
 
     Raises:
-        PassError: The node is in the prologue, or the op cannot be traced, calls ops that write, depends on data or on open sizes, or consists of
-            itself; the message says which.
+        PassError: The node is in the prologue, or the op cannot be traced, calls ops that mutate,
+            depends on data or on symbolic sizes, or has no decomposition; the message gives the reason.
     """
     op = find_op(node.op_type)
     if not isinstance(op, _torch.OpOverload) or node.regions:
-        raise PassError(f"{node.op_type} is no operator of PyTorch without regions")
+        raise PassError(f"{node.op_type} is not a PyTorch operator without regions")
     if schema_of(op).writes:
         raise PassError(f"{node.op_type} writes into its arguments")
     if node.in_prologue:
         raise PassError("it is in the prologue, to which its parts cannot be added")
     call = TypedCall.of(node.op_type, op, node.inputs, node.attrs, node.operands, symbols)
-    found = _expansion(call, keep, per_tensor)
-    if isinstance(found, str):
-        raise PassError(found)
-    for output, type in zip(node.outputs, found.types, strict=True):
+    expanded = _expansion(call, keep, per_tensor)
+    if isinstance(expanded, str):
+        raise PassError(expanded)
+    for output, type in zip(node.outputs, expanded.types, strict=True):
         if output.uses and not (_fits(type, output.type) and can_be_laid_out(type, output.type, symbols)):
             raise PassError(f"its parts return {type}, not {output.type}")
-    return found
+    return expanded
 
 
 @functools.lru_cache(maxsize=4096)
 def _expansion(call: TypedCall, keep: tuple[str, ...], per_tensor: bool) -> Expansion | str:
-    """Return the expansion of a call, or why there is none."""
+    """Return the expansion of a call, or the reason why there is none: failures are cached, too."""
     stand_ins = StandIns(dict(call.ranges))
     try:
-        found = _attempt(call, stand_ins, keep, per_tensor)
+        expanded = _attempt(call, stand_ins, keep, per_tensor)
     except PassError as error:
         return error.message
-    if [step.op_type for step in found.steps] == [call.op_type]:
+    if [step.op_type for step in expanded.steps] == [call.op_type]:
         return f"PyTorch has no decomposition of {call.op_type}"
-    if any(step.op_type == _LOOKS_AT_MEMORY and _reads_input(step, found) for step in found.steps):
-        return f"its parts look at the memory of a complex tensor, which may hold the conjugate: {_LOOKS_AT_MEMORY}"
-    if stand_ins.assumptions and not _is_same_for_all(call, stand_ins, keep, per_tensor, found):
-        return f"it consists of other ops for other sizes: of these only where {stand_ins.assumptions}"
-    return found
+    if any(step.op_type == _LOOKS_AT_MEMORY and _reads_input(step, expanded) for step in expanded.steps):
+        return (
+            f"its parts view the memory of a complex tensor, which may hold the conjugate: {_LOOKS_AT_MEMORY}"
+        )
+    # PyTorch has guarded on a symbolic size: it traced one branch of the decomposition.
+    if stand_ins.assumptions and not _is_same_for_all(call, stand_ins, keep, per_tensor, expanded):
+        return f"it expands to other ops for other sizes: to these only where {stand_ins.assumptions}"
+    return expanded
 
 
 def _reads_input(step: Step, found: Expansion) -> bool:
-    """Whether a step reads an input of the node as it is."""
+    """Return whether a call reads an input of the node directly."""
     return any(index < found.inputs for index in step.reads)
 
 
 def _is_same_for_all(
     call: TypedCall, stand_ins: StandIns, keep: tuple[str, ...], per_tensor: bool, found: Expansion
 ) -> bool:
-    """Whether the expansion is the same at both ends of the ranges of open sizes, where the op accepts these."""
+    """Return whether the expansion is the same at both ends of the ranges of symbolic sizes.
+
+    Sizes that the op does not accept are skipped.
+    """
     if not stand_ins.assumes_bounds_only:
         return False
+    # The assumptions are bounds: what is the same below and above them is taken to hold for all sizes.
     for near in (1, LARGE):
         others = StandIns(dict(call.ranges), near)
         try:
@@ -119,7 +126,7 @@ def _is_same_for_all(
 
 
 def _at(found: Expansion, sizes: Mapping[str, int]) -> Expansion:
-    """Return an expansion with the types of its values for these sizes."""
+    """Return an expansion with the types of its values specialized to sizes."""
     steps = (
         replace(step, types=tuple(type.substitute(sizes) for type in step.types)) for step in found.steps
     )
@@ -159,20 +166,21 @@ def _recorded(
     table: Mapping[Any, Any],
 ) -> Expansion:
     module = _torch.traced(run, inputs, table)
+    # Decompositions may write into temporaries of their own: functionalize the module, and trace it again.
     if any(_writes(node.target) for node in module.graph.nodes):
         module = _torch.traced(torch.func.functionalize(module, remove="mutations"), inputs, table)
-    found = recorded(module, stand_ins.type_of)
-    for step in found.steps:
+    recording = recorded(module, stand_ins.type_of)
+    for step in recording.steps:
         if _writes(find_op(step.op_type)):
             raise PassError(f"it consists of {step.op_type}, which writes into its arguments")
         if step.op_type.startswith(_CPU_ONLY):
             raise PassError(f"it consists of {step.op_type}, which only CPUs have")
-    steps = found.steps if _names_device(call) else tuple(map(_on_any_device, found.steps))
-    return Expansion(steps, found.results, found.result_types, found.constants, len(call.types))
+    steps = recording.steps if _names_device(call) else tuple(map(_on_any_device, recording.steps))
+    return Expansion(steps, recording.results, recording.result_types, recording.constants, len(call.types))
 
 
 def _slow_in_place(op: _torch.OpOverload) -> Mapping[Any, Any]:
-    """Return how to take apart the in-place twin of an op on lists, by which some kernels work: ``_foreach_zero_``."""
+    """Return a decomposition of an op's in-place variant, which its per-tensor kernel may call."""
     name, _, overload = op_type_of(op).rpartition(".")
     twin = find_op(f"{name}_.{overload}")
     kernel = _torch.slow_kernel(twin) if isinstance(twin, _torch.OpOverload) else None
@@ -185,7 +193,7 @@ def _writes(op: Any) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _decompositions(keep: tuple[str, ...]) -> Mapping[Any, Any]:
-    """Return PyTorch's table, less what is core already, and what is kept."""
+    """Return PyTorch's decomposition table, without core ops and those in ``keep``."""
     table = torch.export.default_decompositions()
     return {
         op: function
@@ -199,7 +207,7 @@ def _names_device(call: TypedCall) -> bool:
 
 
 def _on_any_device(step: Step) -> Step:
-    """Return a step that makes its tensor where the graph runs: the graph's own way to say so is ``meta``."""
+    """Return a call that creates its tensor where the graph runs, which ``meta`` denotes in attributes."""
     if not any(name == "device" and item is not None for name, item in step.kwargs):
         return step
     kwargs = ((name, torch.device("meta") if name == "device" else item) for name, item in step.kwargs)

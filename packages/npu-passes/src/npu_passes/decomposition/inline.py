@@ -1,9 +1,9 @@
-"""Putting what an op consists of in its place.
+"""Inlining of an op's expansion.
 
 ```python
-found = expansion(node, graph.symbols)
+expanded = expansion(node, graph.symbols)
 with self.rewrite(graph, "core", node) as edit:
-    inline(edit, node, found)
+    inline(edit, node, expanded)
 ```
 """
 
@@ -24,7 +24,7 @@ from npu_passes.rewriting.layout import laid_out
 
 
 def inline(edit: Edit, node: OpNode, found: Expansion) -> None:
-    """Put the calls of an expansion in place of ``node``, as far as its outputs are read."""
+    """Replace ``node`` by the calls of its expansion that its used outputs depend on."""
     added = [_add_constant(edit, data) for data in found.constants]
     values_before = (*node.inputs, *added)
     values: dict[int, Value] = dict(enumerate(values_before))
@@ -37,13 +37,14 @@ def inline(edit: Edit, node: OpNode, found: Expansion) -> None:
         if output.uses:
             value = laid_out(edit, values[result.index], output.type)
             if value in values_before and not is_view(node) and is_seen(output):
-                value = edit.call("aten.clone.default", value)  # a result with memory of its own keeps that
+                # The op returned a new tensor, which callers may write into: it must not alias an input.
+                value = edit.call("aten.clone.default", value)
             edit.replace(output, value)
     edit.erase(node)
 
 
 def _needed(steps: Sequence[Step], results: Sequence[Any]) -> list[Step]:
-    """Return the steps that results depend on, and those that return nothing: they check something."""
+    """Return the calls that results depend on, and those without outputs, which are assertions."""
     wanted = {result.index for result in results if isinstance(result, Ref)}
     needed = []
     for step in reversed(steps):

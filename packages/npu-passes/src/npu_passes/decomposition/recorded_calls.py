@@ -1,4 +1,4 @@
-"""The calls in an FX module that PyTorch traced, as plain data."""
+"""Recorded calls of an FX module that PyTorch traced, as plain data."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from npu_passes import _torch
 from npu_passes.errors import PassError
 
 _GETITEM = "<built-in function getitem>"
-# They return what they get: a trace has them for autograd and for constants.
+# Ops that return their input, left in a trace by autograd and by constants.
 _IDENTITIES = (
-    *("aten.alias.default", "aten.detach.default", "aten.detach_.default"),
-    *("aten.lift_fresh.default", "aten.lift_fresh_copy.default"),
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.detach_.default",
+    "aten.lift_fresh.default",
+    "aten.lift_fresh_copy.default",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A value in a recording, by number."""
+    """Reference to a value of a recording, by number."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call.
+    """One recorded call.
 
     Attributes:
-        op_type: What is called.
-        args: Plain data, `Ref` for values, tuples of both.
+        op_type: The op that is called.
+        args: Plain data, `Ref` for values, and tuples of both.
         kwargs: Likewise, by name.
-        types: Of the outputs, flat.
+        types: Types of the outputs, flat.
         first: The number of the first output; the others follow.
     """
 
@@ -49,13 +52,16 @@ class Step:
 
     @property
     def reads(self) -> set[int]:
-        """The numbers of the values it reads."""
+        """The numbers of the values that the call reads."""
         return {leaf.index for leaf in _leaves((self.args, self.kwargs)) if isinstance(leaf, Ref)}
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The calls in a module, and what it returns, flat."""
+    """The calls of a module, and its results, flat.
+
+    Values are numbered in the order: inputs, constants, outputs of calls.
+    """
 
     steps: tuple[Step, ...]
     results: tuple[Any, ...]
@@ -67,11 +73,12 @@ def recorded(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
     """Return the calls in ``module``.
 
     Args:
-        module: From a trace: its values are numbered as its inputs, its constants, then the outputs of calls.
-        type_of: Returns the type of a FakeTensor or a number.
+        module: The result of a trace.
+        type_of: Returns the type of a fake tensor or a number.
 
     Raises:
-        PassError: A call is of no op, a constant has no data, or the module returns plain data.
+        PassError: A call has no op type or has regions, a constant has no data, or the module returns
+            plain data.
     """
     module.graph.eliminate_dead_code()
     nodes = list(module.graph.nodes)
@@ -103,19 +110,19 @@ def recorded(module: GraphModule, type_of: Callable[[Any], Type]) -> Recording:
 def _step(
     node: Node, values: dict[Node, Any], first: int, type_of: Callable[[Any], Type]
 ) -> tuple[Step, Any]:
-    """Return one call, and the structure of what it returns, with a `Ref` for each output."""
+    """Return one call, and the structure of its result with a `Ref` for each output."""
     target: Any = node.target
     op_type = op_type_of(target)
     if op_type.startswith("higher_order."):
         raise PassError(f"it consists of {op_type}, which has regions")
-    found = node.meta.get("val")
+    value = node.meta.get("val")
     has_results = not (isinstance(target, _torch.OpOverload) and not target._schema.returns)
-    leaves = list(_leaves(found)) if has_results else []
+    leaves = list(_leaves(value)) if has_results else []
     numbers = iter(range(first, first + len(leaves)))
     args = _referring(node.args, values)
     kwargs = tuple((name, _referring(item, values)) for name, item in node.kwargs.items())
     step = Step(op_type, args, kwargs, tuple(map(type_of, leaves)), first)
-    return step, _numbered(found, numbers) if has_results else None
+    return step, _numbered(value, numbers) if has_results else None
 
 
 def _numbered(value: Any, numbers: Iterator[int]) -> Any:
@@ -125,7 +132,7 @@ def _numbered(value: Any, numbers: Iterator[int]) -> Any:
 
 
 def _referring(item: Any, values: dict[Node, Any]) -> Any:
-    """Return arguments with a `Ref` for each node, and tuples for lists."""
+    """Return arguments with nodes replaced by their `Ref`, and lists by tuples."""
     if isinstance(item, Node):
         return values[item]
     return tuple(_referring(part, values) for part in item) if isinstance(item, (list, tuple)) else item
@@ -145,6 +152,7 @@ def _value(leaf: Any) -> Any:
 
 def _data(node: Node, module: GraphModule) -> torch.Tensor:
     held = getattr(module, str(node.target))
+    # A constant made while tracing is a fake tensor, which keeps the data in `constant` (torch 2.13).
     data = getattr(held, "constant", None) if hasattr(held, "fake_mode") else held
     if not isinstance(data, torch.Tensor):
         raise PassError("it holds a tensor without data")

@@ -1,4 +1,8 @@
-"""Finding the pass, and the one rewrite, that changed what a graph computes."""
+"""Bisection for the pass, and the one rewrite, that changed what a graph computes.
+
+As with ``-opt-bisect-limit`` of LLVM: the passes are replayed with a limit on rewrites, and the limit is
+halved.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,11 @@ class Culprit:
 
     Attributes:
         pass_text: The pass that made it, with its options.
-        rewrite: Which one.
-        number: It is so many-th rewrite of the whole run, from 1 on.
-        difference: What differs, and by how much.
-        before: The graph in front of it.
-        after: The graph behind it.
+        rewrite: Its journal entry.
+        number: Its position among all rewrites of the whole run, from 1.
+        difference: The value that differs, and by how much.
+        before: The graph before the rewrite.
+        after: The graph after the rewrite.
     """
 
     pass_text: str
@@ -53,16 +57,16 @@ def bisect(
 ) -> Culprit | None:
     """Return the rewrite that changes what ``graph`` computes; None if none does.
 
-    First the pass is found: the first run of a pass with other results than before it. Then, by halving,
-    a rewrite of that run: in front of it results are right, behind it they are not. It is the first such
-    rewrite, unless a later one makes good what an earlier one broke.
+    A linear scan finds the first run of a pass after which results differ; a binary search then finds a
+    rewrite of that run before which results are right and after which they are not. It is the first such
+    rewrite, unless a later one repairs what an earlier one broke.
 
     Args:
-        graph: The graph; it stays as it is.
+        graph: The graph; it is not changed.
         passes: As for `PassManager`.
-        rtol: What may differ, in relation to the largest magnitude of each result, from the results of
-            ``graph``. By default each pass is held to its own numerics.
-        data: What to run the graph on; random weights and inputs by default.
+        rtol: Allowed difference from the results of ``graph``, relative to the largest magnitude of each
+            result. By default each pass is held to its own numerics.
+        data: Data to run the graph on; random weights and inputs by default.
         repro_dir: Write the two graphs, the data and a script that compares them into this folder.
         max_rounds: As for `PassManager`.
 
@@ -81,7 +85,7 @@ def bisect(
 
 
 class _Search:
-    """One search."""
+    """State of one bisection."""
 
     def __init__(self, graph: Graph, manager: PassManager, trial: Trial, rtol: float | None) -> None:
         self._graph = graph
@@ -99,30 +103,29 @@ class _Search:
             if self._difference(rounds.graph, expected, numerics) is not None:
                 return self._within(step.item, good, len(rounds.journal.rewrites), expected, numerics)
             good = len(rounds.journal.rewrites)
+            # A pass is held to its own numerics: small errors of earlier passes must not add up against it.
             expected = self.trial.results(rounds.graph) if self._rtol is None else expected
         return None
 
     def _within(self, item: Pass, good: int, bad: int, expected: object, numerics: Numerics) -> Culprit:
-        """Halve the rewrites of one run of a pass: after ``good`` of all rewrites all is well, after ``bad`` not.
-
-        Where the pass edits between its rewrites, it stops behind these edits, which are an entry of their own.
-        """
+        """Bisect one run of a pass: results are right after ``good`` rewrites, and wrong after ``bad``."""
         while bad - good > 1:
             state = self._state((good + bad) // 2)
+            # Above the limit where the pass edits between rewrites: such edits are an entry of their own.
             count = len(state.journal.rewrites)
             if self._difference(state.graph, expected, numerics) is None:
                 good = count
             elif count < bad:
                 bad = count
             else:
-                break
+                break  # no limit stops between the two
         before, after = self._state(good), self._state(bad)
         difference = self._difference(after.graph, expected, numerics)
         if difference is None or len(after.journal.rewrites) < bad:
             raise PassError(
-                f"{item} cannot be bisected: it makes other rewrites each time it runs",
+                f"{item} cannot be bisected: it makes different rewrites each time it runs",
                 where=f"graph {self._graph.name!r}, rewrite {bad}",
-                fix="make it deterministic: no sets in order, no random choice, no id()",
+                fix="make it deterministic: no iteration over sets, no random choices, no id()",
             )
         return Culprit(str(item), after.journal.rewrites[bad - 1], bad, difference, before.graph, after.graph)
 
@@ -133,4 +136,4 @@ class _Search:
         try:
             return first_difference(self.trial.results(graph), expected, numerics)  # type: ignore[arg-type]
         except NpuError as error:
-            return f"the graph cannot be run any more: {error.message}"
+            return f"the graph cannot be run after it: {error.message}"

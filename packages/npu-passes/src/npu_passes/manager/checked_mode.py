@@ -1,4 +1,4 @@
-"""Checked mode: a graph is run before and after a pass on the same data, and the results are compared."""
+"""Checked mode: comparison of a graph's results before and after a pass, on the same data."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from npu_ir.interpreter.run_nodes import Observer
 from npu_passes.core.numerics import Numerics
 from npu_passes.errors import PassError
 
-# By path, for each call: what the graph returns, and the new content of what it updates.
+# For each call, by path: the results of the graph, and the new contents of mutated buffers and inputs.
 Results: TypeAlias = "list[dict[str, Any]]"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a graph is run on in checked mode.
+    """Data that graphs run on in checked mode.
 
     Attributes:
-        weights: By ``state_dict`` key, or the path of a file of them; random ones if not given.
-        calls: Pairs of positional and keyword arguments; one call on random data if not given.
+        weights: By ``state_dict`` key, or the path of a weight file; random by default.
+        calls: Pairs of positional and keyword arguments; by default one call on random data.
         sizes: Values of symbols, for random data.
-        seed: Of the random data, and of ops that draw random numbers.
+        seed: Seed of the random data, and of ops that draw random numbers.
 
     Raises:
-        PassError: The weights or calls are no such thing.
+        PassError: The weights or calls are of another type.
     """
 
     weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None
@@ -67,15 +67,15 @@ def _is_call(item: object) -> bool:
 
 
 class Trial:
-    """Runs the states of one graph on the same weights and inputs.
+    """Repeated runs of successive states of one graph on the same weights and inputs.
 
     Args:
-        graph: The graph in its first state.
-        data: What to run it on.
+        graph: The graph in its initial state.
+        data: Data to run it on.
         observe: Called after each node.
 
     Raises:
-        PassError: The graph cannot be run on it.
+        PassError: The graph cannot be run on the data.
     """
 
     def __init__(self, graph: Graph, data: Checked, observe: Observer | None = None) -> None:
@@ -88,29 +88,29 @@ class Trial:
             raise PassError(
                 f"the graph cannot be checked, for it fails before any pass: {error.message}",
                 where=error.where,
-                fix="give weights and inputs that it can be run on: Checked(weights=..., calls=[(args, kwargs)]), or"
-                " --weights and --input of npu opt",
+                fix="give weights and inputs that it can be run on: Checked(weights=...,"
+                " calls=[(args, kwargs)]), or --weights and --input of npu opt",
             ) from error
 
     def results(self, graph: Graph, observe: Observer | None = None) -> Results:
-        """Return what ``graph`` returns and updates.
+        """Return the results and the mutated state of ``graph``.
 
         Args:
             graph: The graph.
-            observe: Called after each node, with the node and its outputs; not inside of regions.
+            observe: Called after each node, with the node and its outputs; not inside regions.
 
         Raises:
             NpuError: It cannot be run.
         """
         interpreter = Interpreter(graph, self.weights, observe=observe)
         paths = list(graph.results[0].leaf_paths("result"))
-        found = []
+        results = []
         for args, kwargs in self.calls:
             torch.manual_seed(self.seed)
             leaves, mutations = interpreter.run_flat(args, kwargs, observe=observe)
             updates = {f"the update of {name}": value for name, value in mutations.items()}
-            found.append({**dict(zip(paths, leaves, strict=True)), **updates})
-        return found
+            results.append({**dict(zip(paths, leaves, strict=True)), **updates})
+        return results
 
 
 def _weights(graph: Graph, data: Checked) -> Mapping[str, torch.Tensor]:
@@ -120,12 +120,12 @@ def _weights(graph: Graph, data: Checked) -> Mapping[str, torch.Tensor]:
 
 
 def first_difference(actual: Results, expected: Results, numerics: Numerics) -> str | None:
-    """Return where results differ by more than ``numerics`` allows, and by how much; None where they do not."""
+    """Return the first difference beyond ``numerics``, where and by how much; None if there is none."""
     return next(differences(actual, expected, numerics), None)
 
 
 def differences(actual: Results, expected: Results, numerics: Numerics) -> Iterator[str]:
-    """Yield where results differ by more than ``numerics`` allows, and by how much."""
+    """Yield each difference between results beyond ``numerics``: where, and by how much."""
     for now, before in zip(actual, expected, strict=True):
         if now.keys() != before.keys():
             yield f"the results are {', '.join(now)}, and were {', '.join(before)}"
@@ -137,7 +137,7 @@ def differences(actual: Results, expected: Results, numerics: Numerics) -> Itera
 
 
 def difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
-    """Return how a value differs by more than ``numerics`` allows; None where it does not."""
+    """Return a description of a value's difference beyond ``numerics``; None if there is none."""
     if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
         same = type(actual) is type(expected) and same_literal(actual, expected)
         return None if same else f"is {_short(actual)}, and was {_short(expected)}"
@@ -159,17 +159,18 @@ def difference(actual: Any, expected: Any, numerics: Numerics) -> str | None:
 
 
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the largest difference between two tensors, in relation to the largest finite magnitude expected.
+    """Return the largest difference between two tensors, relative to the largest finite expected magnitude.
 
-    NaN equals NaN and 0.0 equals -0.0; infinities must be the same. Where all that is expected is 0, the
-    difference itself.
+    NaN equals NaN and 0.0 equals -0.0; infinities must be the same. The difference is absolute if all
+    expected elements are 0.
     """
+    # Relative to the whole tensor, not to each element: a small sum of large terms carries their rounding.
     error = absolute_error(actual, expected)
     return error / (largest(expected) or 1.0) if error else 0.0
 
 
 def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the largest difference between two tensors; infinite where others are NaN or infinite."""
+    """Return the largest difference between two tensors; infinity if NaN or infinities do not agree."""
     got, want = _wide(actual), _wide(expected)
     same = (got == want) | (got.isnan() & want.isnan())
     if bool(same.all()):
@@ -180,13 +181,13 @@ def absolute_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def largest(tensor: torch.Tensor) -> float:
-    """Return the largest finite magnitude in a tensor that is not empty."""
+    """Return the largest finite magnitude in a non-empty tensor."""
     wide = _wide(tensor)
     return float(torch.where(wide.isfinite(), wide.abs(), 0.0).max())
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of a tensor in float64, real and imaginary parts apart."""
+    """Return the elements of a tensor in float64, with real and imaginary parts separated."""
     plain = tensor.detach().resolve_conj()
     return torch.view_as_real(plain.to(torch.complex128)) if plain.is_complex() else plain.to(torch.float64)
 

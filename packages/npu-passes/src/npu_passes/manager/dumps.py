@@ -1,4 +1,4 @@
-"""The states of a graph on the way through passes, as text files."""
+"""Dumps of a graph before and after each pass, as text files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from npu_passes.errors import PassError
 
 
 class Dumps:
-    """Writes ``00-input.ir``, ``01-canonicalize.ir``, ... into a folder, which is made if it is not there.
+    """Writer of ``00-input.ir``, ``01-canonicalize.ir``, ... into a folder, which is created if missing.
 
     Args:
-        folder: Where to.
-        graph: In its first state.
+        folder: The folder.
+        graph: The graph in its initial state.
 
     Raises:
-        PassError: The folder cannot be made or written to, or holds dumps already.
+        PassError: The folder cannot be created or written to, or already holds dumps.
     """
 
     def __init__(self, folder: Path, graph: Graph) -> None:
@@ -31,10 +31,10 @@ class Dumps:
         self.write("input", graph)
 
     def write(self, name: str, graph: Graph) -> None:
-        """Write the next state.
+        """Write the next state of the graph.
 
         Raises:
-            PassError: It cannot be written.
+            PassError: The file cannot be written.
         """
         path = self._folder / f"{self._count:02d}-{name}.ir"
 

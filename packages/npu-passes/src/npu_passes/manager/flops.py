@@ -1,4 +1,4 @@
-"""Floating-point operations of a node, by PyTorch's own formulas and those that it lacks."""
+"""Floating-point operations of a node, by PyTorch's formulas and our own for packed weights."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _PACKED_PRODUCTS = ("mkldnn._linear_pointwise.", "mkldnn._convolution_pointwise.
 
 
 class FlopCounter:
-    """Counts the floating-point operations of nodes; what it has counted once it knows."""
+    """Counter of the floating-point operations of nodes, with a cache of its results."""
 
     def __init__(self) -> None:
         self._known: dict[Any, int | None] = {}
 
     def __call__(self, node: OpNode) -> int | None:
-        """Return how many floating-point operations a node takes; a multiplication and an addition are two.
+        """Return the number of floating-point operations of a node; a multiply-add counts as two.
 
         Matrix products, convolutions and attention count; everything else is 0, as in
-        `torch.utils.flop_counter`, where the formulas are from. Products with packed weights count as those with
-        other weights do; what is fused to them is 0.
+        `torch.utils.flop_counter`, where the formulas come from. Products with packed weights count as those
+        with ordinary weights do; operations fused to them are 0.
 
         Returns:
-            The number; None where sizes are open, or PyTorch cannot run the op without data.
+            The number; None if sizes are symbolic, or PyTorch cannot run the op without data.
         """
         if not node.inputs or not _may_count(node.op_type):
-            return 0  # an op without inputs would make what it makes, of any size
+            return 0  # an op without inputs would allocate its result, of any size
         types = tuple(value.type for value in node.inputs)
         key = node.op_type, types, node.operands, repr(node.attrs)
         if key not in self._known:
@@ -45,7 +45,7 @@ class FlopCounter:
 
 @functools.cache
 def _may_count(op_type: str) -> bool:
-    """Whether an op has a formula, or may consist of such ops: those that work element by element do not."""
+    """Return whether an op has a formula or may decompose into ops that do; pointwise ops never do."""
     if op_type.startswith(_PACKED_PRODUCTS):
         return True
     op = find_op(op_type)
@@ -82,8 +82,9 @@ def _counted(node: OpNode) -> int | None:
 
 
 def _of_packed_product(node: OpNode, op: Any) -> int:
-    """Return two for each weight of each result: a weight packed for oneDNN states the sizes that it had before."""
+    """Return the operations of a product with packed weights: two per output element and weight it reads."""
+    # The type of a weight packed for oneDNN states its unpacked shape.
     args, kwargs = binding_of(node, op).arguments(list(node.inputs), torch.device("meta"))
-    given = dict(zip((item.name for item in op._schema.arguments), args, strict=False)) | kwargs
-    weights_of_each = math.prod(given["W"].tensor_type.sizes[1:])
+    arguments = dict(zip((item.name for item in op._schema.arguments), args, strict=False)) | kwargs
+    weights_of_each = math.prod(arguments["W"].tensor_type.sizes[1:])
     return int(2 * node.outputs[0].tensor_type.numel * weights_of_each)

@@ -1,4 +1,4 @@
-"""The pass manager: runs passes in order up to a fixpoint, verifies, measures, and names the one at fault."""
+"""Pass manager: runs passes in order up to a fixpoint, verifies and measures them, and names faulty ones."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ MAX_ROUNDS = 10
 
 
 def optimize(graph: Graph, pipeline: str = "default") -> Graph:
-    """Return ``graph`` with the passes of a named pipeline run over it; ``graph`` itself stays as it is.
+    """Run the passes of a named pipeline over a copy of ``graph`` and return the copy.
 
     Raises:
-        PassError: There is no such pipeline, or a pass fails or breaks the graph.
+        PassError: The pipeline is unknown, or a pass fails or breaks the graph.
     """
     return PassManager.of_pipeline(pipeline).run(graph).graph
 
 
 class PassManager:
-    """Runs passes over graphs.
+    """Runner of passes over graphs.
 
     Args:
         passes: Passes, classes of passes (with their default options), or text that names some:
-            ``"canonicalize,constant-folding{max_bytes=1024}"``; or one of these. They run in this order, as far as
-            their ``before`` and ``after`` allow.
-        max_rounds: The passes are repeated until nothing changes, but not more often than this.
-        checked: Run the graph after each pass that changed it, and compare with before.
-        dump_dir: Write the graph as text, in front of all passes and behind each that changed it.
+            ``"canonicalize,constant-folding{max_bytes=1024}"``; or one of these. They run in this order,
+            as far as their ``before`` and ``after`` allow.
+        max_rounds: The passes are repeated until nothing changes, for at most this many rounds.
+        checked: Data to run the graph on after each pass, to compare its results with those before.
+        dump_dir: Folder for dumps of the graph as text, before all passes and after each that changed it.
 
     Raises:
-        PassError: A pass is unknown, or there is no order.
+        PassError: A pass is unknown, or their constraints on the order contradict each other.
     """
 
     def __init__(
@@ -74,21 +74,21 @@ class PassManager:
         """Return a manager of the passes of a named pipeline.
 
         Raises:
-            PassError: There is no such pipeline.
+            PassError: The pipeline is unknown.
         """
         return cls(passes_of(pipeline), checked=checked)
 
     def run(self, graph: Graph) -> PassResult:
-        """Return the graph that the passes make of ``graph``, which stays as it is.
+        """Run the passes over a copy of ``graph`` and return it, with statistics and the journal.
 
         Raises:
             GraphError: ``graph`` breaks a rule of the IR before any pass.
-            PassError: A pass fails, breaks a rule, changes what callers pass or get, changes what the graph
-                computes (in checked mode), or says wrongly whether it edited the graph. Names the pass, and the
-                rewrite where it can be told.
+            PassError: A pass fails, breaks a rule, changes the graph's signature or (in checked mode) its
+                results, or returns the wrong answer to whether it edited the graph. Names the pass, and the
+                rewrite if it can be determined.
         """
         require_graph(graph)
-        # Of the many small objects of a large graph none is garbage: looking for it would take a third of the time.
+        # A large graph is many small live objects: scanning them for garbage takes a third of the time.
         with no_collection():
             return self._run(graph)
 
@@ -105,7 +105,7 @@ class PassManager:
             now = last
             if step.edited:
                 self._verify(graph, rounds, step.item)
-            # Also where nothing was edited: a pass may have gone behind the graph's back.
+            # Also where nothing was edited: a pass may have changed data without the graph's methods.
             results = _checked_results(rounds, trial, step.item, results)
             if step.edited:
                 now = graph_statistics(rounds.graph, count)
@@ -119,7 +119,7 @@ class PassManager:
         )
 
     def _verify(self, original: Graph, rounds: Rounds, item: Pass) -> None:
-        """Raise if edits of a pass break a rule of the IR, with the rewrite that broke it, or callers see a change."""
+        """Raise if edits of a pass break a rule of the IR (naming the rewrite) or change the signature."""
         try:
             rounds.graph.check_edits()
         except GraphError as error:
@@ -129,7 +129,8 @@ class PassManager:
             raise PassError(
                 f"{item} changed what callers see of the graph: {change}",
                 where=f"graph {original.name!r}",
-                fix="a pass rewrites what is inside: arguments, results, updates and the names of weights stay",
+                fix="a pass rewrites what is inside: arguments, results, updates and the names of weights"
+                " stay",
             )
 
     def _verify_whole(self, original: Graph, rounds: Rounds) -> None:
@@ -140,7 +141,7 @@ class PassManager:
             raise self._blame(original, rounds, "a pass", error) from error
 
     def _blame(self, original: Graph, rounds: Rounds, who: str, error: GraphError) -> PassError:
-        """Return the error that names the rewrite that broke the graph, if it can be told."""
+        """Return an error that names the rewrite that broke the graph, if it can be determined."""
         rewrite = self._first_breaking(original, len(rounds.journal.rewrites))
         where = []
         if rewrite is not None:
@@ -149,11 +150,12 @@ class PassManager:
         return PassError(
             f"{who} broke the graph: {error.message}",
             where="; ".join([*where, *([error.where] if error.where else [])]),
-            fix="this is an error of the pass; the graph that was given is unchanged",
+            fix="this is a bug in the pass; the caller's graph is unchanged",
         )
 
     def _first_breaking(self, original: Graph, count: int) -> Rewrite | None:
-        """Return the first rewrite after which the graph breaks a rule; None if it cannot be found again."""
+        """Return the first rewrite after which the graph breaks a rule; None if it cannot be reproduced."""
+        # Binary search: the graph is valid after fewer than `low` rewrites, and broken after `high`.
         low, high = 0, count
         try:
             while low < high:
@@ -162,7 +164,7 @@ class PassManager:
                 low, high = (low, middle) if _is_broken(state.graph) else (middle + 1, high)
             state = state_after(original, self.passes, low, self.max_rounds)
         except PassError:
-            return None  # a pass does something else when it runs again: the error that is known counts
+            return None  # a pass is not deterministic: the original error is the one to report
         return state.journal.rewrites[-1] if state.journal.rewrites and _is_broken(state.graph) else None
 
     def __repr__(self) -> str:
@@ -172,7 +174,7 @@ class PassManager:
 def state_after(
     original: Graph, passes: tuple[Pass, ...], rewrites: int, max_rounds: int = MAX_ROUNDS
 ) -> Rounds:
-    """Return how far passes have come after so many rewrites; ``original`` stays as it is."""
+    """Run passes over a copy of ``original`` up to a number of rewrites; return the rounds at that point."""
     rounds = Rounds(original.clone(), passes, max_rounds, Journal(limit=rewrites))
     try:
         for _ in rounds.steps():
@@ -188,24 +190,24 @@ def _instances(given: Pass | type[Pass] | str) -> list[Pass]:
     if isinstance(given, Pass):
         return [given]
     if isinstance(given, type) and issubclass(given, Pass):
-        options_of(given)  # says what is wrong with an option that has no default
+        options_of(given)  # raises a clear error for an option without a default
         return [given()]
     raise PassError(
-        f"{given!r} is no pass", fix="give passes, classes derived from Pass, or text that names passes"
+        f"{given!r} is not a pass", fix="give passes, classes derived from Pass, or text that names passes"
     )
 
 
 def _checked_results(
     rounds: Rounds, trial: Trial | None, item: Pass, expected: Results | None
 ) -> Results | None:
-    """Return the results of the graph as it is now, compared with those in front of the last pass."""
+    """Return the current results of the graph; raise if they differ from those before the last pass."""
     if trial is None or expected is None:
         return None
     try:
         results = trial.results(rounds.graph)
         problem = first_difference(results, expected, item.numerics)
     except NpuError as error:
-        results, problem = expected, f"it cannot be run any more: {error.message}"
+        results, problem = expected, f"it cannot be run after the pass: {error.message}"
     if problem is not None:
         raise PassError(
             f"{item} changed what graph {rounds.graph.name!r} computes: {problem}",

@@ -1,4 +1,4 @@
-"""A check that values are what they are recorded to stand for: each is compared with that, on the same data."""
+"""Check of recorded origins: each value is compared, on the same data, with the value it stands for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_passes.manager.checked_mode import absolute_error, difference, largest
 
 
 class ObservedRun:
-    """What the values of nodes were when a graph ran last; of undefined content nothing is kept.
+    """Values that nodes computed in the last run of a graph, except those with undefined contents.
 
     Args:
         graph: The graph; it must not be edited while this exists.
@@ -26,18 +26,18 @@ class ObservedRun:
         self._passed_over = unfilled(graph)
 
     def observe(self, node: OpNode, outputs: list[Any]) -> None:
-        """Keep the outputs of a node; for `npu_passes.manager.checked_mode.Trial`."""
+        """Store the outputs of a node; an observer for `npu_passes.manager.checked_mode.Trial`."""
         for value, item in zip(node.outputs, outputs, strict=True):
             if value.use_count and value not in self._passed_over:
                 self._items[value] = item
 
     def values(self) -> Iterator[tuple[Value, Any]]:
-        """Yield values with what they were, in the order of the graph."""
+        """Yield values with their contents, in the order of the graph."""
         values = (value for node in self._graph.nodes for value in node.outputs)
         return ((value, self._items[value]) for value in values if value in self._items)
 
     def magnitude(self, value: Value) -> float:
-        """Return the largest magnitude of a value, and of all that nodes computed for it."""
+        """Return the largest magnitude of a value and of the results of nodes that it depends on."""
         reached: dict[Value, None] = {}
         pending = [value]
         while pending:
@@ -50,16 +50,16 @@ class ObservedRun:
 
 
 def false_origin(before: ObservedRun, after: ObservedRun, numerics: Numerics) -> str | None:
-    """Return which value is not what it is recorded to stand for, and how it differs; None where all are.
+    """Return a description of the first value that differs from its recorded origin; None if there is none.
 
-    Where digits cancel, what a value was computed from says how exact it can be.
+    After catastrophic cancellation, the tolerance is relative to the values that a value was computed from.
 
     Args:
         before: A run of the graph before a pass.
-        after: A run of what the pass made of it, on the same data.
-        numerics: What the pass promises.
+        after: A run of the graph after the pass, on the same data.
+        numerics: Tolerance that the pass promises.
     """
-    expected = {origin: found for found in before.values() for origin in found[0].origins}
+    expected = {origin: item for item in before.values() for origin in item[0].origins}
     for value, item in after.values():
         for origin in value.origins:
             if origin not in expected:
@@ -73,7 +73,7 @@ def false_origin(before: ObservedRun, after: ObservedRun, numerics: Numerics) ->
 
 
 def _is_cancelled(item: Any, wanted: Any, numerics: Numerics, magnitude: float) -> bool:
-    """Whether two tensors differ by no more than is allowed of the largest that they were computed from."""
+    """Return whether two tensors differ by no more than is allowed relative to ``magnitude``."""
     if (
         not (_is_float(item) and _is_float(wanted))
         or item.shape != wanted.shape

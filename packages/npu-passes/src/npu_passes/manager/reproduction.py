@@ -1,4 +1,4 @@
-"""A folder that shows what one rewrite did: two graphs, the data, and a script that compares them."""
+"""Reproduction of one rewrite: a folder of two graphs, their data, and a script that compares results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ before, after = load_ir(folder / "before.json"), {after}
 
 # Arguments are passed flat: no class that the model takes has to be there.
 leaves = before.call[1]
-calls = [([named[leaf.name] if isinstance(leaf, Value) else leaf for leaf in leaves], {{}}) for named in inputs]
+calls = [
+    ([named[leaf.name] if isinstance(leaf, Value) else leaf for leaf in leaves], {{}}) for named in inputs
+]
 before.set_call(leaves)
 after.set_call(after.call[1])
 
@@ -52,10 +54,11 @@ print("\\n".join(differences(trial.results(after), trial.first, EXACT)) or "no d
 def write_reproduction(folder: str | os.PathLike[str], culprit: Culprit, trial: Trial) -> None:
     """Write the graphs, the weights, the inputs, and ``repro.py``, which compares results, into a folder.
 
-    The graphs are ``before.json`` and ``after.json``; one that breaks a rule of the IR is the text ``after.ir``.
+    The graphs are ``before.json`` and ``after.json``; a graph that breaks a rule of the IR is written as
+    text, ``after.ir``.
 
     Raises:
-        PassError: They cannot be written.
+        PassError: The files cannot be written.
     """
     folder = Path(folder)
     try:
@@ -75,7 +78,7 @@ def write_reproduction(folder: str | os.PathLike[str], culprit: Culprit, trial: 
 
 
 def _save_if_valid(graph: Graph, folder: Path) -> bool:
-    """Write the graph behind the rewrite; return whether it is a file that can be loaded."""
+    """Write the graph after the rewrite; return whether it is valid, and its file thus can be loaded."""
     try:
         graph.check()
     except GraphError:
@@ -86,10 +89,10 @@ def _save_if_valid(graph: Graph, folder: Path) -> bool:
 
 
 def _inputs(graph: Graph, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensors and numbers of one call by the names of the inputs."""
+    """Return the tensors and numbers of one call, by input name."""
     structure, leaves = graph.call
-    given = flatten_like((tuple(args), dict(kwargs)), structure, "call")
-    return {leaf.name: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
+    inputs = flatten_like((tuple(args), dict(kwargs)), structure, "call")
+    return {leaf.name: item for leaf, item in zip(leaves, inputs, strict=True) if isinstance(leaf, Value)}
 
 
 def _script(culprit: Culprit, trial: Trial, is_valid: bool) -> str:

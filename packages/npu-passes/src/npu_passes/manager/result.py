@@ -1,4 +1,4 @@
-"""What comes of running passes: the new graph, and what each pass did to get there."""
+"""Result of running passes: the new graph, and statistics of each run of a pass."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from npu_passes.manager.statistics import GraphStatistics
 
 @dataclass(frozen=True, slots=True)
 class PassStatistics:
-    """What one run of a pass did.
+    """Statistics of one run of a pass.
 
     Attributes:
         text: The pass with its options.
-        round: In which round it ran, from 1 on.
-        rewrites: How many rewrites it made.
-        seconds: How long it took, without the checks around it.
-        before: The graph in front of it.
-        after: The graph behind it.
+        round: The round it ran in, from 1.
+        rewrites: The number of rewrites it made.
+        seconds: Its duration, without the checks around it.
+        before: The size of the graph before it.
+        after: The size of the graph after it.
     """
 
     text: str
@@ -32,14 +32,14 @@ class PassStatistics:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What came of running passes.
+    """Result of running passes.
 
     Attributes:
         graph: The new graph.
-        before: The graph that was given.
-        after: The new graph.
+        before: The size of the original graph.
+        after: The size of the new graph.
         passes: Every run of a pass, in order.
-        rounds: How many rounds there were.
+        rounds: The number of rounds.
         converged: Whether the last round changed nothing; if not, the bound on rounds was hit.
         journal: Rewrites, and refusals with their reasons.
     """

@@ -1,4 +1,4 @@
-"""Running passes over a graph in rounds, up to a fixpoint, with what is found on the way."""
+"""Rounds of passes over a graph, up to a fixpoint."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from npu_passes.errors import PassError
 
 @dataclass(slots=True)
 class Step:
-    """One pass, run once over a graph and its regions.
+    """One run of a pass over a graph and its regions.
 
     Attributes:
         item: The pass.
-        round: In which round, from 1 on.
+        round: The round, from 1.
         edited: Whether it changed the graph.
-        seconds: How long it took.
-        rewrites: How many entries the journal has of it.
+        seconds: Its duration.
+        rewrites: The number of its entries in the journal.
     """
 
     item: Pass
@@ -37,15 +37,15 @@ class Step:
 
 @dataclass(slots=True)
 class Rounds:
-    """The rounds of some passes over a graph, which they edit.
+    """Rounds of passes over a graph, which they edit in place.
 
     Attributes:
         graph: The graph.
         passes: The passes, in order.
-        max_rounds: After so many rounds it ends, fixpoint or not.
-        journal: What the passes say of themselves.
-        round: The last round.
-        converged: Whether nothing changes any more.
+        max_rounds: Bound on the number of rounds, fixpoint or not.
+        journal: The journal that the passes write to.
+        round: The number of rounds begun.
+        converged: Whether a fixpoint is reached.
     """
 
     graph: Graph
@@ -58,14 +58,14 @@ class Rounds:
     def steps(self) -> Iterator[Step]:
         """Run the passes; yield after each.
 
-        A pass is left out where nothing has been edited since it ran. Its own edits count, unless it is
+        A pass is skipped if nothing has been edited since its last run. Its own edits count, unless it is
         idempotent.
 
         Raises:
-            PassError: A pass fails, or does not say truly whether it edited the graph.
-            RewriteLimitReachedError: The journal allows no more rewrites.
+            PassError: A pass fails, or returns the wrong answer to whether it edited the graph.
+            RewriteLimitReachedError: The limit of the journal is reached.
         """
-        seen: dict[int, tuple[int, ...]] = {}
+        seen: dict[int, tuple[int, ...]] = {}  # by pass, the edit counts at which it need not run
         self.graph.track_origins()
         while not self.converged and self.round < self.max_rounds:
             self.round += 1
@@ -86,14 +86,14 @@ class Rounds:
             said = run_once(item, self.graph)
         seconds = time.perf_counter() - start
         if self.journal.failure is not None:
-            raise self.journal.failure  # the pass went on over half a rewrite
+            raise self.journal.failure  # the pass caught it and went on with a half-made rewrite
         self._require_same_data(item, versions)
         edited = edits_of(self.graph) != before
         if said != edited:
             raise PassError(
                 f"{item} returned {said}, but it {'edited the graph' if edited else 'changed nothing'}",
                 fix="run(graph) returns True exactly when it edited the graph"
-                + ("" if edited else "; to replace a value that nothing reads is no edit"),
+                + ("" if edited else "; to replace a value that nothing reads is not an edit"),
             )
         for part in self.graph.graphs():
             part.settle_origins()
@@ -105,17 +105,17 @@ class Rounds:
         for data, version in versions.items():
             if _torch.version_of(data) != version:
                 raise PassError(
-                    f"{item} wrote into the data of a constant, which the graph that was given shares",
+                    f"{item} wrote into the data of a constant, which the caller's graph shares",
                     where=f"graph {self.graph.name!r}",
                     fix="add a constant with the new content: graph.add_constant(...)",
                 )
 
 
 def require_graph(graph: object) -> None:
-    """Raise unless passes can run over ``graph``.
+    """Raise unless ``graph`` is a graph.
 
     Raises:
-        PassError: It is no graph.
+        PassError: It is not.
     """
     if not isinstance(graph, Graph):
         raise PassError(
@@ -125,10 +125,10 @@ def require_graph(graph: object) -> None:
 
 
 def run_once(item: Pass, graph: Graph) -> bool:
-    """Run a pass over a graph and its regions; return whether it says that it edited one.
+    """Run a pass over a graph and its regions; return whether it reports an edit of any of them.
 
     Raises:
-        PassError: It fails, or the graph is not as it requires or ensures.
+        PassError: It fails, or a precondition or postcondition does not hold.
     """
     said = False
     for part in list(graph.graphs()):
@@ -149,7 +149,7 @@ def run_once(item: Pass, graph: Graph) -> bool:
 
 @contextlib.contextmanager
 def _blaming(item: Pass, graph: Graph) -> Iterator[None]:
-    """Name the pass in whatever is raised inside."""
+    """Convert exceptions raised inside to a `PassError` that names the pass."""
     try:
         yield
     except Exception as error:
@@ -171,19 +171,20 @@ def _require(item: Pass, problem: object, graph: Graph, verb: str) -> None:
         )
     if problem is not None:
         raise PassError(
-            f"{item} {verb} what does not hold: {problem}",
+            f"{item} {verb} a condition that does not hold: {problem}",
             where=f"graph {graph.name!r}",
-            fix="run another pass before it" if verb == "requires" else "this is an error of the pass",
+            fix="run another pass before it" if verb == "requires" else "this is a bug in the pass",
         )
 
 
 def _versions(graph: Graph) -> dict[torch.Tensor, int]:
-    """Return how often the data of each constant was written to."""
+    """Return the number of in-place writes to the data of each constant."""
     arguments = [value.argument for part in graph.graphs() for value in part.arguments]
     data = [argument.data for argument in arguments if argument is not None and argument.data is not None]
     return {tensor: _torch.version_of(tensor) for tensor in data}
 
 
 def edits_of(graph: Graph) -> tuple[int, ...]:
-    """Return what differs after every edit: a sum would not, where an erased node takes its regions with it."""
+    """Return the edit counts of a graph and its regions, which differ after every edit."""
+    # Not their sum, which an erased node can leave the same by taking its regions along.
     return tuple(part.edits for part in graph.graphs())

@@ -1,4 +1,4 @@
-"""What callers see of a graph, and no pass may change: how it is called, what it returns, updates and is bound to."""
+"""Check of a graph's signature, which passes preserve: arguments, results, mutated state and weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from npu_ir.core.structure import Structure
 
 
 def interface_change(before: Graph, after: Graph) -> str | None:
-    """Return what callers of ``before`` would see if they had ``after`` instead; None if nothing.
+    """Return a difference between two graphs that their callers would see; None if there is none.
 
-    The strides of results may differ, a number may become plain data, and weights may be needed no more.
+    The strides of results may differ, a returned number may become plain data, and weights may become unused.
     """
     return next(_changes(before, after), None)
 
@@ -25,7 +25,7 @@ def _changes(before: Graph, after: Graph) -> Iterator[str]:
     updates = [sorted(_targets(graph)) for graph in (after, before)]
     if updates[0] != updates[1]:
         now, was = (", ".join(names) or "nothing" for names in updates)
-        yield f"it updates {now}; that was {was}"
+        yield f"it updates {now}; before, {was}"
     for name in sorted(_weights(after) - _weights(before)):
         yield f"it needs a weight {name!r}, which no checkpoint has"
 
@@ -35,13 +35,13 @@ def _tree_changes(
 ) -> Iterator[str]:
     paths_before, leaves_before = before
     if paths != paths_before:
-        yield f"it {verb} {', '.join(paths) or 'nothing'}; that was {', '.join(paths_before) or 'nothing'}"
+        yield f"it {verb} {', '.join(paths) or 'nothing'}; before, {', '.join(paths_before) or 'nothing'}"
     elif now != was:
-        yield f"it {verb} {_container(now)}; that was {_container(was)}"
+        yield f"it {verb} {_container(now)}; before, {_container(was)}"
     else:
         for path, new, old in zip(paths, leaves, leaves_before, strict=True):
             if not _is_same(new, old, may_be_known=verb == "returns"):
-                yield f"it {verb} {_described(new)} as {path}; that was {_described(old)}"
+                yield f"it {verb} {_described(new)} as {path}; before, {_described(old)}"
 
 
 def _arguments(graph: Graph) -> tuple[Structure, list[str], Sequence[Any]]:
@@ -60,7 +60,7 @@ def _container(structure: Structure) -> str:
 
 
 def _is_same(new: Any, old: Any, *, may_be_known: bool) -> bool:
-    """Whether one leaf can stand for another: a value of the same type, or the same data."""
+    """Return whether one leaf can replace another: a value of the same type, or the same data."""
     if isinstance(old, Value) and isinstance(new, Value):
         if isinstance(old.type, TensorType):
             return old.type.same_shape_and_dtype(new.type)

@@ -1,4 +1,4 @@
-"""What is in a graph, in numbers, and what a pass changed in them."""
+"""Statistics of a graph: counts of its nodes, weights, constants and floating-point operations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class GraphStatistics:
     Attributes:
         nodes: Nodes that run in each call, those in regions included.
         prologue_nodes: Nodes that run once, when weights are bound.
-        parameters: Elements of the weights that a call reads: parameters, buffers, and what the prologue computes.
+        parameters: Elements of the weights that a call reads: parameters, buffers and prologue results.
         constant_bytes: Bytes of the constants.
-        flops: Floating-point operations of a call, a multiplication and an addition counting as two: matrix
-            products, convolutions and attention. What regions do is counted once.
-        unknown_flops: Nodes whose operations are not known, and not in ``flops``: their sizes are open, or PyTorch
-            cannot run them without data.
+        flops: Floating-point operations of a call, a multiply-add counting as two: matrix products,
+            convolutions and attention. Those of regions are counted once.
+        unknown_flops: Nodes whose operations are unknown, and not in ``flops``: their sizes are symbolic, or
+            PyTorch cannot run them without data.
     """
 
     nodes: int

@@ -1,8 +1,9 @@
-"""Operators that stand for groups of others: ``npu::linear_activation``, ``npu::add_layer_norm``, ``npu::add_rms_norm``.
+"""Fused operators: ``npu::linear_activation``, ``npu::add_layer_norm`` and ``npu::add_rms_norm``.
 
-Each is made of PyTorch's own operators (``CompositeImplicitAutograd``), so it runs on every device, is differentiated
-and counted as they are, and can be taken apart again. A backend that has a kernel of its own registers it with
-``torch.library.impl``. Importing this module registers them; the plugin ``npu-passes`` does.
+Each is composed of PyTorch's own operators (``CompositeImplicitAutograd``), so it runs on every device, is
+differentiated and counted as they are, and can be decomposed again. A backend that has its own kernel
+registers it with ``torch.library.impl``. Importing this module registers them; the plugin ``npu-passes``
+does.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
 
 _SCHEMAS = {
     "linear_activation": "(Tensor input, Tensor weight, Tensor? bias, str activation) -> Tensor",
-    "add_layer_norm": "(Tensor input, Tensor residual, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, "
-    "float eps) -> (Tensor norm, Tensor sum)",
+    "add_layer_norm": "(Tensor input, Tensor residual, SymInt[] normalized_shape, Tensor? weight, "
+    "Tensor? bias, float eps) -> (Tensor norm, Tensor sum)",
     "add_rms_norm": "(Tensor input, Tensor residual, SymInt[] normalized_shape, Tensor? weight, float? eps) "
     "-> (Tensor norm, Tensor sum)",
 }
@@ -59,7 +60,7 @@ def linear_activation(input: Tensor, weight: Tensor, bias: Tensor | None, activa
         activation: One of `ACTIVATIONS`.
 
     Raises:
-        PassError: There is no such activation.
+        PassError: The activation is unknown.
     """
     if activation not in ACTIVATIONS:
         raise PassError(

@@ -1,9 +1,9 @@
-"""Operators of the namespace ``npu`` that compute gradients, as a training step has them: for backends to run as one.
+"""Fused operators for the gradients of training steps, each of which a backend can run as one kernel.
 
 ``npu::linear_backward``, ``npu::linear_activation_backward``, ``npu::mse_loss_with_grad`` and
-``npu::cross_entropy_with_grad``. Like those of `npu_passes.ops.fused` they are made of PyTorch's own operators
-(``CompositeImplicitAutograd``), the very ones that PyTorch's own gradients call: results are equal to the bit. Importing
-this module registers them; the plugin ``npu-passes`` does.
+``npu::cross_entropy_with_grad``. Like those of `npu_passes.ops.fused` they are composed of PyTorch's own
+operators (``CompositeImplicitAutograd``), the very ones that PyTorch's own gradients call: results are
+bitwise equal. Importing this module registers them; the plugin ``npu-passes`` does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _gelu_tanh(grad: Tensor, input: Tensor) -> Tensor:
     return _aten.gelu_backward.default(grad, input, approximate="tanh")  # type: ignore[no-any-return]
 
 
-# What each gets beside the gradient: relu, sigmoid and tanh what they returned, gelu and silu what they were given.
+# The second argument is the output of the activation for relu, sigmoid and tanh, its input for gelu and silu.
 ACTIVATION_GRADIENTS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
     {
         "gelu": _aten.gelu_backward.default,
@@ -59,16 +59,16 @@ _SCHEMAS = {
 
 
 def linear_backward(grad: Tensor, input: Tensor, weight: Tensor | None, mask: Sequence[bool]) -> Gradients:
-    """Return the gradients of ``linear(input, weight, bias)``: for its input, its weight and its bias.
+    """Return the gradients of ``linear(input, weight, bias)`` for its input, weight and bias.
 
     Args:
         grad: [rows, out].
         input: [rows, in].
-        weight: [out, in]; read for the gradient of the input alone.
-        mask: Which of the three are wanted; the others are None.
+        weight: [out, in]; read only for the gradient of the input.
+        mask: The gradients to compute, in this order; the others are None.
 
     Raises:
-        PassError: The gradient of the input is wanted, and there is no weight.
+        PassError: The gradient of the input is requested without a weight.
     """
     if mask[0] and weight is None:
         raise PassError(
@@ -90,18 +90,18 @@ def linear_activation_backward(
     mask: Sequence[bool],
     activation: str,
 ) -> Gradients:
-    """Return the gradients of ``activation(linear(input, weight, bias))``: for input, weight and bias.
+    """Return the gradients of ``activation(linear(input, weight, bias))`` for input, weight and bias.
 
     Args:
-        grad: [rows, out], for what the activation returned.
-        saved: [rows, out]: what the activation returned, or what it got; see `ACTIVATION_GRADIENTS`.
+        grad: [rows, out], for the output of the activation.
+        saved: [rows, out], the output of the activation or its input; see `ACTIVATION_GRADIENTS`.
         input: As for `linear_backward`.
         weight: As for `linear_backward`.
         mask: As for `linear_backward`.
         activation: One of `ACTIVATION_GRADIENTS`.
 
     Raises:
-        PassError: There is no such activation; or as `linear_backward` does.
+        PassError: The activation is unknown; or as `linear_backward` does.
     """
     if activation not in ACTIVATION_GRADIENTS:
         raise PassError(
@@ -131,13 +131,14 @@ def cross_entropy_with_grad(
 ) -> tuple[Tensor, Tensor]:
     """Return the cross-entropy of logits and classes, and its gradient for the logits.
 
-    That is ``scale * (softmax(logits) - one_hot(target)) / rows``, and 0 in rows that are ignored, which do not count.
+    The gradient is ``scale * (softmax(logits) - one_hot(target)) / rows``; it is 0 in ignored rows,
+    which ``rows`` does not count.
 
     Args:
         logits: [rows, classes].
         target: [rows], int64.
         reduction: 1 for the mean, 2 for the sum.
-        ignore_index: The class of rows to leave out.
+        ignore_index: The class whose rows are ignored.
         scale: The gradient for the loss itself.
     """
     logs = _aten._log_softmax.default(logits, 1, False)

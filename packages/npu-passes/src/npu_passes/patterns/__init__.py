@@ -1,4 +1,4 @@
-"""Rewrites as patterns: what to look for, and what to put in its place, in the same terms.
+"""Declarative rewrites: patterns and their replacements, written in the same terms.
 
 ```python
 from npu_passes.patterns import PatternPass, Rule, aten, commutative, op, var
@@ -10,7 +10,11 @@ class FuseAddRelu(PatternPass):
 
     name = "fuse-add-relu"
     rules = (
-        Rule("add-relu", aten.relu.default(commutative(aten.add.Tensor(x, y))), op("mylib.add_relu.default")(x, y)),
+        Rule(
+            "add-relu",
+            aten.relu.default(commutative(aten.add.Tensor(x, y))),
+            op("mylib.add_relu.default")(x, y),
+        ),
     )
 ```
 """

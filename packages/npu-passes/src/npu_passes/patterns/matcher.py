@@ -1,4 +1,8 @@
-"""Finding the nodes that a pattern describes."""
+"""Matcher of patterns against the nodes of a graph.
+
+A depth-first search with backtracking over goals (argument, term): choices arise only from ``one_of`` and
+``commutative``, so the cost is bounded by the pattern, not the graph.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +17,20 @@ from npu_passes.errors import PassError
 from npu_passes.patterns.terms import Call, Kind, OneOf, Output, Term, Wildcard, wildcards
 from npu_passes.rewriting.arguments import arguments_of, defaults_of
 
-# An argument, and the term that it is to match.
+# An argument, and the term that it has to match.
 _Goal: TypeAlias = "tuple[Any, Term]"
 
 
 @dataclass(slots=True)
 class Match:
-    """What a pattern stands for in a graph.
+    """One occurrence of a pattern in a graph.
 
     Attributes:
         graph: The graph.
         root: The node of the outermost call.
-        bound: Values and plain data by the names of the wildcards.
-        nodes: The nodes of all calls, each behind those it reads: the root is last.
-        kept: Those of them that may be read elsewhere, too.
+        bound: The values and plain data that wildcards matched, by name.
+        nodes: The nodes of all calls in topological order: the root is last.
+        kept: Those of them that may be read outside the match, too.
     """
 
     graph: Graph
@@ -36,7 +40,7 @@ class Match:
     kept: frozenset[OpNode] = frozenset()
 
     def __getitem__(self, name: str) -> Any:
-        """Return what a wildcard stands for.
+        """Return the argument that a wildcard matched.
 
         Raises:
             PassError: The pattern has no such wildcard.
@@ -46,11 +50,12 @@ class Match:
         return self.bound[name]
 
     def read_elsewhere(self) -> Value | None:
-        """Return a value inside the match that something else reads, too; None if there is none.
+        """Return a value inside the match that is also read outside it; None if there is none.
 
-        A node that is kept for others is something else.
+        A node that is kept for outside reads counts as outside.
         """
-        inside: dict[Value, int] = {}
+        inside: dict[Value, int] = {}  # number of reads by nodes that the rewrite erases
+        # Readers before what they read: all inside reads of a node are counted when it is visited.
         for node in reversed(self.nodes):
             outside = [value for value in node.outputs if value.use_count > inside.get(value, 0)]
             if node is not self.root and outside:
@@ -63,20 +68,21 @@ class Match:
 
 
 def matches(graph: Graph, root: OpNode, pattern: Call | Output) -> Iterator[Match]:
-    """Yield all that ``pattern`` stands for where its outermost call is ``root``: often nothing.
+    """Yield all matches of ``pattern`` whose outermost call is ``root``.
 
-    More than one where arguments of calls that commute match in both orders. The cost depends on the pattern alone.
+    There are several if alternatives match, or commuted arguments in both orders. The cost depends only
+    on the pattern.
     """
     if pattern.call.op_type == root.op_type and pattern.index < len(root.outputs):
         search = _Search(graph, {}, {}, set())
-        for found in search.solutions([(root.outputs[pattern.index], pattern)]):
-            bound = {**dict.fromkeys(item.name for item in wildcards(pattern)), **found.bound}
-            yield Match(graph, root, bound, _in_order(root, found.nodes), frozenset(found.kept))
+        for solution in search.solutions([(root.outputs[pattern.index], pattern)]):
+            bound = {**dict.fromkeys(item.name for item in wildcards(pattern)), **solution.bound}
+            yield Match(graph, root, bound, _in_order(root, solution.nodes), frozenset(solution.kept))
 
 
 @dataclass(slots=True)
 class _Search:
-    """A match while it is made."""
+    """A partial match: one branch of the search."""
 
     graph: Graph
     bound: dict[str, Any]
@@ -84,9 +90,10 @@ class _Search:
     kept: set[OpNode]
 
     def solutions(self, goals: list[_Goal]) -> Iterator[_Search]:
-        """Yield the ways in which arguments match terms, from the last goal to the first."""
+        """Yield the complete matches that meet all goals, which are taken from the last to the first."""
         while goals:
             branches = self._branches(*goals.pop())
+            # One branch is followed in place, several in copies of the partial match; none is a dead end.
             if len(branches) != 1:
                 for branch in branches:
                     yield from self._copy().solutions([*goals, *branch])
@@ -95,7 +102,7 @@ class _Search:
         yield self
 
     def _branches(self, item: Any, term: Term) -> Sequence[Sequence[_Goal]]:
-        """Return what else is to match for ``item`` to match ``term``: in one way or several, or not at all."""
+        """Return the goals that remain for ``item`` to match ``term``, one list for each alternative."""
         if isinstance(term, OneOf):
             return [[(item, option)] for option in term.options]
         if isinstance(term, (Call, Output)):
@@ -109,22 +116,22 @@ class _Search:
         return _Search(self.graph, dict(self.bound), dict(self.nodes), set(self.kept))
 
     def _enter(self, item: Any, term: Call | Output) -> Sequence[Sequence[_Goal]]:
-        """Return what is to match for ``item`` to be what a call returns: in one order or two, or not at all."""
+        """Return the goals for the arguments of a call, one list per order, if ``item`` is its output."""
         node = item.producer if isinstance(item, Value) and item.index == term.index else None
         call = term.call
         if node is None or node.op_type != call.op_type or node.graph is not self.graph or node.regions:
             return []
-        given, defaults = _arguments(node, call)
+        explicit, defaults = _arguments(node, call)
         if not call.is_open and not all(
-            name in call.args or _equal(argument, defaults.get(name)) for name, argument in given.items()
+            name in call.args or _equal(argument, defaults.get(name)) for name, argument in explicit.items()
         ):
             return []
         self.nodes[node] = None
         if call.is_shared:
             self.kept.add(node)
-        arguments = {**defaults, **given}
+        arguments = {**defaults, **explicit}
         orders = [[(arguments.get(name), part) for name, part in call.args.items()]]
-        if call.is_commutative and arguments.get("alpha", 1) == 1:
+        if call.is_commutative and arguments.get("alpha", 1) == 1:  # add(x, y, alpha=2) is x + 2 * y
             (first, one), (second, other), *rest = orders[0]
             orders.append([(first, other), (second, one), *rest])
         return orders
@@ -152,7 +159,7 @@ def _holds(term: Wildcard, item: Any) -> bool:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Whether two arguments are the same: one value, or equal data.
+    """Return whether two arguments are the same value, or equal data.
 
     1 equals 1.0, but neither equals True; 0.0 does not equal -0.0, and nan equals nan.
     """
@@ -172,7 +179,7 @@ def _sign(zero: Any) -> float:
 
 
 def _arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Return the arguments of a node that are given, and those that it has by default."""
+    """Return the explicit arguments of a node, and the defaults of its op."""
     op = find_op(node.op_type)
     if op is not None and call.has_schema:
         return arguments_of(node), defaults_of(op)
@@ -181,7 +188,7 @@ def _arguments(node: OpNode, call: Call) -> tuple[dict[str, Any], Mapping[str, A
 
 
 def _in_order(root: OpNode, nodes: Mapping[OpNode, None]) -> tuple[OpNode, ...]:
-    """Return nodes of which ``root`` reads all others, each behind those it reads."""
+    """Return ``root`` and the nodes that it reads, in topological order."""
     order: dict[OpNode, None] = {}
 
     def visit(node: OpNode) -> None:

@@ -1,4 +1,4 @@
-"""Passes that consist of rules."""
+"""Base class of passes that consist of rules."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from npu_passes.rewriting.insertion import Placing
 class PatternPass(Pass):
     """A pass that is a list of rules. At each node the first rule that matches is applied.
 
-    It looks at every node once, in order: what a rule has made is looked at in the next round.
+    It visits every node once, in order; the new nodes of a rule are visited in the next round.
 
     Attributes:
-        rules: What is looked for, and what takes its place.
+        rules: The patterns and their replacements.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -53,7 +53,7 @@ class PatternPass(Pass):
         return edited
 
     def _apply(self, placing: Placing, graph: Graph, node: OpNode, rule: Rule) -> bool:
-        """Rewrite what ``rule`` finds at ``node``, unless it is refused; return whether the graph was edited."""
+        """Rewrite the match of ``rule`` at ``node``, unless refused; return whether the graph was edited."""
         edits = graph.edits
         match, refused = self._found(graph, node, rule)
         if match is not None:
@@ -63,7 +63,7 @@ class PatternPass(Pass):
         return graph.edits != edits
 
     def _found(self, graph: Graph, node: OpNode, rule: Rule) -> tuple[Match | None, str | None]:
-        """Return the first match that is not refused; if there is none, why the first was."""
+        """Return the first match that is not refused; if there is none, why the first was refused."""
         refused = None
         try:
             for match in matches(graph, node, rule.pattern):
@@ -81,13 +81,13 @@ class PatternPass(Pass):
         return None, refused
 
     def _rewrite(self, placing: Placing, match: Match, rule: Rule) -> str | None:
-        """Put the replacement in the place of a match; return why an output stays, if one does."""
+        """Insert the replacement of a match; return why an output is not replaced, if one is not."""
         refused = None
         with self.rewrite(match.graph, rule.name, *match.nodes) as edit:
             for old, new in zip(match.root.outputs, rule.made(edit, match), strict=True):
                 if new is not None:
                     refused = placing.put(edit, old, new) or refused
-            # Also those that are not known to be pure: they have been replaced.
+            # Impure ones, too, which the rewrite itself erases only if they were replaced.
             for node in reversed(match.nodes):
                 if not node.is_erased and not any(value.use_count for value in node.outputs):
                     edit.erase(node)

@@ -1,4 +1,4 @@
-"""A pattern and what to put in its place."""
+"""Rule of a pattern pass: a pattern and its replacement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npu_passes.patterns.terms import (
 )
 from npu_passes.rewriting.arguments import defaults_of
 
-# What takes the place of each output of the outermost node; None of one that nothing reads.
+# The replacement of each output of the outermost node; None for an unused output.
 Replacements: TypeAlias = "tuple[Value | None, ...]"
 
 
@@ -33,17 +33,17 @@ class Rule:
     """A pattern and its replacement.
 
     Attributes:
-        name: What is done, in a word or two.
-        pattern: A call of an op, or an output of one. What its inner calls return is read by the match alone,
-            unless they are ``shared``.
+        name: Name of the rewrite, in a word or two.
+        pattern: A call of an op, or an output of one. The results of inner calls must not be read outside the
+            match, unless they are ``shared``.
         replacement: A term with the wildcards of the pattern; a tuple of terms, one for each output of the
-            outermost call (None for one that nothing may read); or a function ``(edit, match)`` that adds the nodes
-            itself and returns a value, or a tuple of values.
-        where: Returns why a match is refused; None where it is not.
+            outermost call (None for one that must be unused); or a function ``(edit, match)`` that adds the
+            nodes itself and returns a value, or a tuple of values.
+        where: Returns the reason to refuse a match, or None to accept it.
 
     Raises:
-        PassError: The replacement has a wildcard that the pattern lacks, or is no value; one name is of two kinds, or
-            the pattern is no call.
+        PassError: The replacement has a wildcard that the pattern lacks, or is not a value; one name has two
+            kinds, or the pattern is not a call.
     """
 
     name: str
@@ -67,28 +67,29 @@ class Rule:
         for item in wildcards(self.replacement):
             if item.name not in kinds:
                 raise PassError(
-                    f"rule {self.name!r}: the replacement has {item.name!r}, the pattern has not",
+                    f"rule {self.name!r}: the replacement has {item.name!r}, which the pattern lacks",
                     fix=f"the pattern has {', '.join(kinds) or 'no wildcards'}",
                 )
 
     def _require_result(self, term: Term) -> None:
-        """Raise if a term cannot take the place of an output."""
+        """Raise if a term cannot replace an output."""
         is_value = isinstance(term, (Call, Output)) or (
             isinstance(term, Wildcard) and term.kind is not Kind.DATA
         )
         if term is not None and not is_value:
             raise PassError(
-                f"rule {self.name!r}: the replacement is {term!r}, no value",
-                fix="it is a call, a wildcard for a value, or a function; a tuple of these for several outputs",
+                f"rule {self.name!r}: the replacement is {term!r}, not a value",
+                fix="it is a call, a wildcard for a value, or a function; a tuple of these for several"
+                " outputs",
             )
         if _has_choice(term):
             raise PassError(
-                f"rule {self.name!r}: one_of stands in patterns: a replacement is one term",
+                f"rule {self.name!r}: one_of is for patterns: a replacement is one term",
                 fix="write one rule for each, or a function",
             )
 
     def problem(self, match: Match) -> str | None:
-        """Return why a match is refused; None where it is not."""
+        """Return why a match is refused; None if it is accepted."""
         elsewhere = match.read_elsewhere()
         if elsewhere is not None:
             return f"%{elsewhere.name} is read elsewhere, too"
@@ -103,7 +104,7 @@ class Rule:
         return self._misfit(match) if reason is None else reason
 
     def _misfit(self, match: Match) -> str | None:
-        """Return why an argument cannot take the place of an output of the outermost node; None if it can."""
+        """Return why a matched argument cannot replace an output of the root; None if all can."""
         for index, term in self._places():
             old, new = (
                 match.root.outputs[index],
@@ -114,31 +115,31 @@ class Rule:
         return None
 
     def _places(self) -> Iterable[tuple[int, Term]]:
-        """Return what replaces which output, as far as terms say it."""
+        """Return the indices of outputs with the terms that replace them; not for a replacement function."""
         if isinstance(self.replacement, (tuple, list)):
             return enumerate(self.replacement)
         return [(self.pattern.index, self.replacement)]
 
     def made(self, edit: Edit, match: Match) -> Replacements:
-        """Add the nodes of the replacement; return what takes the place of each output of the outermost node.
+        """Add the nodes of the replacement; return the replacement of each output of the root.
 
         Raises:
-            PassError: That is not what the replacement gives.
+            PassError: The replacement yields too few or too many values, or something else.
         """
         outputs = match.root.outputs
         if self._is_function:
-            found = self.replacement(edit, match)
+            result = self.replacement(edit, match)
         else:
-            found = _Maker(edit, match, outputs[self.pattern.index]).made(self.replacement)
-        given = tuple(found) if isinstance(found, (tuple, list)) else None
-        if given is None:
-            given = tuple(found if value.index == self.pattern.index else None for value in outputs)
-        if len(given) != len(outputs):
-            raise PassError(f"there are {len(given)} replacements for {len(outputs)} outputs")
-        for value, new in zip(outputs, given, strict=True):
+            result = _Maker(edit, match, outputs[self.pattern.index]).made(self.replacement)
+        values = tuple(result) if isinstance(result, (tuple, list)) else None
+        if values is None:
+            values = tuple(result if value.index == self.pattern.index else None for value in outputs)
+        if len(values) != len(outputs):
+            raise PassError(f"there are {len(values)} replacements for {len(outputs)} outputs")
+        for value, new in zip(outputs, values, strict=True):
             if not isinstance(new, Value) and (new is not None or value.use_count):
-                raise PassError(f"the replacement of %{value.name} is {new!r}, no value")
-        return given
+                raise PassError(f"the replacement of %{value.name} is {new!r}, not a value")
+        return values
 
     @property
     def _is_function(self) -> bool:
@@ -151,7 +152,7 @@ class Rule:
 
 
 def _is_alike(old: Value, new: Value) -> bool:
-    """Whether one value may stand for another, as `Graph.replace_all_uses` has it."""
+    """Return whether `Graph.replace_all_uses` accepts one value as the replacement of another."""
     return old.type == new.type or (
         isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(new.type)
     )
@@ -164,7 +165,7 @@ def _has_choice(term: Term) -> bool:
 
 
 class _Maker:
-    """Makes nodes of terms: one for each call, however often it is there."""
+    """Builder of nodes from terms: one node per call, even if the term contains the call several times."""
 
     def __init__(self, edit: Edit, match: Match, old: Value) -> None:
         self._edit = edit
@@ -180,7 +181,7 @@ class _Maker:
         if not isinstance(term, (Call, Output)):
             return term
         call = term.call
-        if id(call) not in self._outputs:
+        if id(call) not in self._outputs:  # by identity: a term that appears twice is one node
             self._outputs[id(call)] = self._called(call, is_outermost)
         return self._outputs[id(call)][term.index]
 
@@ -191,15 +192,15 @@ class _Maker:
             positional = _leading(args, defaults_of(op), op)
             return self._edit.calls(call.op_type, *positional, **args)
         positional = [args.pop(name) for name in list(args) if name.isdecimal()]
-        # Nothing tells the type that an op without schema returns; the outermost one returns what it takes the place of.
+        # The type of an op without schema cannot be inferred; the outermost call keeps the replaced one.
         types = [self._old.type] if is_outermost and op is None else None
         return self._edit.calls(call.op_type, *positional, types=types, **args)
 
 
 def _leading(args: dict[str, Any], defaults: Mapping[str, Any], op: Any) -> list[Any]:
-    """Take the arguments out of ``args`` that can be given by position; return them in order.
+    """Pop the arguments from ``args`` that can be positional; return them in order.
 
-    Schemas have arguments called ``self`` and ``name``, which Python functions do not take by name.
+    Schemas have arguments called ``self`` and ``name``, which clash with parameters of `Edit.calls`.
     """
     names = [arg.name for arg in schema_of(op).args if not arg.kwarg_only]
     while names and names[-1] not in args:

@@ -1,4 +1,4 @@
-"""The terms that patterns and replacements are written in."""
+"""Terms of patterns and replacements."""
 
 from __future__ import annotations
 
@@ -11,24 +11,46 @@ from npu_ir import Value
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.errors import PassError
 
-# Of PyTorch's own ops: those that are the same for (x, y) and (y, x).
+# The ATen ops that commute in their first two arguments.
 _COMMUTE = frozenset(
-    (
-        *("add.Tensor", "mul.Tensor", "multiply.Tensor", "eq.Tensor", "ne.Tensor", "not_equal.Tensor"),
-        *("maximum.default", "minimum.default", "fmax.default", "fmin.default", "max.other", "min.other"),
-        *("logical_and.default", "logical_or.default", "logical_xor.default"),
-        *("bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor"),
-        *("__and__.Tensor", "__or__.Tensor", "__xor__.Tensor"),
-        *("hypot.default", "logaddexp.default", "logaddexp2.default", "gcd.default", "lcm.default"),
-        *("dot.default", "mse_loss.default", "l1_loss.default"),
-    )
+    {
+        "add.Tensor",
+        "mul.Tensor",
+        "multiply.Tensor",
+        "eq.Tensor",
+        "ne.Tensor",
+        "not_equal.Tensor",
+        "maximum.default",
+        "minimum.default",
+        "fmax.default",
+        "fmin.default",
+        "max.other",
+        "min.other",
+        "logical_and.default",
+        "logical_or.default",
+        "logical_xor.default",
+        "bitwise_and.Tensor",
+        "bitwise_or.Tensor",
+        "bitwise_xor.Tensor",
+        "__and__.Tensor",
+        "__or__.Tensor",
+        "__xor__.Tensor",
+        "hypot.default",
+        "logaddexp.default",
+        "logaddexp2.default",
+        "gcd.default",
+        "lcm.default",
+        "dot.default",
+        "mse_loss.default",
+        "l1_loss.default",
+    }
 )
 _MAX_DEPTH = 100
-Term: TypeAlias = Any  # Wildcard, Call, Output, OneOf, a list of terms, or plain data that stands for itself
+Term: TypeAlias = Any  # Wildcard, Call, Output, OneOf, a list of terms, or plain data that matches itself
 
 
 class Kind(enum.Enum):
-    """What a wildcard stands for."""
+    """Kinds of arguments that wildcards match."""
 
     VALUE = "a value"
     DATA = "plain data"
@@ -37,12 +59,12 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wildcard:
-    """Stands for any argument of a kind; the same name stands for the same argument.
+    """Term that matches any argument of a kind; equal names match the same argument.
 
     Attributes:
-        name: As the match knows it.
-        kind: What it stands for.
-        where: What the argument must fulfil.
+        name: The name by which the match holds the argument.
+        kind: The kind of argument.
+        where: A predicate that the argument must satisfy.
     """
 
     name: str
@@ -52,16 +74,17 @@ class Wildcard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A call of an op; as an argument it stands for its first output.
+    """A call of an op; as an argument it denotes its first output.
 
     Attributes:
         op_type: The op's full name.
-        args: Its arguments, by schema name. Those of an op without schema are by position, as "0", "1", ..., and
-            plain data by name.
+        args: Its arguments, by schema name. Those of an op without schema are by position, as "0", "1", ...,
+            and plain data by name.
         has_schema: Whether the arguments are named as in a schema.
-        is_open: Other arguments may be anything; if not, they are absent or as by default.
-        is_commutative: The first two arguments may be swapped.
-        is_shared: In a pattern: what it returns may be read elsewhere, too; the node then stays.
+        is_open: Whether other arguments may be anything; if not, they must be omitted or equal their
+            defaults.
+        is_commutative: Whether the first two arguments may be swapped.
+        is_shared: In a pattern: whether its results may be read outside the match; its node then stays.
     """
 
     op_type: str
@@ -90,14 +113,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOf:
-    """One of several terms: the first that matches, with what is around it."""
+    """Alternative terms, tried in order; the first that makes the whole pattern match is taken."""
 
     options: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An op; called with terms, a call of it."""
+    """An op; calling it with terms returns the term of a call."""
 
     op_type: str
 
@@ -110,19 +133,19 @@ class Op:
         is_open = bool(args) and args[-1] is ...
         args = args[:-1] if is_open else args
         if any(term is ... for term in (*args, *kwargs.values())):
-            raise PassError(f"{self.op_type}: ... stands behind the positional arguments, once")
-        known = find_op(self.op_type)
+            raise PassError(f"{self.op_type}: ... follows the positional arguments, once")
+        operator = find_op(self.op_type)
         names = [str(index) for index in range(len(args))]
-        if known is not None:
-            schema = schema_of(known)
+        if operator is not None:
+            schema = schema_of(operator)
             _require_arguments(
                 self.op_type, [arg.name for arg in schema.args], len(args), kwargs, schema.text
             )
             names = [arg.name for arg in schema.args]
         by_name = {**dict(zip(names, args, strict=False)), **kwargs}
-        if known is not None:
+        if operator is not None:
             by_name = {name: by_name[name] for name in names if name in by_name}
-        return Call(self.op_type, by_name, known is not None, is_open)
+        return Call(self.op_type, by_name, operator is not None, is_open)
 
 
 def _require_arguments(
@@ -152,7 +175,7 @@ class Namespace:
     def __call__(self, *_: Any, **__: Any) -> Any:
         path = ".".join(self._path)
         raise PassError(
-            f"{path} names no overload of an operator", fix=f"write {path}.default, or another overload"
+            f"{path} is not an overload of an operator", fix=f"write {path}.default, or another overload"
         )
 
 
@@ -160,7 +183,7 @@ aten = Namespace("aten")
 
 
 def op(op_type: str) -> Op:
-    """Return an op by its full name: of any ``torch.ops`` namespace, or one that only an executor knows.
+    """Return an op by its full name: of any ``torch.ops`` namespace, or one known only to an executor.
 
     Raises:
         PassError: PyTorch's own namespace has no such op.
@@ -173,30 +196,30 @@ def op(op_type: str) -> Op:
 
 
 def var(name: str, where: Callable[[Value], bool] | None = None) -> Wildcard:
-    """Return a wildcard for a value of the graph; ``where`` says what it must fulfil."""
+    """Return a wildcard for a value of the graph that satisfies the predicate ``where``."""
     return Wildcard(name, Kind.VALUE, where)
 
 
 def attr(name: str, where: Callable[[Any], bool] | None = None) -> Wildcard:
-    """Return a wildcard for anything but a single value: plain data, a list, None for what is not there.
+    """Return a wildcard for anything but a single value: plain data, a list, None for an absent tensor.
 
-    An argument that is not given is what the schema has by default.
+    An omitted argument matches with its default in the schema.
     """
     return Wildcard(name, Kind.DATA, where)
 
 
 def maybe(name: str, where: Callable[[Any], bool] | None = None) -> Wildcard:
-    """Return a wildcard for any argument: a value, plain data, or None for an optional tensor that is absent."""
+    """Return a wildcard for any argument: a value, plain data, or None for an absent optional tensor."""
     return Wildcard(name, Kind.EITHER, where)
 
 
 def commutative(call: Call) -> Call:
-    """Return a call whose first two arguments match in either order; not where ``alpha`` scales one of them.
+    """Return a call whose first two arguments match in either order, unless ``alpha`` scales one of them.
 
-    Of ops that are not PyTorch's own nothing is known: they are taken to commute.
+    Ops that are not PyTorch's own are taken to commute.
 
     Raises:
-        PassError: It does not say what both arguments are, or the op does not commute.
+        PassError: The call does not state both arguments, or the op does not commute.
     """
     if call.op_type.startswith("aten.") and call.op_type.removeprefix("aten.") not in _COMMUTE:
         raise PassError(f"{call.op_type} does not commute", fix="write a rule for each order")
@@ -204,14 +227,15 @@ def commutative(call: Call) -> Call:
     names = ["0", "1"] if op is None else [arg.name for arg in schema_of(op).args[:2]]
     if list(call.args)[:2] != names:
         raise PassError(
-            f"{call.op_type} commutes in its first two arguments, and {len(call.args)} of them are stated here",
+            f"{call.op_type} commutes in its first two arguments, and {len(call.args)} of them are stated"
+            " here",
             fix="state both: commutative(aten.add.Tensor(x, y))",
         )
     return replace(call, is_commutative=True)
 
 
 def shared(call: Call) -> Call:
-    """Return a call whose result may be read elsewhere, too; the node that it matches then stays."""
+    """Return a call whose results may be read outside the match, too; the matched node then stays."""
     return replace(call, is_shared=True)
 
 
@@ -221,18 +245,18 @@ def output(call: Call, index: int) -> Output:
 
 
 def one_of(*options: Term) -> OneOf:
-    """Return a term that stands for any of some terms; they are tried in this order.
+    """Return a term that matches any of the given terms, which are tried in this order.
 
-    It is used inside of patterns. Wildcards of an option that is not taken stand for None.
+    It is for use in patterns. Wildcards of alternatives that are not taken are None.
     """
     return OneOf(options)
 
 
 def wildcards(term: Term, depth: int = 0) -> Iterator[Wildcard]:
-    """Yield the wildcards in a term, those that are there twice twice.
+    """Yield the wildcards in a term, one for each occurrence.
 
     Raises:
-        PassError: Calls are nested too deep.
+        PassError: Calls are nested too deeply.
     """
     if depth > _MAX_DEPTH:
         raise PassError(f"a term that is nested deeper than {_MAX_DEPTH} is not supported")

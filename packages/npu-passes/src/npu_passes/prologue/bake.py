@@ -1,4 +1,4 @@
-"""Run the prologue of a graph now, for weights that will not change any more."""
+"""Baking: evaluation of a graph's prologue ahead of time, for weights that will not change."""
 
 from __future__ import annotations
 
@@ -22,39 +22,41 @@ _CPU = torch.device("cpu")
 def bake(
     graph: Graph, weights: Mapping[str, torch.Tensor] | str | os.PathLike[str] | None = None
 ) -> tuple[Graph, dict[str, torch.Tensor]]:
-    """Return a graph without prologue that computes the same as ``graph`` with ``weights``, and its weights.
+    """Return an equivalent graph without prologue, for ``graph`` with fixed ``weights``, and its weights.
 
-    What the prologue computes are parameters now, called ``folded.NAME``. Weights and constants that nothing reads
-    any more are in neither. Tensors are not copied: those that are left as they were are the ones that were given,
-    and where the prologue makes a view of one, they share memory. What the graph returns of the others is copied in each
-    call, for callers may write into it; results that are views of one tensor still are.
+    Results of the prologue become parameters called ``folded.NAME``. Weights and constants that nothing
+    reads afterwards are dropped. Tensors are not copied: weights that the prologue leaves alone are the
+    caller's own, and share memory with the views that it makes of them. Any other parameter that the
+    graph returns is copied in each call, because callers may write into results; results that are views
+    of one tensor remain so.
 
     Args:
-        graph: Any program; it stays as it is.
-        weights: By ``state_dict`` key, non-persistent buffers included; or the path of a file of them.
+        graph: Any graph; it is not changed.
+        weights: By ``state_dict`` key, non-persistent buffers included; or the path of a weight file.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
-        WeightError: Weights are missing, unexpected, or of another shape or dtype.
+        WeightError: Weights are missing, unexpected, or of the wrong shape or dtype.
         ExecutionError: A node of the prologue fails.
     """
     graph.check()
     if isinstance(weights, (str, os.PathLike)):
         weights = load_weights(weights, graph)
-    given = unwrapped(weights or {})
-    bound = bind_weights(graph, given)
+    supplied = unwrapped(weights or {})
+    bound = bind_weights(graph, supplied)
     device = next((tensor.device for tensor in bound.values()), _CPU)
     computed = Prologue(graph, bound, device).values_on(device)
 
     baked = graph.clone()
-    outside = {_memory(tensor) for value, tensor in bound.items() if _is_given(value, given)}
+    # Storages that the caller owns: a model may return its own weights, so results in them are not copied.
+    outside = {_memory(tensor) for value, tensor in bound.items() if _is_given(value, supplied)}
     tensors = _without_prologue(baked, {value.name: item for value, item in computed.items()}, outside)
     for value in baked.arguments:
         if not _is_input(value) and not value.use_count and value not in baked.updates:
             baked.erase_argument(value)
     left = {value.name for value in baked.arguments if not _is_input(value)}
     for value, tensor in bound.items():
-        if value.name in left and _is_given(value, given):
+        if value.name in left and _is_given(value, supplied):
             tensors[outside_names(value)[0]] = tensor
     return baked, tensors
 
@@ -62,7 +64,7 @@ def bake(
 def _without_prologue(
     graph: Graph, computed: Mapping[str, Any], outside: set[int | None]
 ) -> dict[str, torch.Tensor]:
-    """Put parameters, or numbers, in the place of what the prologue computes; return the parameters' tensors."""
+    """Replace results of the prologue by parameters or numbers; return the tensors of the parameters."""
     names = FoldedNames(graph)
     contents: dict[Value, torch.Tensor] = {}
 
@@ -78,9 +80,8 @@ def _without_prologue(
             graph.replace_all_uses(value, add(value.name, content, value.tensor_type))
         else:
             _put_number(graph, value, content)
-    for node in reversed(nodes):
+    for node in reversed(nodes):  # readers before what they read: only unread nodes can be erased
         graph.erase(node)
-    # A model returns its weights as they are, and views of them.
     own = {value: tensor for value, tensor in contents.items() if _memory(tensor) not in outside - {None}}
     return_copies(graph, own, add)
     for parameter in list(contents):
@@ -94,7 +95,7 @@ def _without_prologue(
 
 
 def _put_number(graph: Graph, value: Value, number: Literal) -> None:
-    """Make everything that reads ``value`` read ``number``."""
+    """Replace every use of ``value`` by the literal ``number``."""
     for user in value.users:
         graph.set_literal(user, user.inputs.index(value), number)
     structure, leaves = graph.results
@@ -103,7 +104,7 @@ def _put_number(graph: Graph, value: Value, number: Literal) -> None:
 
 
 def _memory(tensor: torch.Tensor) -> int | None:
-    """Return a number that tensors sharing memory have in common; None for what has no memory of this kind."""
+    """Return a key that tensors of one storage share; None for tensors without strided memory."""
     return tensor.untyped_storage().data_ptr() or None if tensor.layout is torch.strided else None
 
 
@@ -112,7 +113,7 @@ def _is_input(value: Value) -> bool:
 
 
 def _is_given(value: Value, given: Mapping[str, torch.Tensor]) -> bool:
-    """Whether the content of a weight comes from the caller, not with the graph."""
+    """Return whether the data of a weight comes from the caller, not from the graph."""
     return value.argument is not None and (
         value.argument.data is None or any(name in given for name in outside_names(value))
     )

@@ -1,4 +1,4 @@
-"""Names for tensors that a graph gets from outside, which were computed in it before."""
+"""Names of parameters that replace values computed in a graph."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from npu_ir.core.node import outside_names
 
 
 class FoldedNames:
-    """Gives out names ``folded.NAME`` that no weight, constant or input of a graph has.
+    """Generator of names ``folded.NAME`` that no weight, constant or input of a graph has.
 
     Args:
-        graph: Nothing else may give it new weights or constants while this is in use.
+        graph: The graph; it gets no other new weights or constants while this is in use.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -19,7 +19,7 @@ class FoldedNames:
         self._counters: dict[str, int] = {}
 
     def take(self, name: str) -> str:
-        """Return the name for what was called ``name``."""
-        found = unique_name(self._taken, self._counters, f"folded.{name.removeprefix('folded.')}")
-        self._taken[found] = None
-        return found
+        """Reserve and return the name of the parameter that replaces the value ``name``."""
+        folded = unique_name(self._taken, self._counters, f"folded.{name.removeprefix('folded.')}")
+        self._taken[folded] = None
+        return folded

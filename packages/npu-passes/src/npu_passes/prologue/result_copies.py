@@ -1,4 +1,4 @@
-"""Copies, made in each call, of weights that a graph returns: callers may write into what they get."""
+"""Per-call copies of weights that a graph returns, because callers may write into results."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from npu_ir import Graph, OpNode, Value
 from npu_ir.ops.inference import infer_types
 from npu_passes.rewriting.aliasing import may_return_input, returned
 
-# Adds a parameter for a tensor that is called something.
+# Adds a parameter with a name and data.
 AddParameter = Callable[[str, torch.Tensor], Value]
 
 
 def return_copies(graph: Graph, contents: Mapping[Value, torch.Tensor], add: AddParameter) -> None:
-    """Make the results of a graph, and what it updates, views of copies of parameters.
+    """Copy parameters where they are visible to callers: in results, mutated state, and aliases of these.
 
-    There is one copy for each memory: results that share memory still do. Whatever else reads the parameters is left
-    as it is.
+    There is one copy per storage, so that results that share memory still do. Other uses of the parameters
+    read the original.
 
     Args:
         graph: The graph.
-        contents: Parameters, and their tensors.
-        add: Called where no parameter covers the memory that several share.
+        contents: The parameters to copy, with their data.
+        add: Called if several parameters share memory that none of them covers as a whole.
     """
     seen = returned(graph)
     groups: dict[object, dict[Value, torch.Tensor]] = {}
@@ -37,9 +37,10 @@ def return_copies(graph: Graph, contents: Mapping[Value, torch.Tensor], add: Add
 
 
 def _copy(calls: _Calls, members: Mapping[Value, torch.Tensor], seen: set[Value], add: AddParameter) -> None:
-    """Put a copy of one memory, and views of it, in the place of parameters where callers see them."""
+    """Replace parameters of one storage by a copy of it, or views of the copy, where callers see them."""
     covering = _covering(members)
     if covering is None:
+        # Add a flat parameter, itself a view of the storage, that spans all of them.
         parameter, tensor = next(iter(members.items()))
         start, end = _extent(list(members.values()))
         flat = tensor.as_strided((end - start,), (1,), start)
@@ -49,6 +50,7 @@ def _copy(calls: _Calls, members: Mapping[Value, torch.Tensor], seen: set[Value]
     for parameter, tensor in members.items():
         view = copy
         if parameter is not origin:
+            # A clone keeps the strides of a dense tensor, so offsets from its start stay what they were.
             offset = tensor.storage_offset() - whole.storage_offset()
             layout = {"size": list(tensor.shape), "stride": list(tensor.stride()), "storage_offset": offset}
             view = calls.made("aten.as_strided.default", copy, layout)
@@ -56,7 +58,7 @@ def _copy(calls: _Calls, members: Mapping[Value, torch.Tensor], seen: set[Value]
 
 
 class _Calls:
-    """Adds calls in front of a node."""
+    """Inserter of calls before a given node."""
 
     def __init__(self, graph: Graph, first: OpNode | None) -> None:
         self.graph = graph
@@ -69,7 +71,7 @@ class _Calls:
 
 
 def _replace_where_seen(graph: Graph, old: Value, new: Value, seen: set[Value]) -> None:
-    """Make results, updates, and nodes that may return their input, read ``new``, which is a copy of ``old``."""
+    """Replace ``old`` by its copy ``new`` in results, mutated state, and nodes that may return an input."""
     graph.add_origins(new, old)
     readers = {user for user in old.users if may_return_input(user) and not seen.isdisjoint(user.outputs)}
     for node, slot in old.uses:
@@ -83,23 +85,23 @@ def _replace_where_seen(graph: Graph, old: Value, new: Value, seen: set[Value]) 
 
 
 def _memory(tensor: torch.Tensor) -> object:
-    """Return what tensors that can be views of one have in common."""
+    """Return a key shared by tensors that can be views of one flat tensor."""
     if not _can_be_viewed(tensor):
         return id(tensor)
     return tensor.untyped_storage().data_ptr(), tensor.dtype, tensor.device
 
 
 def _can_be_viewed(tensor: torch.Tensor) -> bool:
-    """Whether ``as_strided`` of some flat tensor can be this one."""
+    """Return whether a tensor can be expressed as ``as_strided`` of a flat tensor."""
     is_plain = tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
     return is_plain and tensor.numel() > 0 and tensor.untyped_storage().data_ptr() != 0
 
 
 def _covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.Tensor] | None:
-    """Return a tensor whose elements, one beside the other, are the memory of all."""
+    """Return a member whose elements densely fill the memory of all members; None if there is none."""
     for parameter, tensor in members.items():
         if not _can_be_viewed(tensor):
-            return parameter, tensor  # it is alone
+            return parameter, tensor  # the only member of its group
     start, end = _extent(list(members.values()))
     for parameter, tensor in members.items():
         if tensor.numel() == end - start and _extent([tensor]) == (start, end) and _is_dense(tensor):
@@ -108,7 +110,7 @@ def _covering(members: Mapping[Value, torch.Tensor]) -> tuple[Value, torch.Tenso
 
 
 def _extent(tensors: list[torch.Tensor]) -> tuple[int, int]:
-    """Return where in memory the first element is, and behind the last one, in elements."""
+    """Return the storage offsets of the first element and of the end of all tensors, in elements."""
     spans = [
         sum((size - 1) * stride for size, stride in zip(item.shape, item.stride(), strict=True))
         for item in tensors
@@ -118,7 +120,7 @@ def _extent(tensors: list[torch.Tensor]) -> tuple[int, int]:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether no two elements are at the same place, for a tensor with as many elements as places."""
+    """Return whether no two elements overlap, for a tensor with as many elements as its extent."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

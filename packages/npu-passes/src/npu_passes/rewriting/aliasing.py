@@ -1,7 +1,7 @@
-"""Which values share memory, and which of it is seen outside of a graph.
+"""Alias analysis: values that may share memory, and those whose memory is visible to callers.
 
-A rewrite must not make two results one tensor, or a result an input, where the model returns tensors of their own:
-whoever writes into one would change the other.
+Where a model returns separate tensors, a rewrite must not let two results share memory, or a result and an
+input: a caller that writes into one would change the other.
 """
 
 from __future__ import annotations
@@ -17,39 +17,53 @@ from npu_ir.ops.schema import find_op
 
 _GETITEM = "<built-in function getitem>"
 
-# Return the very tensor that they get, though their schemas do not say so; the dropouts where they are off.
+# Return their input itself, though their schemas do not declare it; the dropouts do so where they are off.
 _UNDECLARED = frozenset({"aten.lift.default", "aten._unsafe_view.default"})
 _DROPOUTS = frozenset(
     f"aten.{name}.default"
     for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 )
-# May return one of the tensors that they get, or a view of it, though their schemas do not say so.
+# May return one of their inputs, or a view of it, though their schemas do not declare it.
 _LOOSE = frozenset(
     f"aten.{name}"
     for name in (
-        *("atleast_1d.default", "atleast_1d.Sequence", "atleast_2d.default", "atleast_2d.Sequence"),
-        *("atleast_3d.default", "atleast_3d.Sequence", "broadcast_tensors.default", "einsum.default"),
-        *("meshgrid.default", "meshgrid.indexing", "sum_to_size.default", "to_dense.default"),
-        *("type_as.default", "cartesian_prod.default", "flatten_dense_tensors.default"),
+        "atleast_1d.default",
+        "atleast_1d.Sequence",
+        "atleast_2d.default",
+        "atleast_2d.Sequence",
+        "atleast_3d.default",
+        "atleast_3d.Sequence",
+        "broadcast_tensors.default",
+        "einsum.default",
+        "meshgrid.default",
+        "meshgrid.indexing",
+        "sum_to_size.default",
+        "to_dense.default",
+        "type_as.default",
+        "cartesian_prod.default",
+        "flatten_dense_tensors.default",
     )
 )
-# Return a view where the strides allow it, and a copy elsewhere.
+# Return a view where the strides allow it, and a copy otherwise.
 _COPY_IF_NEEDED = frozenset({"reshape", "reshape_as", "flatten", "contiguous", "to"})
 _CONVERTING = ("aten.to.", "aten.contiguous.")
 
 
 class _Kind(enum.Enum):
-    """Whose memory the outputs of an op may share."""
+    """Inputs whose memory the outputs of an op may share."""
 
-    COPY = enum.auto()  # of no input
-    VIEW = enum.auto()  # of the first input
-    DROPOUT = enum.auto()  # of the first input, where it is off
-    PART = enum.auto()  # of one of them, the index says which
-    ANY = enum.auto()  # of any tensor among them
+    COPY = enum.auto()  # none
+    VIEW = enum.auto()  # the first input
+    DROPOUT = enum.auto()  # the first input, where dropout is off
+    PART = enum.auto()  # the input that the index selects
+    ANY = enum.auto()  # any tensor among the inputs
 
 
 class Sharing:
-    """What shares memory in one graph; told of each node in the order of the graph, as far as it is looked at.
+    """Incremental alias analysis of one graph: nodes are added in the order of the graph.
+
+    May-alias is forward: each value maps to the one value whose memory it may share, or None if there are
+    several candidates. Must-alias is its subset of ops that never copy. Visibility is backward, from results.
 
     Args:
         graph: The graph, before it is edited.
@@ -60,13 +74,14 @@ class Sharing:
         self._seen: set[Value] = {*graph.outputs, *graph.updates.values()}
         self._memory: dict[Value, Value | None] = {}
         self._certain: dict[Value, Value] = {}
+        # Reversed topological order: one sweep reaches all that results may alias.
         for node in reversed(graph.nodes):
             sources = self._sources(node)
             if sources and not self._seen.isdisjoint(node.outputs):
                 self._seen.update(sources)
 
     def pass_by(self, node: OpNode) -> None:
-        """Take note of a node that stays."""
+        """Add a node that stays in the graph."""
         sources = self._sources(node)
         if not sources:
             return
@@ -78,10 +93,11 @@ class Sharing:
                 self._certain[value] = self._certain.get(sources[0], sources[0])
 
     def obstacle(self, old: Value, new: Value) -> str | None:
-        """Return why ``new`` cannot take the place of ``old``, which has the same content; None if it can."""
+        """Return why ``new`` cannot replace ``old``, which has equal contents; None if it can."""
         if old not in self._seen or self._is_same_memory(old, new):
             return None
         memory = self._memory_of(new)
+        # Unknown, or from outside the call: an argument, or a prologue result, computed once for all calls.
         if memory is None or memory.producer is None or memory.producer.in_prologue:
             source = new if memory is None else memory
             return f"it is a result of the graph, and would share the memory of %{source.name}"
@@ -90,29 +106,29 @@ class Sharing:
         return None
 
     def replaced(self, old: Value, new: Value) -> None:
-        """Take note that ``new`` has taken the place of ``old``."""
+        """Record that ``new`` has replaced ``old``."""
         if old in self._seen:
             memory = self._memory_of(new)
             self._seen.update((new,) if memory is None else (new, memory))
 
     def _is_same_memory(self, old: Value, new: Value) -> bool:
-        """Whether both are views of one tensor in the model, too."""
+        """Return whether both values must alias one tensor in the model, too."""
         node = old.producer
         origin = self._certain.get(old, old)
-        if node is not None and origin is old and self._is_certain(node):
+        if node is not None and origin is old and self._is_certain(node):  # its node has not been added
             source = self._sources(node)[0]
             origin = self._certain.get(source, source)
         return origin is self._certain.get(new, new)
 
     def _memory_of(self, value: Value) -> Value | None:
-        """Return the value whose memory this one may share; None if that is not known."""
+        """Return the value whose memory this one may share; None if there are several candidates."""
         return self._memory.get(value, value)
 
     def _sources(self, node: OpNode) -> tuple[Value, ...]:
         return _sources(node, self._kind(node))
 
     def _is_certain(self, node: OpNode) -> bool:
-        """Whether the outputs share the memory of the first input in any case."""
+        """Return whether the outputs must alias the first input."""
         if self._kind(node) in (_Kind.DROPOUT, _Kind.PART):
             return len(self._sources(node)) == 1
         if self._kind(node) is not _Kind.VIEW:
@@ -121,8 +137,8 @@ class Sharing:
             return True
         if node.op_type.startswith(_CONVERTING):
             return not _copies(node)
-        given, made = node.inputs[0].type, node.outputs[0].type
-        return given == made or (isinstance(given, TensorType) and _is_contiguous(given))
+        source, result = node.inputs[0].type, node.outputs[0].type
+        return source == result or (isinstance(source, TensorType) and _is_contiguous(source))
 
     def _kind(self, node: OpNode) -> _Kind:
         kind = self._kinds.get(node.op_type)
@@ -146,7 +162,7 @@ def is_seen(value: Value) -> bool:
 
 
 def _sources(node: OpNode, kind: _Kind) -> tuple[Value, ...]:
-    """Return the inputs whose memory the outputs may share."""
+    """Return the inputs whose memory the outputs of a node may share."""
     if kind is _Kind.COPY or not node.inputs:
         return ()
     if kind is _Kind.PART:
@@ -160,7 +176,7 @@ def _sources(node: OpNode, kind: _Kind) -> tuple[Value, ...]:
 
 
 def part_of_tuple(node: OpNode) -> Value | None:
-    """Return the input that ``getitem`` returns; None for any other op, and where there is no such input."""
+    """Return the input that ``getitem`` returns; None for any other op, or if its index is out of range."""
     index = node.attrs.get("index")
     if (
         node.op_type != _GETITEM
@@ -184,7 +200,7 @@ def _kind(node: OpNode) -> _Kind:
 
 
 def _copies(node: OpNode) -> bool:
-    """Whether an op that returns a view where it can has to copy: it changes the dtype, or the strides of a shape."""
+    """Return whether a conversion copies: it changes the type, strides included, or has ``copy=True``."""
     if not node.op_type.startswith(_CONVERTING):
         return False
     return node.inputs[0].type != node.outputs[0].type or bool(node.attrs.get("copy", False))
@@ -195,18 +211,18 @@ def _is_contiguous(type: TensorType) -> bool:
 
 
 def returned(graph: Graph) -> set[Value]:
-    """Return the values that share memory with a result of the graph, as far as can be told, and more.
+    """Return a superset of the values that may share memory with a result of the graph.
 
-    A graph returns new memory at each call, and callers may write to it: not to that of a constant. Some ops return
-    what they were given, though their schema does not say so; these have a single input.
+    Each call returns new memory, which callers may write into; that of a constant must not be returned. Some
+    ops return their input, though their schemas do not declare it; these have a single input.
     """
-    found = {leaf for leaf in graph.results[1] if isinstance(leaf, Value)} | set(graph.updates.values())
+    visible = {leaf for leaf in graph.results[1] if isinstance(leaf, Value)} | set(graph.updates.values())
     for node in reversed(graph.nodes):
-        if not found.isdisjoint(node.outputs) and may_return_input(node):
-            found.update(node.inputs)
-    return found
+        if not visible.isdisjoint(node.outputs) and may_return_input(node):
+            visible.update(node.inputs)
+    return visible
 
 
 def may_return_input(node: OpNode) -> bool:
-    """Return whether an output may share memory with an input, as far as `returned` goes."""
+    """Return whether an output may share memory with an input, in the approximation of `returned`."""
     return len(node.inputs) == 1 or is_view(node)

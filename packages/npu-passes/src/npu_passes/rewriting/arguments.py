@@ -1,4 +1,4 @@
-"""The arguments of a node by name, as its op's schema has them."""
+"""Arguments of a node, by the names of its op's schema."""
 
 from __future__ import annotations
 
@@ -17,47 +17,49 @@ def arguments_of(node: OpNode, *, defaults: bool = False) -> dict[str, Any]:
     """Return the arguments of a node by schema name: values, plain data, and lists of both.
 
     Args:
-        node: A node of an op that is known.
-        defaults: Add the arguments that are not given and have a default in the schema.
+        node: A node whose op is known.
+        defaults: Add omitted arguments that have a default in the schema.
 
     Raises:
-        PassError: Nothing is known of the op.
+        PassError: The op is unknown.
     """
     op = find_op(node.op_type)
     if op is None:
-        raise PassError(f"nothing is known of the arguments of {node.op_type}", where=f"node {node.name!r}")
+        raise PassError(f"the arguments of {node.op_type} are unknown", where=f"node {node.name!r}")
     schema = schema_of(op)
     binding = binding_of(node, op)
-    given = {arg.name: item for arg, item in zip(schema.args, binding.positional, strict=False)}
-    given.update(binding.keyword)
-    found = {name: _filled(item, node) for name, item in given.items()}
-    return {**defaults_of(op), **found} if defaults else found
+    slots = {arg.name: item for arg, item in zip(schema.args, binding.positional, strict=False)}
+    slots.update(binding.keyword)
+    arguments = {name: _filled(item, node) for name, item in slots.items()}
+    return {**defaults_of(op), **arguments} if defaults else arguments
 
 
 def call_again(node: OpNode, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional and the named arguments that call the op of a node again, each argument changed.
+    """Return the positional and keyword arguments of a node, with ``change`` applied to each.
 
     Raises:
-        PassError: Nothing is known of the op.
+        PassError: The op is unknown.
     """
-    given = {name: change(item) for name, item in arguments_of(node).items()}
+    named = {name: change(item) for name, item in arguments_of(node).items()}
     positional = []
     for argument in schema_of(find_op(node.op_type)).args:
-        if argument.name not in given or argument.kwarg_only:
+        if argument.name not in named or argument.kwarg_only:
             break
-        positional.append(given.pop(argument.name))
-    return positional, given
+        positional.append(named.pop(argument.name))
+    return positional, named
 
 
 @functools.cache
 def defaults_of(op: Op) -> Mapping[str, Any]:
-    """Return the defaults of an op's arguments; an optional tensor's is None."""
+    """Return the default values of an op's arguments; None for an optional tensor."""
     arguments = getattr(op, "_schema", None)
     if arguments is None:
         return {}
-    known = {item.name: item.default_value for item in arguments.arguments if item.has_default_value()}
+    explicit = {item.name: item.default_value for item in arguments.arguments if item.has_default_value()}
     return {
-        arg.name: known.get(arg.name) for arg in schema_of(op).args if arg.name in known or not arg.required
+        arg.name: explicit.get(arg.name)
+        for arg in schema_of(op).args
+        if arg.name in explicit or not arg.required
     }
 
 

@@ -1,4 +1,4 @@
-"""Putting values in the place of others: in the same memory order, and in memory of their own where that is seen."""
+"""Replacement of values by others, with their strides, and copied where callers would see shared memory."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from npu_passes.rewriting.layout import can_be_laid_out, laid_out, same_strides
 
 
 def in_strides_of(edit: Edit, value: Value, old: Value) -> Value:
-    """Return ``value``, or a copy of it, in the strides of ``old``: what reads it may depend on them, as views do.
+    """Return ``value``, or a copy, in the strides of ``old``, which readers such as views may depend on.
 
     Raises:
-        PassError: They differ in strides, and those of ``old`` overlap or have gaps.
+        PassError: The strides differ, and those of ``old`` overlap or have gaps.
     """
     if not (isinstance(old.type, TensorType) and old.type.same_shape_and_dtype(value.type)):
         return value
     if not can_be_laid_out(value.type, old.type, edit.graph.symbols):
         raise PassError(
             f"the replacement is {value.type}, and %{old.name} is {old.type}: the strides differ",
-            fix="let the op of the replacement return a tensor in these strides, or refuse such values with where=",
+            fix="let the op of the replacement return a tensor in these strides, or refuse such values with"
+            " where=",
         )
     return laid_out(edit, value, old.type)
 
 
 class Placing:
-    """Puts values in the place of others during one run of a pass.
+    """Replacer of values during one run of a pass.
 
-    A result of the graph that was a tensor of its own stays one: where a rule takes away the op that made it new, it
-    becomes a copy.
+    A result of the graph that did not share memory still does not: it becomes a copy if a rule removes
+    the op that allocated it.
 
     Args:
-        graph: The graph that is rewritten.
+        graph: The graph to rewrite.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -41,15 +42,16 @@ class Placing:
         self._sharing: Sharing | None = None
 
     def put(self, edit: Edit, old: Value, new: Value) -> str | None:
-        """Make everything that reads ``old`` read ``new``, or a copy of it; return None.
+        """Replace every use of ``old`` by ``new``, or a copy of it, and return None.
 
-        Where ``old`` is that copy already, it stays; return why there has to be one.
+        If ``old`` already is a copy of ``new`` and has to be one, leave it and return the reason.
         """
         if _is_copy(old, new):
             reason = self._reason_to_copy(edit, old, new)
             if reason is not None:
                 return reason
         placed = in_strides_of(edit, new, old)
+        # A new node that is not a view has memory of its own; anything else may alias what callers see.
         if placed.producer is None or placed.producer.name not in edit.made or is_view(placed.producer):
             sharing = self._sharing_with(edit)
             if sharing.obstacle(old, placed) is None:
@@ -65,12 +67,12 @@ class Placing:
         return self._sharing_with(edit).obstacle(old, new)
 
     def _sharing_with(self, edit: Edit) -> Sharing:
-        """Return what shares memory, the nodes that were just made included."""
-        made = [self._graph.node(name) for name in edit.made]
+        """Return the alias analysis of the graph, including the new nodes of ``edit``."""
+        nodes = [self._graph.node(name) for name in edit.made]
         if self._sharing is None:
             self._sharing = Sharing(self._graph)
-            made = list(self._graph.nodes)
-        for node in made:
+            nodes = list(self._graph.nodes)
+        for node in nodes:
             self._sharing.pass_by(node)
         return self._sharing
 

@@ -1,4 +1,4 @@
-"""Giving a value the strides that its readers were captured with: ``view`` works for some strides only."""
+"""Conversion to the strides that readers of a value were captured with: ``view`` accepts only some."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from npu_ir.symbolic.constraints import Range
 from npu_ir.symbolic.expressions import Dim, substituted
 from npu_passes.core.edit import Edit
 
-# Where open sizes are compared: ``min(16, 16*s0)`` is 16 for an ``s0`` of at least 1.
+# Sample values at which symbolic strides are compared: ``min(16, 16*s0)`` is 16 for an ``s0`` of at least 1.
 _SIZES = (0, 1, 7, LARGE)
 
 
 def can_be_laid_out(found: Type, wanted: Type, symbols: Mapping[str, Range]) -> bool:
-    """Return whether `laid_out` can make a value of type ``wanted`` of one that differs in strides."""
+    """Return whether `laid_out` can convert a value of type ``found`` to the strides of ``wanted``."""
     return same_strides(found, wanted, symbols) or _order(wanted, symbols) is not None
 
 
 def laid_out(edit: Edit, value: Value, wanted: Type) -> Value:
-    """Return a value equal to ``value`` that has the strides of ``wanted``: a copy where they differ."""
+    """Return ``value`` in the strides of ``wanted``: itself, or a copy where they differ."""
     if same_strides(value.type, wanted, edit.graph.symbols):
         return value
     order = _order(wanted, edit.graph.symbols)
     assert order is not None
     if order == sorted(order):
         return edit.call("aten.clone.default", value, memory_format=torch.contiguous_format)
+    # A contiguous copy of the permuted value has the wanted memory order; permute it back.
     outermost_first = edit.call("aten.permute.default", value, order)
     copy = edit.call("aten.clone.default", outermost_first, memory_format=torch.contiguous_format)
     back = [order.index(axis) for axis in range(len(order))]
@@ -37,7 +38,7 @@ def laid_out(edit: Edit, value: Value, wanted: Type) -> Value:
 
 
 def same_strides(left: Type, right: Type, symbols: Mapping[str, Range]) -> bool:
-    """Return whether strides are equal where they matter: in dimensions of more than one element."""
+    """Return whether strides are equal in all dimensions of more than one element."""
     if not (isinstance(left, TensorType) and isinstance(right, TensorType)):
         return True
     return all(
@@ -61,7 +62,7 @@ def _samples(names: set[str], symbols: Mapping[str, Range]) -> list[dict[str, Di
 
 
 def _order(type: Type, symbols: Mapping[str, Range]) -> list[int] | None:
-    """Return the dimensions of a tensor that fills its memory, outermost first; None if it has gaps or overlaps."""
+    """Return the dimensions of a dense tensor, outermost first; None if it has gaps or overlaps."""
     if not isinstance(type, TensorType) or type.layout is not torch.strided:
         return None
     samples = _samples(type.symbols, symbols)

@@ -1,4 +1,4 @@
-"""Which values are known once weights are bound, before the graph is called."""
+"""Weight dependence: values that are known once weights are bound, before the graph is called."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _DEPTH = 64
 
 
 def is_weight(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` depends on nothing but weights and constants.
+    """Return whether ``value`` depends only on weights and constants.
 
-    These are parameters, constants, buffers that the graph does not update, what the prologue computes, and what
-    pure nodes compute from such values (at most 64 in a row): `constant-folding` moves those into the prologue. For
-    many values of one graph, `Weights` is quicker.
+    These are parameters, constants, buffers that the graph does not mutate, results of the prologue, and
+    results of pure nodes on such values (chains of at most 64), which `constant-folding` moves into the
+    prologue. For many values of one graph, `Weights` is faster.
     """
     pending, seen = [(value, 0)], {value}
     while pending:
@@ -31,10 +31,10 @@ def is_weight(graph: Graph, value: Value) -> bool:
 
 
 class Weights:
-    """The values of a graph that depend on nothing but weights and constants, found in one sweep when first asked for.
+    """The values of a graph that depend only on weights and constants, found in one sweep on first use.
 
     Args:
-        graph: Values that are made later are in it only if they are added.
+        graph: The graph; values created later are included only if they are added.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -57,11 +57,11 @@ class Weights:
 
 
 def _keeps_weights(node: OpNode) -> bool:
-    """Whether what a node computes from weights is a weight."""
+    """Return whether a node's results depend only on weights if its inputs do."""
     return not node.regions and is_pure(node) and not any(value.type.symbols for value in node.outputs)
 
 
 def is_weight_argument(graph: Graph, value: Value) -> bool:
-    """Return whether a value from outside is the same in every call: no input, and not updated."""
+    """Return whether an argument is the same in every call: neither an input nor mutated."""
     is_input = value.argument is None or value.argument.kind is InputKind.INPUT
     return not is_input and value not in graph.updates
