@@ -85,8 +85,12 @@ def picture(package: str) -> str:
             one, other = _room(module), _room(imported)
             if one and other and one != other:
                 below.setdefault(one, set()).add(other)
-    arrows = sorted((one, other) for one in below for other in below[one] if not _is_implied(one, other, below))
-    return "\n".join(["```mermaid", "flowchart TD", *(f"    {one} --> {other}" for one, other in arrows), "```"])
+    arrows = sorted(
+        (one, other) for one in below for other in below[one] if not _is_implied(one, other, below)
+    )
+    return "\n".join(
+        ["```mermaid", "flowchart TD", *(f"    {one} --> {other}" for one, other in arrows), "```"]
+    )
 
 
 def _room(module: str) -> str | None:

@@ -154,7 +154,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_plugin_commands(commands: Any) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", plugin_manager.PluginWarning)  # reported below, in the format of `warn`
+        warnings.simplefilter(
+            "ignore", plugin_manager.PluginWarning
+        )  # reported below, in the format of `warn`
         reports = plugin_manager.loaded().reports
         plugin_manager.add_commands(commands)
     for report in reports:

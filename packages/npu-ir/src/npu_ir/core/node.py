@@ -1,7 +1,6 @@
-"""The parts of a graph: values, the nodes that produce them, and where a node came from.
+"""The elements of a graph: values, the nodes that produce them, and the provenance of nodes.
 
-Both have identity: two of them are equal only when they are the same object. Their fields are
-read-only; ``Graph`` is the one class that edits them.
+Values and nodes are compared by identity. Their fields are read-only; only ``Graph`` edits them.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from npu_ir.errors import GraphError
 if TYPE_CHECKING:
     from npu_ir.graph.graph import Graph
 
-# Where a value is read: (node, operand index); (None, leaf index) for a result of the graph;
-# (None, input) for the new content of that input.
+# A use of a value: (node, operand index); (None, leaf index) for a result of the graph;
+# (None, target) for the new content of that argument.
 Use: TypeAlias = "tuple[OpNode | None, int | Value]"
 
 
 class InputKind(str, enum.Enum):
-    """What a value that no node produces stands for."""
+    """The kind of a graph argument."""
 
     INPUT = "input"
     PARAMETER = "param"
@@ -39,12 +38,12 @@ class InputKind(str, enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a node came from.
+    """The module and source line that a node was captured from.
 
     Attributes:
         module: Path of the module that ran it, as in ``named_modules()``; "" for the root.
-        source: ``file:line`` of the user's code; "" when unknown.
-        fused_from: Names of the nodes a rewrite merged into this one.
+        source: ``file:line`` of the user's code; "" if unknown.
+        fused_from: Names of the nodes that a rewrite merged into this one.
     """
 
     module: str = ""
@@ -60,12 +59,12 @@ NO_PROVENANCE = Provenance()
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A value of the graph that was captured.
+    """A value of the captured graph, before any rewrite.
 
     Attributes:
         name: Its name.
-        module: Path of the module that computed it, as of `Provenance`.
-        source: ``file:line`` of the user's code; "" when unknown.
+        module: Path of the module that computed it, as in `Provenance`.
+        source: ``file:line`` of the user's code; "" if unknown.
     """
 
     name: str
@@ -75,17 +74,17 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Argument:
-    """What a graph needs from outside under one value.
+    """An argument of a graph: its kind, its external names, and the data of a constant.
 
     Attributes:
         kind: User input, parameter, buffer, optimizer state or constant.
-        target: Its name outside: the ``state_dict`` key of a parameter or buffer; of optimizer state that
-            of the parameter and its key there (``fc.weight.exp_avg``).
+        target: Its external name: the ``state_dict`` key of a parameter or buffer; for optimizer state, the
+            key of the parameter and the key in its state (``fc.weight.exp_avg``).
         aliases: Further ``state_dict`` keys of the same tensor (tied weights).
         persistent: False for a buffer that is not in the ``state_dict``.
-        data: The content: always of a constant, of a non-persistent buffer where it is known,
-            never of anything else.
-        overlaps: Of an input, another input that it must overlap, and how many elements behind its first one it begins.
+        data: The content: set for every constant, for a non-persistent buffer if known, and otherwise None.
+        overlaps: For an input, the target of another input that it must overlap, and the offset in elements
+            from the first element of that input to its own.
     """
 
     kind: InputKind
@@ -97,13 +96,13 @@ class Argument:
 
 
 def outside_names(value: Value) -> tuple[str, ...]:
-    """Return every name that a value from outside goes by there: its target, then its aliases."""
+    """Return every external name of an argument: its target, then its aliases."""
     assert value.argument is not None
     return (value.argument.target, *value.argument.aliases)
 
 
 class Value:
-    """One SSA value: produced once, by a node or from outside, and read any number of times."""
+    """One SSA value: defined once, by a node or as an argument, and used any number of times."""
 
     __slots__ = ("_graph", "_name", "_origins", "_type", "_uses", "argument", "id", "index", "producer")
 
@@ -126,11 +125,11 @@ class Value:
         self._name = name
         self._type = type
         self._uses: dict[Use, None] = {}
-        self._origins: tuple[Origin, ...] | None = None  # None: itself
+        self._origins: tuple[Origin, ...] | None = None  # None: the value itself, as captured
 
     @property
     def name(self) -> str:
-        """Unique in its graph."""
+        """The name, unique among the values of its graph."""
         return self._name
 
     @property
@@ -139,49 +138,49 @@ class Value:
 
     @property
     def tensor_type(self) -> TensorType:
-        """The type of a value that is a tensor.
+        """The type, which must be that of a tensor.
 
         Raises:
-            GraphError: It is a number or None.
+            GraphError: The value is a number or None.
         """
         if not isinstance(self._type, TensorType):
-            raise GraphError(f"%{self.name} is {self._type}, no tensor")
+            raise GraphError(f"%{self.name} is {self._type}, not a tensor")
         return self._type
 
     @property
     def is_original(self) -> bool:
-        """Whether it is as it was captured: no pass made it, renamed it or put it in the place of another."""
+        """True if it is unchanged since capture: no pass created it, renamed it or replaced a value by it."""
         return self._origins is None
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """The values of the captured graph that it stands for, up to strides: itself, if it is one.
+        """The values of the captured graph that it equals, up to strides: itself, if it was captured.
 
-        Empty for what a pass made and put in no value's place.
+        Empty for a value that a pass created and that replaced no other.
         """
         if self._origins is not None:
             return self._origins
-        place = NO_PROVENANCE if self.producer is None else self.producer.provenance
-        return (Origin(self._name, place.module, place.source),)
+        provenance = NO_PROVENANCE if self.producer is None else self.producer.provenance
+        return (Origin(self._name, provenance.module, provenance.source),)
 
     @property
     def uses(self) -> tuple[Use, ...]:
-        """Every place that reads this value, results of the graph included."""
+        """Every use of this value, results and updates of the graph included."""
         return tuple(self._uses)
 
     @property
     def use_count(self) -> int:
-        """How many places read this value, results of the graph included."""
+        """The number of uses of this value, results and updates of the graph included."""
         return len(self._uses)
 
     @property
     def users(self) -> tuple[OpNode, ...]:
-        """The nodes that read this value; a node that reads it twice is there twice."""
+        """The nodes that read this value; a node that reads it twice is listed twice."""
         return tuple(node for node, _ in self._uses if node is not None)
 
     @property
     def is_output(self) -> bool:
-        """Whether the graph returns this value or stores it into an input."""
+        """True if the graph returns this value or updates an argument with it."""
         return any(node is None for node, _ in self._uses)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -197,8 +196,8 @@ class OpNode:
     """One call of an op.
 
     Attributes:
-        outputs: What it produces.
-        provenance: Where it came from.
+        outputs: The values that it produces.
+        provenance: The module and source line that it was captured from.
     """
 
     __slots__ = (
@@ -234,7 +233,7 @@ class OpNode:
         self.provenance = provenance
         self._name = name
         self._inputs = inputs
-        self._pending_inputs: list[Value] | None = None  # those being edited, one at a time
+        self._pending_inputs: list[Value] | None = None  # edited inputs, until the next read of ``inputs``
         self._attrs = attrs
         self._regions = regions or {}
         self._graph: Graph | None = None
@@ -245,19 +244,19 @@ class OpNode:
 
     @property
     def name(self) -> str:
-        """Unique among the nodes of its graph."""
+        """The name, unique among the nodes of its graph."""
         return self._name
 
     @property
     def op_type(self) -> str:
-        """The op's full name, such as ``aten.conv2d.default``; any ``torch.ops`` namespace."""
+        """The op's full name, such as ``aten.conv2d.default``, in any ``torch.ops`` namespace."""
         return self._op_type
 
     @property
     def operands(self) -> tuple[str, ...] | None:
-        """For each input the argument it fills (``self``), or the place in it (``size[0]``).
+        """The argument that each input fills (``self``), or the list element (``size[0]``).
 
-        None when that is not recorded: the inputs then fill the tensor arguments of the schema in order.
+        None if not recorded: the inputs then fill the tensor arguments of the schema in order.
         """
         return self._operands
 
@@ -269,7 +268,7 @@ class OpNode:
         return self._inputs
 
     def _put_input(self, index: int, value: Value) -> None:
-        """Change one input, in constant time: many may change before they are looked at."""
+        """Replace one input in constant time; the tuple of inputs is rebuilt lazily, on the next read."""
         if self._pending_inputs is None:
             self._pending_inputs = list(self._inputs)
         self._pending_inputs[index] = value
@@ -277,25 +276,25 @@ class OpNode:
 
     @property
     def attrs(self) -> Mapping[str, Literal]:
-        """The arguments that are no values, by schema argument name."""
+        """The arguments that are not values, by schema argument name."""
         return MappingProxyType(self._attrs)
 
     @property
     def regions(self) -> Mapping[str, Graph]:
-        """The sub-graphs it owns, by the argument each fills: ``true_fn`` and ``false_fn`` of a cond.
+        """The sub-graphs that it owns, by the argument each fills: ``true_fn`` and ``false_fn`` of a cond.
 
-        A region reads nothing but its own inputs: what it needs from around it, the node passes in.
+        A region is closed: it reads only its own arguments, and the node passes in any outer value.
         """
         return MappingProxyType(self._regions)
 
     @property
     def graph(self) -> Graph | None:
-        """The graph it is in; None once it is erased."""
+        """The graph that contains it; None once it is erased."""
         return self._graph
 
     @property
     def in_prologue(self) -> bool:
-        """Whether it is evaluated once, when weights are bound, and not at each call."""
+        """True if it is evaluated once, when weights are bound, and not at each call."""
         return self._in_prologue
 
     @property

@@ -35,7 +35,7 @@ def content_buffer(content: torch.Tensor) -> memoryview:
 
 
 def same_data(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
-    """Return whether two tensors have the same type and the same bits; if quantized, scales and zero points, too."""
+    """Return whether two tensors agree in shape, dtype and bits; if quantized, also in quantization."""
     if left is None or right is None:
         return left is right
     if left.is_quantized and right.is_quantized:

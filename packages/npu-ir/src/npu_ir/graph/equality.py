@@ -34,17 +34,6 @@ def same_graph(left: Graph, right: Graph) -> bool:
     )
 
 
-def same_data(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
-    """Return whether two tensors agree in shape, dtype and bits; if quantized, also in quantization."""
-    if left is None or right is None:
-        return left is right
-    if left.is_quantized and right.is_quantized:
-        return left.dtype == right.dtype and torch.equal(left.cpu(), right.cpu())
-    if TensorType.of(left).same_shape_and_dtype(TensorType.of(right)):
-        return torch.equal(tensor_bytes(left), tensor_bytes(right))
-    return False
-
-
 def _all(same: Any, left: Iterable[Any], right: Iterable[Any]) -> bool:
     missing = object()
     pairs = zip_longest(left, right, fillvalue=missing)

@@ -1,4 +1,4 @@
-"""Every hook a plugin may implement. A plugin is a module or object in the entry-point group ``npu``.
+"""Hook specifications for plugins. A plugin is a module or object in the entry-point group ``npu``.
 
 ```toml
 [project.entry-points.npu]
@@ -27,32 +27,38 @@ def npu_register_ops(registry: OpRegistry) -> None:
 
 @hookspec
 def npu_passes() -> list[Any]:  # type: ignore[empty-body]
-    """Return the passes this plugin offers: classes derived from ``npu_passes.Pass``, each with a unique ``name``."""
+    """Return the passes of this plugin: subclasses of ``npu_passes.Pass``, each with a unique ``name``."""
 
 
 @hookspec
 def npu_pipelines() -> list[Any]:  # type: ignore[empty-body]
-    """Return the named pipelines this plugin offers: ``npu_passes.Pipeline``, each with a unique ``name``."""
+    """Return the pipelines of this plugin: ``npu_passes.Pipeline``, each with a unique ``name``."""
 
 
 @hookspec
 def npu_backends() -> list[Any]:  # type: ignore[empty-body]
-    """Return the backends this plugin offers: instances of `npu_ir.plugins.backend.Backend`, each with a unique ``name``."""
+    """Return the backends of this plugin: `npu_ir.plugins.backend.Backend` objects, each with a unique ``name``."""
 
 
 @hookspec
 def npu_runners() -> dict[str, Any]:  # type: ignore[empty-body]
-    """Return what runs graphs, by unique name: functions ``make(graph, weights, constants)`` of an `npu_ir.interpreter.runners.Runner`."""
+    """Return the runners of this plugin, by unique name.
+
+    Each is a function ``make(graph, weights, constants)`` that returns an `npu_ir.interpreter.runners.Runner`.
+    """
 
 
 @hookspec
 def npu_doctor() -> list[Any]:  # type: ignore[empty-body]
-    """Return what ``npu doctor`` is to say of this plugin: a list of `npu_ir.cli.doctor.Check`."""
+    """Return the checks of this plugin for ``npu doctor``: a list of `npu_ir.cli.doctor.Check`."""
 
 
 @hookspec
 def npu_plugin_reports() -> list[Any]:  # type: ignore[empty-body]
-    """Return what became of the plugins that this plugin finds in an entry-point group of its own: `npu_ir.plugins.plugin_manager.PluginReport`."""
+    """Return a report on each plugin that this plugin loads from an entry-point group of its own.
+
+    A list of `npu_ir.plugins.plugin_manager.PluginReport`.
+    """
 
 
 @hookspec
