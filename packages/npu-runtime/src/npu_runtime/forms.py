@@ -207,9 +207,8 @@ def _candidates(call: Call, count: int) -> Iterator[Form]:
 
 def _filling_first(form: Form, *, draws: bool) -> Iterator[Form]:
     """Yield a candidate; for random ops, first a variant of it that ignores the content of its outputs."""
-    if (
-        draws
-    ):  # a schema does not say whether a written argument is read: bernoulli_ does not, normal_ neither
+    if draws:
+        # A schema does not say whether a written argument is also read: bernoulli_ does not read it.
         yield replace(form, over=(None,) * len(form.over))
     yield form
 

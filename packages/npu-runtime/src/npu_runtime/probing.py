@@ -2,8 +2,8 @@
 
 There is no per-op knowledge here. The fastest equivalent callable, aliasing between outputs and inputs, and
 the strides of outputs are all observed. A trait is trusted only if it does not change with the properties
-of the inputs that a later call may vary: numbers, and whether gradients are required. Symbolic sizes keep
-the callable alone.
+of the inputs that a later call may vary: numbers, and whether gradients are required. With symbolic sizes,
+only the callable is kept.
 """
 
 from __future__ import annotations
