@@ -23,7 +23,7 @@ class AtenBackend(Backend):
             devices += [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
         return devices
 
-    def supports(self, node: OpNode) -> str | None:  # noqa: ARG002 - it takes every node
+    def supports(self, node: OpNode) -> str | None:  # noqa: ARG002 - every node is supported
         return None
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:

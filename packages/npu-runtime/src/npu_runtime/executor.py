@@ -88,9 +88,8 @@ class IRExecutor:
     ) -> None:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
-        with (
-            no_collection()
-        ):  # the graph and its instructions all stay alive: scanning them costs more than building
+        # Everything built here stays alive: for the garbage collector to scan it takes longer than to build it.
+        with no_collection():
             graph.check()
             self.graph = optimized(graph, passes)
             self._updates = InputUpdates(self.graph, updates)

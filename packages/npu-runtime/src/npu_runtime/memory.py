@@ -26,7 +26,7 @@ class Sharing:
 
 
 class Memory:
-    """Alias sets of the values of a program: values of different sets share no memory.
+    """Alias sets of the values of a program: values of one set may share memory.
 
     Disjoint-set forest (union-find). Each output is joined with all inputs whose memory it may share, so a
     set is conservative: its members may share memory, but need not. Without union by rank: the input's root

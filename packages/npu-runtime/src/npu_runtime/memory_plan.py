@@ -80,7 +80,7 @@ class MemoryPlan:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the aliasing of all values is known."""
+        """True if the aliasing of all values is known."""
         return not any(item.reason for item in self.lifetimes)
 
     def to_dict(self) -> dict[str, Any]:

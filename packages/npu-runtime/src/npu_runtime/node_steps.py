@@ -42,7 +42,7 @@ class NodeStep:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the outputs are known to share memory with exactly those inputs."""
+        """True if the outputs are known to share memory with exactly those inputs."""
         return self.seen is not None and self.seen.is_certain
 
 

@@ -68,7 +68,7 @@ class Seen:
 
     @property
     def is_view(self) -> bool:
-        """Whether every output shares memory with an input: a pure op is then a view."""
+        """True if every output shares memory with an input: a pure op is then a view."""
         return self.is_certain and bool(self.shares) and all(self.shares)
 
     def elsewhere(self, inputs: int) -> Seen:

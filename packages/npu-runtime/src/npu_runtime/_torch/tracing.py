@@ -165,7 +165,7 @@ class TracingWorld:
 
 @contextlib.contextmanager
 def _watching_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> Iterator[None]:
-    """Call ``refuse`` before an op writes into a real tensor: FakeTensorMode runs ops on known ones."""
+    """Call ``refuse`` before an op writes into a real tensor: FakeTensorMode may run it for real."""
     dispatch = mode.dispatch
 
     def watched(op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

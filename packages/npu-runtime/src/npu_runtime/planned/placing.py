@@ -99,7 +99,7 @@ class Placer:
                 for position, call in enumerate(self.done.compute)
                 if any(item is value for item in call.outputs)
             )
-            # Right behind its producer, not between the phases: the dynamic tensor is freed early.
+            # Right after its producer, not between the phases: the dynamic tensor is freed early.
             self.done.compute.insert(producer + 1, copy_call(copies[value], value))
             others = (index for index, item in enumerate(self._compute) if value in item.step.inputs)
             self.done.last[value] = max(others, default=defined_at[value])
