@@ -197,6 +197,7 @@ class Engine:
         if symbols is not None:
             require_in_range(self._graph, symbols)
         plan = self._plan
+        # Callers own results and may write to them: those in the memory of constants are copied.
         given = prologue.apart(returned) if plan.may_be_own else returned
         if plan.state:
             with torch.no_grad():
@@ -204,6 +205,7 @@ class Engine:
         return given
 
     def _run(self, run: BoundProgram, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
+        # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:

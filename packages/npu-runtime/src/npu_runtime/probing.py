@@ -120,6 +120,7 @@ class Prober:
         or if the sizes of its outputs depend on data.
         """
         types = tuple(value.type for value in node.inputs)
+        # Attributes may hold lists, which are not hashable: they are compared as text.
         key = (
             node.op_type,
             types,
@@ -139,6 +140,7 @@ class Prober:
         same_random_numbers = (
             _random_numbers_kept(self._device) if is_random(node) else contextlib.nullcontext()
         )
+        # In the same state as a call: no modes, no autocast, below autograd.
         with no_outside_influence(self._device), same_random_numbers, below_autograd():
             try:
                 seen = self._observed(node, op, binding)

@@ -87,6 +87,7 @@ def bind_segment(
         for item, type in zip(inputs, types, strict=True)
         if not _is_plain(item, _fixed_layout(type))
     ]
+    # By identity: one tensor may be passed for several inputs.
     of = {id(item): copy for item, _, copy in copies}
     compute = prepared.backend.bind(prepared.program, [of.get(id(item), item) for item in inputs], outputs)
     if not copies:

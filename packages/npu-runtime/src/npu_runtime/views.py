@@ -62,6 +62,7 @@ def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place
     seen, step = item.seen, item.step
     if seen is None:
         return {}
+    # A root: an instruction with fresh outputs. `as_strided` on it is valid only in the stated layout.
     if not any(seen.shares):
         certain = map(bool.__and__, seen.is_laid_out, seen.is_at_start)
         tensors = zip(step.outputs, certain, strict=True)
@@ -116,6 +117,7 @@ def _is_view(item: NodeStep) -> bool:
 def _merged(item: NodeStep, places: Mapping[Value, _Place]) -> NodeStep:
     """Return the last view of a chain as one view of its root; any other instruction unchanged."""
     place = places.get(item.step.outputs[0]) if len(item.step.outputs) == 1 else None
+    # A single view stays as it is: `as_strided` would not be faster.
     if place is None or place.before is None or place.before.before is None:
         return item
     view = place.tensor
@@ -146,6 +148,7 @@ def _without_unread(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeSte
     """Return the instructions without views that have no readers."""
     needed = set(kept)
     rest: list[NodeStep] = []
+    # In reverse, the readers of a view are removed before it.
     for item in reversed(steps):
         if _is_view(item) and needed.isdisjoint(item.step.outputs):
             continue

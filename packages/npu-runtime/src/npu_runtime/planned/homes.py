@@ -77,18 +77,21 @@ class Homes:
         source = form.over[number]
         readable = form.within if source is None else frozenset([source])
         candidates: list[Piece] = []
+        # Donation comes first: it saves the copy into the state at the end.
         target = self._target.get(value)
         if target is not None and index > self._middle and target.type == value.type:
             candidates += self._done.lies_in[target]
         for operand in sorted(readable):
             candidates += self._done.lies_in[step.inputs[operand]]
         for piece in candidates:
+            # `taken`: two outputs of one call never share memory.
             if piece not in taken and self._is_free(piece, value, step, index, readable):
                 return piece
         return None
 
     def _is_free(self, piece: Piece, value: Value, step: Step, index: int, readable: frozenset[int]) -> bool:
         """Return whether an instruction may overwrite the whole of an allocation with an output."""
+        # Inputs and constants are never overwritten, and state only after everything that may fail.
         is_state = index > self._middle and piece.owner in self._graph.updates
         if piece.kind is not Kind.ARENA and not is_state:
             return False

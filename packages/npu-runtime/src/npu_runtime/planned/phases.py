@@ -34,6 +34,7 @@ def _possible(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
     new = set(graph.updates.values())
     possible: set[NodeStep] = set()
     readers: dict[Value, list[NodeStep]] = {}
+    # In reverse, all readers of an instruction are classified before it.
     for item in reversed(steps):
         outputs = item.step.outputs
         is_read = any(value in new or value in readers for value in outputs)
@@ -53,6 +54,7 @@ def _possible(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
 def _necessary(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep]) -> set[NodeStep]:
     """Return the deferrable instructions that write state, or that read outputs of these."""
     new = set(graph.updates.values())
+    # Forward, an instruction that reads a deferred output is deferred, too.
     late: set[NodeStep] = set()
     late_values: set[Value] = set()
     for item in steps:
@@ -80,4 +82,5 @@ def _cannot_fail(item: NodeStep) -> bool:
     op = find_op(step.node.op_type)
     if not isinstance(op, OpOverload) or not seen.forms:
         return False
+    # An out-variant that overwrites an input for every output: an in-place op of an optimizer.
     return torch.Tag.pointwise in op.tags or any(None not in form.over for form in seen.forms)
