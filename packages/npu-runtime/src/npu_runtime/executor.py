@@ -88,7 +88,7 @@ class IRExecutor:
     ) -> None:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
-        # Everything built here stays alive: for the garbage collector to scan it takes longer than to build it.
+        # Everything built here stays alive: garbage collection would take longer than the construction.
         with no_collection():
             graph.check()
             self.graph = optimized(graph, passes)
