@@ -130,7 +130,7 @@ ONE_PROMISE = [
     (
         running(broken.returns_an_input),
         "test_results_share_memory_only_where_ops_are_views",
-        "output 0 shares memory with input 0, and an op between is no view",
+        "output 0 shares memory with input 0, and an op between is not a view",
     ),
     (running(broken.drifts), "test_the_same_inputs_give_the_same_bits", "other bits in another run"),
     (broken.PreparesOtherwise, "test_programs_of_one_graph_compute_the_same", "give different bits"),
@@ -334,7 +334,7 @@ OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
         ),
         pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
         pytest.param(
-            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is no node of the graph", id="a node of another graph"
+            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is not a node of the graph", id="a node of another graph"
         ),
         pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
         pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),
@@ -343,7 +343,7 @@ OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
         pytest.param(
             [replace(FIRST, outputs=(Temporary("t", None),))], "has a temporary 't' of type None", id="temporary"  # type: ignore[arg-type]
         ),
-        pytest.param(["neg"], "op 0 (neg) is no BackendOp", id="no op"),
+        pytest.param(["neg"], "op 0 (neg) is not a BackendOp", id="no op"),
     ],
 )  # fmt: skip
 def test_ops_that_break_a_rule_are_told(ops: Any, problem: str | None) -> None:

@@ -256,7 +256,7 @@ def test_a_backend_that_is_of_no_use_is_refused_when_the_executor_is_made(
     [
         pytest.param("nowhere", "there is no backend 'nowhere'\n  fix: there are aten", id="name"),
         pytest.param(
-            Sound, "is no backend\n  fix: give a name or an instance of npu_runtime.Backend", id="class"
+            Sound, "is not a backend\n  fix: give a name or an instance of npu_runtime.Backend", id="class"
         ),
     ],
 )

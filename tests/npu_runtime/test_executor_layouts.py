@@ -157,7 +157,7 @@ def test_whoever_observes_a_run_cannot_change_its_buffers(change: str) -> None:
     executor = IRExecutor(extract_ir(Holding(), (torch.ones(2),)), weights)
     changes = {"reset": executor.reset, "load_state_dict": lambda: executor.load_state_dict(weights)}
 
-    with pytest.raises(ExecutionError, match="used by what one of its own calls has called"):
+    with pytest.raises(ExecutionError, match="called from within one of its own calls"):
         executor.run((torch.ones(2),), on_node=lambda node, outputs: changes[change]())
 
 

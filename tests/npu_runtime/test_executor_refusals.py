@@ -31,8 +31,8 @@ def linear_graph() -> tuple[Graph, dict[str, torch.Tensor]]:
         ),
         pytest.param({"passes": 5}, PassError, r"5 names no passes", id="passes"),
         pytest.param({"passes": "nope"}, PassError, r"nope", id="pass-name"),
-        pytest.param({"backend": 5}, BackendError, r"5 is no backend", id="backend"),
-        pytest.param({"backend": [5]}, BackendError, r"5 is no backend", id="backends"),
+        pytest.param({"backend": 5}, BackendError, r"5 is not a backend", id="backend"),
+        pytest.param({"backend": [5]}, BackendError, r"5 is not a backend", id="backends"),
         pytest.param({"backend": "nope"}, BackendError, r"there is no backend 'nope'", id="backend-name"),
         pytest.param({"threads": 0}, ExecutionError, r"at least one thread, not 0", id="threads"),
         pytest.param({"threads": "2"}, ExecutionError, r"at least one thread, not '2'", id="threads-text"),
@@ -101,7 +101,7 @@ def test_whoever_observes_a_run_cannot_advance_its_buffers() -> None:
     model, x = Counter(), torch.ones(2)
     executor = IRExecutor(extract_ir(model, (x,)), model.state_dict())
 
-    with pytest.raises(ExecutionError, match="used by what one of its own calls has called"):
+    with pytest.raises(ExecutionError, match="called from within one of its own calls"):
         executor.run((x,), on_node=lambda node, outputs: executor(x))
 
     assert torch.equal(executor(x), torch.ones(2))

@@ -62,7 +62,8 @@ def test_an_unknown_name_is_refused_before_anything_runs(name: str) -> None:
 
     with pytest.raises(
         ExecutionError,
-        match=rf"no node of the graph computes %{name}, or it stays inside .*\n  at: graph 'Function'",
+        match=rf"no node of the graph computes %{name}, or it is internal to a partition .*"
+        r"\n  at: graph 'Function'",
     ):
         executor.run(
             (ones(2, 3),), return_intermediates=["exp", name], on_node=lambda *args: seen.append(args)

@@ -344,7 +344,7 @@ def test_a_share_that_there_is_not_is_refused(backend: str, by: str, message: st
     [
         pytest.param("nowhere", "there is no backend 'nowhere'", id="name"),
         pytest.param(["nowhere"], "there is no backend 'nowhere'", id="list"),
-        pytest.param([5], "5 is no backend\n  fix: give a name or an instance", id="object"),
+        pytest.param([5], "5 is not a backend\n  fix: give a name or an instance", id="object"),
     ],
 )
 def test_a_backend_that_there_is_not_is_refused(backends: Any, message: str, graph: Graph) -> None:

@@ -76,7 +76,8 @@ def test_a_call_that_would_lose_a_write_is_refused_where_nothing_was_said() -> N
 
     with pytest.raises(
         ExecutionError,
-        match=r"the model writes to its inputs %caches_keys, %caches_values, and nothing says"
+        match=r"the model writes to its inputs %caches_keys, %caches_values,"
+        r" and the option updates= is not given"
         r'[\s\S]*updates="write"[\s\S]*run\(\) and run_flat\(\) always return',
     ):
         executor(*args)

@@ -378,7 +378,7 @@ def _with_two_lists(graph: Graph) -> None:
     ("build", "message"),
     [
         pytest.param(
-            _without_operator, "nowhere.sort.default is no operator of PyTorch", id="unknown operator"
+            _without_operator, "nowhere.sort.default is not an operator of PyTorch", id="unknown operator"
         ),
         pytest.param(
             _with_two_lists,

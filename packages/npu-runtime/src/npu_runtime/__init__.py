@@ -1,4 +1,4 @@
-"""npu-runtime: runs npu-ir graphs fast, on the CPU and on any backend."""
+"""npu-runtime: fast execution of npu-ir graphs, on the CPU and on any backend."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ __all__ = [
     "warmup_capture_safe",
 ]
 
-# Loaded when they are asked for: every `npu` command imports this package to find its plugins.
+# Imported lazily: every `npu` command imports this package to find its plugins.
 _MODULES = {
     **dict.fromkeys(("Comparison", "after_pass", "compare", "float64"), "diagnostics.compare"),
     **dict.fromkeys(("Explanation", "explain", "explain_graph"), "diagnostics.explain"),

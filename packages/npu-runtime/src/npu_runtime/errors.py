@@ -1,4 +1,4 @@
-"""What npu-runtime warns of, and its errors besides those of npu_ir."""
+"""The warnings of npu-runtime, and its errors besides those of npu_ir."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from npu_ir.errors import NpuError
 
 
 class FallbackWarning(UserWarning):
-    """A part of a model has no place in a graph: PyTorch runs it by itself."""
+    """A part of a model cannot be converted to a graph: PyTorch runs it by itself."""
 
 
 class TracingError(NpuError):
-    """A training step cannot become a graph."""
+    """A training step cannot be traced into a graph."""
 
 
 class CaptureError(NpuError):

@@ -1,4 +1,4 @@
-"""What npu-runtime itself brings, through the same entry point as anyone's plugin."""
+"""The plugin of npu-runtime itself, loaded through the same entry point as any other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def npu_runners() -> dict[str, Any]:
     from npu_runtime.executor.executor import IRExecutor
 
     def executor(graph: Any, weights: Any, constants: Any, backends: Any = ("aten",)) -> IRExecutor:
-        # As the graph stands: what is run once gains nothing from passes, and what is verified is the graph itself.
+        # Without passes: a single run gains nothing from them, and it is the graph itself that is verified.
         return IRExecutor(graph, weights, constants=constants, backend=chosen_backends(backends), passes=None)
 
     return {"executor": executor}

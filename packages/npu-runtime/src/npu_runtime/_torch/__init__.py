@@ -1,4 +1,4 @@
-"""The private torch APIs that running graphs needs, each behind one name; nothing else touches them."""
+"""The private torch APIs that running graphs needs, each behind one name; no other module uses them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 
 
 def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield what PyTorch's own Python functions call for an ATen op, the quickest first, by name.
+    """Yield names and C functions behind PyTorch's Python API for an ATen op, the fastest first.
 
-    They take the operator's arguments, mostly, with 1 to 2 us less overhead than its ``OpOverload`` (torch 2.13).
-    They choose an overload by the arguments, so another one may be called.
+    Most accept the arguments of the operator, with 1 to 2 us less overhead than its ``OpOverload`` (torch
+    2.13). They select an overload by the arguments, which may be another one.
     """
     if op.namespace != "aten" or _has_positional_alpha(op):
         return
@@ -40,7 +40,7 @@ def quick_callables(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def quick_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield callables of the op that writes its result into the first argument, the quickest first, by name."""
+    """Yield names and C functions of the in-place variant of an op, the fastest first."""
     name = op._schema.name.partition("::")[2] + "_"
     if op.namespace != "aten" or _has_positional_alpha(op) or not hasattr(torch.ops.aten, name):
         return
@@ -51,7 +51,7 @@ def quick_callables_in_place(op: OpOverload) -> Iterator[tuple[str, Callable[...
 
 
 def _has_positional_alpha(op: OpOverload) -> bool:
-    """Whether a call by position would be taken for a deprecated signature: add(input, alpha, other)."""
+    """Return whether a positional call would match a deprecated signature: add(input, alpha, other)."""
     return any(item.name == "alpha" and not item.kwarg_only for item in op._schema.arguments)
 
 
@@ -61,17 +61,17 @@ def _modules() -> tuple[tuple[str, Any], ...]:
 
 
 def below_autograd() -> Any:
-    """Return a context without autograd's dispatch: as quick as inference mode, but the results are ordinary tensors."""
+    """Return a context below autograd's dispatch: as fast as inference mode, but with ordinary tensors."""
     return torch._C._AutoDispatchBelowAutograd()
 
 
 def record_gradients(record: bool) -> None:
-    """Set whether autograd records what the thread runs; at a tenth of the cost of `torch.set_grad_enabled`."""
+    """Set grad mode for this thread, at a tenth of the cost of `torch.set_grad_enabled`."""
     torch._C._set_grad_enabled(record)
 
 
 def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
-    """Return the state of the generator that ops on a device draw from; begin anew with a seed first, if one is given."""
+    """Return the state of the default generator of a device, seeded first if a seed is given."""
     module = torch.cuda if device.type == "cuda" else torch.random
     if seed is not None:
         torch.manual_seed(seed)
@@ -82,7 +82,7 @@ def random_state(device: torch.device, seed: int | None = None) -> torch.Tensor:
 def seeing_calls(
     see: Callable[[OpOverload, list[Any], list[Any]], None],
 ) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which ``see(op, arguments, results)``, both flat, is called behind each op of this thread."""
+    """Return a context in which ``see(op, arguments, results)``, both flat, is called after each op."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
@@ -97,17 +97,17 @@ def seeing_calls(
 
 
 def share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two strided tensors lie in the same memory, empty ones included."""
+    """Return whether two strided tensors share a storage, empty ones included."""
     return memory_id(left) == memory_id(right)
 
 
 def memory_id(tensor: torch.Tensor) -> int:
-    """Return a number that strided tensors have in common while they are alive and lie in the same memory."""
+    """Return the identity of a strided tensor's storage, valid while the storage is alive."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def is_undisturbed() -> bool:
-    """Return whether nothing that the thread has set changes what an op means: no mode, no autocast."""
+    """Return whether global torch state is the default: no modes, no autocast, float32 as default dtype."""
     return not (
         torch._C._len_torch_function_stack()
         or torch._C._len_torch_dispatch_stack()
@@ -117,7 +117,7 @@ def is_undisturbed() -> bool:
 
 
 def kernel_settings() -> tuple[bool, ...]:
-    """Return what the process has set by which ops choose kernels, whose results may be laid out differently."""
+    """Return the global settings that select kernels, and with them the strides of results."""
     c = torch._C
     return (
         c._get_flash_sdp_enabled(),
@@ -130,23 +130,23 @@ def kernel_settings() -> tuple[bool, ...]:
 
 
 def is_composite(op: OpOverload) -> bool:
-    """Return whether ``op`` consists of other ops: it may return what it was given without its schema saying so."""
+    """Return whether an op is composite: it may return an argument without its schema saying so."""
     return op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 def tree_spec(tree: Any) -> Any:
-    """Return how the leaves of a pytree nest, as programs of PyTorch's state it."""
+    """Return the pytree specification of a structure, as an exported program stores it."""
     from torch.utils import _pytree
 
     return _pytree.tree_structure(tree)
 
 
 class ProgramWorld:
-    """Where the FakeTensors of a program live, and the symbols for sizes that it leaves open.
+    """The FakeTensorMode and ShapeEnv of an exported program.
 
     Attributes:
-        mode: Of the FakeTensors.
-        ranges: The values that each symbol may have, as programs of PyTorch's state them.
+        mode: The mode of its FakeTensors.
+        ranges: The range of each symbol, as an exported program stores it.
     """
 
     def __init__(self) -> None:
@@ -168,12 +168,13 @@ class ProgramWorld:
         """Return a new SymInt.
 
         Args:
-            name: Of the symbol.
-            low: Its least value.
-            high: Its greatest value.
-            example: One of its values, by which PyTorch takes a branch where it must.
-            place: Where the tensor that tells its value is found (the parameter, then keys and indices), and the
-                dimension; no dimension where it is a number. None where no single size tells it.
+            name: The name of the symbol.
+            low: Its smallest value; None for unbounded.
+            high: Its largest value; None for unbounded.
+            example: One of its values, the hint by which PyTorch takes branches.
+            place: The path to the argument that determines its value (the parameter, then keys and
+                indices), and the dimension; no dimension for a number. None if no single size determines
+                it.
         """
         from torch._dynamo.source import (
             ConstantSource,
@@ -207,21 +208,21 @@ class ProgramWorld:
         return self._env.create_symintnode(symbol, hint=example, source=source)
 
     def learn_range(self, size: Any, low: int | None, high: int | None) -> None:
-        """State the range of a size that depends on data."""
+        """Set the range of a data-dependent size."""
         expression = size.node.expr
         if expression.is_Symbol and expression not in self.ranges:
             self.ranges[expression] = self._env.var_to_range[expression] = _value_range(low, high)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Make FakeTensors of open sizes: nothing is assumed of them."""
+        """Enter the FakeTensorMode, without guards and assumptions about symbolic sizes."""
         from torch.fx.experimental import _config
 
         with self.mode, _config.patch(backed_size_oblivious=True), self._env.suppress_guards():  # type: ignore[attr-defined]
             yield
 
     def new_sizes(self, results: Any) -> dict[Any, Any] | None:
-        """Return where in the results of an op the sizes are found that depend on its data."""
+        """Return the paths to the data-dependent sizes in the results of an op."""
         from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 
         return compute_unbacked_bindings(self._env, results)
@@ -235,15 +236,15 @@ def _value_range(low: int | None, high: int | None) -> Any:
 
 
 def packed_layout() -> torch.layout:
-    """Return the layout of tensors that oneDNN lays out as it likes."""
+    """Return the opaque layout of tensors that oneDNN packs."""
     layout: torch.layout = torch._mkldnn  # type: ignore[attr-defined]
     return layout
 
 
 def functional_call() -> Any:
-    """Return the higher-order operator that calls an op which writes on copies: ``operator(op, **arguments)``.
+    """Return the higher-order operator that runs a mutating op on copies: ``operator(op, **arguments)``.
 
-    It returns the results of the op (None where it has none), then what it wrote.
+    It returns the results of the op (None if it has none), then the copies that it wrote.
     """
     from torch._higher_order_ops.auto_functionalize import auto_functionalized
 
@@ -257,7 +258,7 @@ def compile_with_autograd(
     backward: Callable[..., Any],
     inference: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """Return what ``torch.compile`` is to run in place of ``module``: AOTAutograd calls the compilers.
+    """Return the compiled replacement of a module for ``torch.compile``, made by AOTAutograd.
 
     Each compiler gets a functional FX graph with FakeTensors as metadata, and its example inputs.
     """
@@ -272,7 +273,8 @@ def compile_with_autograd(
         partition_fn=default_partition,
         keep_inference_input_mutations=False,
     )
-    # Calls of custom ops that write state what they write, not how views of it are made.
+    # Version 1 of auto_functionalized passes the written tensors themselves, version 2 their bases and view
+    # recipes.
     with config.patch(enable_auto_functionalized_v2=False):
         compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
@@ -280,7 +282,7 @@ def compile_with_autograd(
 
 @contextlib.contextmanager
 def composite_ops_whole() -> Iterator[None]:
-    """Trace composite ops such as ``linear`` as they are: not for gradients, which need what they consist of."""
+    """Trace composite ops such as ``linear`` without decomposition; gradients would need the parts."""
     from torch.export.exported_program import (
         _override_composite_implicit_decomp,
         _split_decomp_table_to_cia_and_python_decomp,
@@ -292,11 +294,11 @@ def composite_ops_whole() -> Iterator[None]:
 
 
 def boxed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``function`` as AOTAutograd calls it: with one list of arguments, which it may empty."""
+    """Return ``function`` in boxed form: it takes one list of arguments, which it may clear."""
     from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 
-    made: Callable[..., Any] = make_boxed_func(function)
-    return made
+    boxed_function: Callable[..., Any] = make_boxed_func(function)
+    return boxed_function
 
 
 def is_fake(tensor: torch.Tensor) -> bool:
@@ -307,7 +309,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 
 def without_modes() -> Any:
-    """Return a context in which tensors are what they are, also where PyTorch is tracing with FakeTensors."""
+    """Return a context without the current modes: real tensors even while PyTorch traces with fake ones."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()

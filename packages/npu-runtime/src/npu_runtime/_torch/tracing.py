@@ -1,4 +1,4 @@
-"""The private torch APIs that tracing a training step needs, each behind one name; nothing else touches them."""
+"""The private torch APIs for tracing a training step, each behind one name; no other module uses them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = [
 
 
 class Branch:
-    """A branch that Python took by the value of a number while a step was traced.
+    """A branch that Python took by the value of a number during tracing.
 
     Attributes:
-        text: The condition that held, over the names of the numbers.
-        names: Of these numbers.
+        text: The condition that held, over the names of numbers.
+        names: The names of these numbers.
     """
 
     def __init__(self, condition: Any, names: Mapping[Any, str]) -> None:
@@ -48,23 +48,23 @@ class Branch:
         self.names = frozenset(self._names.values())
 
     def holds(self, values: Mapping[str, float]) -> bool:
-        """Return whether the same branch is taken for other values of the numbers, by name."""
+        """Return whether the same branch is taken for other values of the numbers, given by name."""
         return bool(self._condition.subs({symbol: values[name] for symbol, name in self._names.items()}))
 
 
 class _Lifting(Interpreter):
-    """Runs a traced module such that writes into what is computed from its constants alone are seen.
+    """Interpreter of a traced module that makes writes into values of its constants visible.
 
-    To functionalization, tensors that are no arguments are strangers, and so is what they make.
+    Functionalization tracks arguments only; ``lift_fresh`` wraps other tensors, so that it tracks them, too.
     """
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        found = super().get_attr(target, args, kwargs)
-        return torch.ops.aten.lift_fresh(found) if isinstance(found, torch.Tensor) else found
+        item = super().get_attr(target, args, kwargs)
+        return torch.ops.aten.lift_fresh(item) if isinstance(item, torch.Tensor) else item
 
 
 class TracingWorld:
-    """Where the FakeTensors of a step live, and numbers that are open."""
+    """The FakeTensorMode and ShapeEnv of a traced step, with its symbolic numbers."""
 
     def __init__(self) -> None:
         from torch._subclasses import FakeTensorMode
@@ -75,7 +75,7 @@ class TracingWorld:
         self._names: dict[Any, str] = {}
 
     def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a FakeTensor like ``tensor``; on the CPU where that is on ``meta`` or fake itself."""
+        """Return a FakeTensor like ``tensor``, which may be fake itself; on the CPU for one on ``meta``."""
         from torch._subclasses import FakeTensor
 
         if tensor.is_meta or isinstance(tensor, FakeTensor):
@@ -86,7 +86,7 @@ class TracingWorld:
         return fake
 
     def number(self, name: str, value: float) -> Any:
-        """Return a number that is not known: comparing it takes the branch that ``value`` takes."""
+        """Return a symbolic number: comparing it takes the branch of ``value``."""
         from torch._dynamo.source import ConstantSource
         from torch.fx.experimental.symbolic_shapes import DimDynamic
 
@@ -103,20 +103,20 @@ class TracingWorld:
         ]
 
     def fixed_numbers(self) -> dict[str, float]:
-        """Return the numbers that an op could take only as what they are, by name."""
+        """Return the numbers that were specialized to their values, because an op required it, by name."""
         replaced = ((self._names.get(symbol), value) for symbol, value in self._env.replacements.items())
         return {name: float(value) for name, value in replaced if name is not None}
 
     def trace(
         self, function: Callable[..., Any], args: Sequence[Any], refuse: Callable[[torch.Tensor], NoReturn]
     ) -> GraphModule:
-        """Return the ATen ops that ``function`` runs, below autograd.
+        """Return the ATen ops that ``function`` runs, below autograd, as a graph module.
 
         Args:
-            function: What is run.
-            args: FakeTensors and open numbers.
-            refuse: Raises; called before an op writes into a tensor with content, which the trace would change. Views of such
-                tensors are FakeTensors: writes into these are in the graph.
+            function: The function to trace.
+            args: FakeTensors and symbolic numbers.
+            refuse: Raises; called before an op writes into a real tensor, which tracing would change. Views
+                of real tensors are FakeTensors: writes into these are traced.
         """
         from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -127,7 +127,8 @@ class TracingWorld:
             record_module_stack=True,
             record_stack_traces=True,
         )
-        # oneDNN's layer for RNNs keeps what its backward needs only where gradients are recorded: not in a graph.
+        # The RNN layer of oneDNN saves the tensors for its backward only if gradients are recorded: not in
+        # a graph.
         with (
             self._mode,
             _watching_writes(self._mode, refuse),
@@ -139,7 +140,7 @@ class TracingWorld:
             return tracer(*args)
 
     def functional(self, module: GraphModule, args: Sequence[Any]) -> GraphModule:
-        """Return a traced module without writes, but for copies into its arguments at its end."""
+        """Return a traced module without writes, except for copies into its arguments at its end."""
         from torch.fx.experimental.proxy_tensor import make_fx
 
         def run(*items: Any) -> Any:
@@ -147,13 +148,13 @@ class TracingWorld:
 
         functional = torch.func.functionalize(run, remove="mutations")
         with self._mode, torch.no_grad(), torch.fx.traceback.preserve_node_meta():
-            made = make_fx(functional, tracing_mode="real")(*args)
-        self._correct_statistics(made)
-        _use_constants_themselves(made)
-        return made
+            result = make_fx(functional, tracing_mode="real")(*args)
+        self._correct_statistics(result)
+        _use_constants_themselves(result)
+        return result
 
     def _correct_statistics(self, module: GraphModule) -> None:
-        """Give the statistics of batch norms the dtype that they have: that of the weights (torch 2.13 says: the input)."""
+        """Correct the dtype of batch norm statistics: that of the weights (torch 2.13 states the input's)."""
         for node in module.graph.nodes:
             if node.target is torch.ops.aten._native_batch_norm_legit_functional.default:
                 dtype = node.args[3].meta["val"].dtype
@@ -164,7 +165,7 @@ class TracingWorld:
 
 @contextlib.contextmanager
 def _watching_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> Iterator[None]:
-    """Ask before an op writes into a plain tensor: a FakeTensorMode runs it where it knows all of its arguments."""
+    """Call ``refuse`` before an op writes into a real tensor: FakeTensorMode may run it for real."""
     dispatch = mode.dispatch
 
     def watched(op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -181,7 +182,7 @@ def _watching_writes(mode: Any, refuse: Callable[[torch.Tensor], NoReturn]) -> I
 
 
 def _use_constants_themselves(module: GraphModule) -> None:
-    """Take away the copies of constants that were made to be written into: nothing writes any more."""
+    """Remove the copies of constants made for writes, which functionalization has removed."""
     for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.lift_fresh_copy.default):
         constant, is_returned = node.args[0], any(user.op == "output" for user in node.users)
         if isinstance(constant, Node) and constant.op == "get_attr" and not is_returned:
@@ -190,7 +191,7 @@ def _use_constants_themselves(module: GraphModule) -> None:
 
 
 def written(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield what a call of an op writes into: tensors, or what stands for them."""
+    """Yield the arguments that a call of an op writes into: tensors, or FX nodes."""
     if not isinstance(op, OpOverload) or not op._schema.is_mutable:
         return
     for index, argument in enumerate(op._schema.arguments):
@@ -200,7 +201,7 @@ def written(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator
 
 
 def _batch_norms() -> dict[Any, Callable[..., Any]]:
-    """Return how batch norms are traced: ``native_batch_norm`` writes running statistics without saying so."""
+    """Return decompositions of batch norms: the schema of ``native_batch_norm`` declares no writes."""
     aten = torch.ops.aten
 
     def batch_norm(
@@ -224,7 +225,7 @@ def _batch_norms() -> dict[Any, Callable[..., Any]]:
 
 @contextlib.contextmanager
 def _users_lines() -> Iterator[None]:
-    """Let nodes remember the lines of the user's code, wherever it stands: PyTorch keeps those of ``forward`` only."""
+    """Keep the stack frames of all user code in FX nodes: PyTorch keeps those of ``forward`` only."""
     from torch.fx.proxy import TracerBase
 
     known = TracerBase._filter_traceback_frames
@@ -259,7 +260,7 @@ def _without_onednn() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Tell optimizers that they are compiled: they keep numbers that live in tensors there."""
+    """Set the flag of compilation: optimizers then keep numbers in tensors, instead of reading them."""
     from torch import compiler
 
     before = compiler._is_compiling_flag
@@ -272,9 +273,9 @@ def compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def swapped_weights(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Let a module have other parameters and buffers, by name; tied ones stay tied, and so do modules with two names.
+    """Swap parameters and buffers of a module by name; tied ones stay tied, and so do modules with two names.
 
-    `torch.func.functional_call` leaves the other tensors in a module that has two names (torch 2.13).
+    `torch.func.functional_call` does not restore the tensors of a module with two names (torch 2.13).
     """
     named = (*module.named_parameters(), *module.named_buffers())
     others = {id(own): tensors[name] for name, own in named if name in tensors}
@@ -290,14 +291,14 @@ def swapped_weights(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]
 
 
 def plain_step(optimizer: torch.optim.Optimizer) -> Callable[[], Any]:
-    """Return the step of an optimizer without what PyTorch wraps around it: hooks, and ranges for profilers."""
+    """Return the step of an optimizer without PyTorch's wrappers: hooks and profiler ranges."""
     function: Any = type(optimizer).step
     function = getattr(function, "__wrapped__", function)
     return lambda: function(optimizer)
 
 
 def is_tracing() -> bool:
-    """Return whether something is being traced in this thread."""
+    """Return whether this thread is tracing."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
     return get_proxy_mode() is not None
@@ -315,12 +316,12 @@ def last_node() -> Any:
 
 
 def is_autocast() -> bool:
-    """Return whether ``torch.autocast`` is on around this, for any device."""
+    """Return whether ``torch.autocast`` is enabled, for any device."""
     return bool(torch._C._is_any_autocast_enabled())
 
 
 def autocast_settings() -> tuple[tuple[bool, torch.dtype], ...]:
-    """Return whether it is on, and for which dtype, on the CPU and on CUDA."""
+    """Return whether autocast is enabled, and its dtype, on the CPU and on CUDA."""
     return tuple(
         (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")
     )

@@ -1,1 +1,1 @@
-"""Backends by name, and which of them runs which node."""
+"""Backends: lookup by name, and the partitioning of a graph among them."""

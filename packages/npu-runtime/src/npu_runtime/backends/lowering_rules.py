@@ -1,4 +1,4 @@
-"""What the ops that a backend makes of a graph must keep to."""
+"""Rules for the ops to which a backend lowers a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
 
 def lowering_problem(graph: Graph, ops: Sequence[BackendOp]) -> str | None:
-    """Return the first thing that is wrong with what `Backend.lower` made of ``graph``; None if it keeps the rules."""
+    """Return the first problem of the ops from `Backend.lower` for ``graph``; None if there is none."""
     return next(_problems(graph, ops), None)
 
 
@@ -33,7 +33,7 @@ def _problems(graph: Graph, ops: Sequence[BackendOp]) -> Iterator[str]:
 
 def _field_problem(op: Any) -> str | None:
     if not isinstance(op, BackendOp):
-        return "is no BackendOp"
+        return "is not a BackendOp"
     kinds = {"kind": str, "kernel": str, "schema_id": int, "attrs": bytes, "inputs": tuple, "outputs": tuple}
     for name, kind in {**kinds, "nodes": tuple}.items():
         if type(getattr(op, name)) is not kind:
@@ -55,7 +55,7 @@ def _node_problem(graph: Graph, op: BackendOp) -> str | None:
         (node for node in op.nodes if not isinstance(node, OpNode) or node.graph is not graph), None
     )
     if foreign is not None:
-        return f"stands for {foreign!r}, which is no node of the graph"
+        return f"stands for {foreign!r}, which is not a node of the graph"
     own = {value for node in op.nodes for value in node.outputs}
     stray = next((item for item in op.outputs if isinstance(item, Value) and item not in own), None)
     return None if stray is None else f"makes %{stray.name}, which none of its nodes does"

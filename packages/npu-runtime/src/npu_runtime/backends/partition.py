@@ -1,4 +1,4 @@
-"""Which backend runs which node, and why the others do not."""
+"""Partitioning: the backend of each node, the refusals of the others, and partitions as graphs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from npu_ir.plugins.backend import Backend
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who runs a node.
+    """The backend of a node.
 
     Attributes:
-        backend: The first one that can.
-        refusals: The reason of each that was asked before, by name.
+        backend: The first one that supports the node.
+        refusals: The reasons of those of higher preference, by name.
     """
 
     backend: Backend
@@ -25,14 +25,14 @@ class Choice:
 
 
 def assign(graph: Graph, backends: Sequence[Backend]) -> dict[OpNode, Choice]:
-    """Return who runs each node of the body, in order.
+    """Return the backend of each node of the body, in order.
 
     Args:
         graph: The program.
-        backends: In order of preference; the last one takes everything.
+        backends: The backends in order of preference; the last one supports every node.
 
     Raises:
-        BackendError: A backend gives no proper answer.
+        BackendError: ``supports`` of a backend raises, or returns neither None nor a reason.
     """
     return {node: _choice(node, backends) for node in graph.body}
 
@@ -52,7 +52,8 @@ def _choice(node: OpNode, backends: Sequence[Backend]) -> Choice:
             return Choice(backend, refusals)
         if not isinstance(reason, str) or not reason:
             raise BackendError(
-                f"the backend {backend.name!r} answers {reason!r} where it should say why it cannot run a node",
+                f"the backend {backend.name!r} answers {reason!r} where it should say why it cannot run"
+                " a node",
                 where=f"node {node.name!r} ({node.op_type})",
                 fix="supports() returns None or a reason in words",
             )
@@ -62,13 +63,13 @@ def _choice(node: OpNode, backends: Sequence[Backend]) -> Choice:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Consecutive nodes that one backend runs, as a graph of their own.
+    """A partition: consecutive nodes of one backend, as a graph of their own.
 
     Attributes:
-        graph: Everything from outside is an input, everything that is read outside a result.
-        nodes: The nodes of the whole graph that it stands for.
-        inputs: What to give it: values of the whole graph.
-        outputs: What comes out.
+        graph: The partition; values defined outside are its inputs, values used outside its results.
+        nodes: Its nodes in the whole graph.
+        inputs: The values of the whole graph for its inputs.
+        outputs: The values of the whole graph for its results.
     """
 
     graph: Graph
@@ -78,7 +79,7 @@ class Segment:
 
 
 def segment_of(nodes: Sequence[OpNode], name: str) -> Segment:
-    """Return consecutive nodes of a graph as a graph of their own."""
+    """Return consecutive nodes as a partition."""
     inside = set(nodes)
     produced = {value for node in nodes for value in node.outputs}
     outside = dict.fromkeys(value for node in nodes for value in node.inputs if value not in produced)

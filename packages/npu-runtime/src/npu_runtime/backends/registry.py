@@ -1,4 +1,4 @@
-"""Backends by name, from plugins."""
+"""Lookup of backends, which plugins provide, by name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from npu_ir.plugins.distributions import how_to_get
 
 
 def all_backends() -> Mapping[str, Backend]:
-    """Return every backend of every plugin by name."""
+    """Return all backends of all plugins by name."""
     return dict(plugin_manager.loaded().backends)
 
 
 def find_backend(name: str) -> Backend:
-    """Return a backend.
+    """Return a backend by name.
 
     Raises:
         BackendError: There is none of this name.
@@ -33,27 +33,27 @@ def find_backend(name: str) -> Backend:
 
 
 def named_backends(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
-    """Return the backends that are meant, able to run here or not, in order of preference; ``aten`` is the last.
+    """Return the requested backends, usable here or not, in order of preference; ``aten`` is always the last.
 
     Raises:
-        BackendError: There is no such backend, or it is none.
+        BackendError: There is no such backend, or an item is not a backend.
     """
     named = [given] if isinstance(given, (str, Backend)) or not isinstance(given, Iterable) else list(given)
     backends = [find_backend(item) if isinstance(item, str) else item for item in named]
     for item in backends:
         if not isinstance(item, Backend):
             raise BackendError(
-                f"{item!r} is no backend", fix="give a name or an instance of npu_runtime.Backend"
+                f"{item!r} is not a backend", fix="give a name or an instance of npu_runtime.Backend"
             )
     aten = find_backend("aten")
     return [*(item for item in backends if item.name != aten.name), aten]
 
 
 def backends_of(given: str | Backend | Sequence[str | Backend]) -> list[Backend]:
-    """Return the backends that are meant, in order of preference; ``aten`` is always the last one.
+    """Return the requested backends, all usable here, in order of preference; ``aten`` is always the last.
 
     Raises:
-        BackendError: There is no such backend, it cannot run here, or it is none.
+        BackendError: There is no such backend, it cannot run here, or an item is not a backend.
     """
     backends = named_backends(given)
     for item in backends:

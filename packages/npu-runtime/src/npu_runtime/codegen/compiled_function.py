@@ -1,4 +1,4 @@
-"""A compiled program: straight-line Python made of steps, whose errors name the node and the user's line."""
+"""Generated Python functions, compiled; their errors name the node and the user's source line."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from npu_ir import NpuError, Value
 from npu_runtime.codegen.python_source import Source
 from npu_runtime.lowering.instruction import failure_of
 
-# A program with its weights: takes the values of the symbols, then the inputs; returns a tuple.
+# A generated function with bound weights: takes the values of the symbols, then the inputs; returns a tuple.
 BoundProgram: TypeAlias = Callable[..., "tuple[Any, ...]"]
 
 
 class Program:
-    """Source that has been compiled; weights are bound to it as often as one likes.
+    """A generated function, compiled once; weights can be bound to it any number of times.
 
     Args:
-        name: Of the graph.
-        source: What to compile.
+        name: The name of the graph.
+        source: The generated source.
     """
 
     def __init__(self, name: str, source: Source) -> None:
         self.source = source
-        # Debuggers and tracebacks ask the loader of a module for its text, and keep it by the name of the file.
+        # linecache asks `__loader__` for the source of tracebacks and caches it by filename: hence the
+        # digest.
         digest = hashlib.sha256(source.text.encode()).hexdigest()[:8]
         filename = f"npu-program/{re.sub(r'[^0-9A-Za-z_.-]', '_', name)}-{digest}.py"
         space: dict[str, Any] = {"__name__": filename, "__loader__": _Loader(source.text)}
@@ -38,11 +39,11 @@ class Program:
     def bound(
         self, weights: Mapping[Value, Any], ops: Sequence[Callable[..., Any]] | None = None
     ) -> BoundProgram:
-        """Return the program on these weights.
+        """Return the function with weights bound.
 
         Args:
-            weights: By value.
-            ops: What to call in place of ``source.ops``.
+            weights: The tensors by value.
+            ops: Callables in place of ``source.ops``.
         """
         called = self.source.ops if ops is None else ops
         return self._bind(
@@ -50,25 +51,25 @@ class Program:
         )
 
     def explain(self, error: Exception, known: Mapping[Value, Any] = MappingProxyType({})) -> None:
-        """Raise what tells the user which node failed, where a step raised an error that does not say so itself.
+        """Raise an error that names the failed node, unless ``error`` does so or comes from elsewhere.
 
         Args:
-            error: What was raised.
-            known: What values hold that the program does not name.
+            error: The error raised by the function.
+            known: The contents of values that have no name in the function.
 
         Raises:
             ExecutionError: Names node, module and source line.
         """
-        found = _line_in(self._code.co_filename, error.__traceback__)
-        step = self.source.lines.get(found[0]) if found else None
-        if step is None or found is None or (isinstance(error, NpuError) and error.where):
+        frame = _line_in(self._code.co_filename, error.__traceback__)
+        step = self.source.lines.get(frame[0]) if frame else None
+        if step is None or frame is None or (isinstance(error, NpuError) and error.where):
             return
-        inputs = [found[1].get(self.source.names[value], known.get(value)) for value in step.inputs]
+        inputs = [frame[1].get(self.source.names[value], known.get(value)) for value in step.inputs]
         raise failure_of(step, error, inputs) from error
 
 
 class _Loader:
-    """Gives the text of a program to those who show tracebacks."""
+    """Module loader that provides the generated source to tracebacks and debuggers."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -78,7 +79,7 @@ class _Loader:
 
 
 def _line_in(filename: str, traceback: TracebackType | None) -> tuple[int, Mapping[str, Any]] | None:
-    """Return the line of a program at which an error passed, and the local names there."""
+    """Return the line number and local variables of the traceback frame in a generated function."""
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == filename:
             return traceback.tb_lineno, traceback.tb_frame.f_locals

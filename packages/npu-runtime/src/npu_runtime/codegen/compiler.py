@@ -1,4 +1,4 @@
-"""From a graph to a program: who runs each node, the steps, what can be left out, the source."""
+"""Compilation of a graph: partitions, instructions, view fusion, in-place reuse, Python source."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from npu_runtime.probing.storage import is_laid_out, overlaps
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A graph, compiled.
+    """A compiled graph.
 
     Attributes:
-        plain: One step per node, or per segment of another backend; nothing is overwritten.
-        steps: What the program does.
-        program: The program: it returns the results of the graph, then the new contents of what it updates.
-        memory: Which values of ``steps`` may share memory.
-        shares: For each of ``steps`` what is known of the memory of its outputs.
+        plain: One instruction per node, or per partition of another backend, without in-place reuse.
+        steps: The instructions of the generated function, after view fusion and in-place reuse.
+        program: The generated function: it returns the results of the graph, then the new contents of its
+            mutated state.
+        memory: The alias sets of the values of ``steps``.
+        shares: For each of ``steps``, the aliasing of its outputs.
     """
 
     plain: tuple[NodeStep, ...]
@@ -59,10 +60,10 @@ def compile_graph(
     """Compile the body of a graph.
 
     Args:
-        graph: The program, or a region of one.
-        choices: Who runs each node; ATen runs those that are not in it.
-        device: Where it runs.
-        known: What the body reads besides its inputs: weights, and what the prologue made of them.
+        graph: A program, or a region of one.
+        choices: The backend of each node; ATen for nodes that are missing.
+        device: The device to run on.
+        known: Tensors that the body reads besides its inputs: weights, and the outputs of the prologue.
 
     Raises:
         BackendError: A backend does not keep to its interface.
@@ -87,24 +88,28 @@ def plain_steps(
     prober: Prober,
     as_stated: set[Value],
 ) -> list[NodeStep]:
-    """Return one step per node of the body, or per segment of another backend, with what was seen of each.
+    """Return one instruction per node of the body, or per partition of another backend, with its call traits.
 
     Args:
         graph: The program.
-        choices: Who runs each node; ATen runs those that are not in it.
-        device: Where it runs.
-        prober: Sees what calls do.
-        as_stated: The values from outside that are laid out as the graph states, in each call; extended.
+        choices: The backend of each node; ATen for nodes that are missing.
+        device: The device to run on.
+        prober: Observes call traits.
+        as_stated: Arguments whose strides are those of their types in each call; extended by instruction
+            outputs.
 
     Raises:
         BackendError: A backend does not keep to its interface.
     """
-    found = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
-    return list(_trusted(found, as_stated, is_planned=prober.is_planned))
+    steps = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
+    return list(_trusted(steps, as_stated, is_planned=prober.is_planned))
 
 
 def state_of(graph: Graph) -> tuple[Value, ...]:
-    """Return the parameters, buffers and optimizer state that a call changes: the program takes them behind the inputs."""
+    """Return the mutated state in parameter order of the generated function, where it follows the inputs.
+
+    It consists of parameters, buffers and optimizer state.
+    """
     return tuple(
         target
         for target in graph.updates
@@ -113,14 +118,14 @@ def state_of(graph: Graph) -> tuple[Value, ...]:
 
 
 def _sample_sizes(graph: Graph) -> Mapping[str, int]:
-    """Return sizes that the graph allows; none where none are found."""
+    """Return valid sizes for the symbols of the graph; an empty mapping if there is no such choice."""
     try:
         return chosen_sizes(graph, {}, {})
     except UsageError:
         return {}
 
 
-# Nodes that one backend runs; None for ATen.
+# Consecutive nodes of one backend; None for ATen.
 _Part = tuple[Backend | None, list[OpNode]]
 
 
@@ -129,8 +134,8 @@ def _parts(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[_Part]:
         choice = choices.get(node)
         return None if choice is None or choice.backend.name == ATEN else choice.backend
 
-    for found, nodes in itertools.groupby(graph.body, backend):
-        yield found, list(nodes)
+    for owner, nodes in itertools.groupby(graph.body, backend):
+        yield owner, list(nodes)
 
 
 def _steps(part: _Part, prober: Prober, device: torch.device) -> Iterator[NodeStep]:
@@ -144,17 +149,20 @@ def _steps(part: _Part, prober: Prober, device: torch.device) -> Iterator[NodeSt
 
 
 def _as_stated(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
-    """Return the values from outside that are laid out as the graph states, in each call."""
-    given = (*graph.inputs, *state_of(graph))
-    # What is given is laid out anew where it is not as stated, but where elements are stated to share memory.
-    certain = {value for value in given if not value.type.symbols and not overlaps(value.type)}
-    if any(overlaps(value.type) for value in graph.arguments if value not in given):
-        return certain  # other weights may be laid out otherwise
+    """Return the arguments and prologue outputs whose strides are those of their types, in each call."""
+    per_call = (*graph.inputs, *state_of(graph))
+    # Arguments with other strides are copied (`laid_out`), unless their types state overlapping elements.
+    certain = {value for value in per_call if not value.type.symbols and not overlaps(value.type)}
+    if any(overlaps(value.type) for value in graph.arguments if value not in per_call):
+        return certain  # weights loaded later may have other strides
     return certain | {value for value, item in known.items() if is_laid_out(item, value.type)}
 
 
 def _trusted(steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bool) -> Iterator[NodeStep]:
-    """Yield steps with what was seen of them as far as it holds: it was seen on inputs as the graph states them."""
+    """Yield instructions, with the traits of memory only if all inputs have the strides of their types.
+
+    Call traits are observed on such inputs, and need not hold for others.
+    """
     for item in steps:
         if item.seen is not None and as_stated.issuperset(item.step.inputs):
             laid_out = zip(item.step.outputs, item.seen.is_laid_out, strict=True)
@@ -164,12 +172,12 @@ def _trusted(steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bo
             yield NodeStep(item.step, item.seen.elsewhere(len(item.step.inputs)))
         else:
             yield item
-        if item.step.is_segment and is_planned:  # it writes into tensors that are laid out so
+        if item.step.is_segment and is_planned:  # it writes into planned tensors, which have these strides
             as_stated.update(item.step.outputs)
 
 
 def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
-    """Return what runs a region, given the values of the symbols around it."""
+    """Return a function from the values of the enclosing symbols to the callable of a region."""
     constants = bind_weights(region, None)
     compiled = compile_graph(region, {}, device, constants)
     run = compiled.program.bound(constants)

@@ -1,4 +1,4 @@
-"""How long the memory of each value is needed, and how much of it at once."""
+"""Liveness report: the live range of each value's memory, and the peak of a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_runtime.lowering.alias_sets import Sharing
 from npu_runtime.lowering.instruction import Step
 
 _RETURN = "return"
-# They copy all of the memory that the tensor lies in, and return the same view of that (torch 2.13).
+# They copy the whole storage of their input, and return the same view of the copy (torch 2.13).
 _COPY_ALL = (
     "aten.copy.default",
     "aten.slice_scatter.default",
@@ -23,17 +23,17 @@ _COPY_ALL = (
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """The memory of one value, and of the others that lie in it.
+    """The live range of one allocation, with the values that alias it.
 
     Attributes:
-        value: The name of the value that the memory was made for.
-        views: The names of the others.
-        bytes: How much it is.
-        first: The number of the step that makes it.
-        last: The number of the last step that needs it; the number of steps where it is returned.
-        may_share: The values whose memory it may be instead; it is counted as if it were not. Empty where the memory is
-            certainly its own.
-        reason: Why that is not known; empty where it is.
+        value: The name of the value that it is allocated for.
+        views: The names of its aliases.
+        bytes: Its size.
+        first: The number of the instruction that allocates it.
+        last: The number of the last instruction that needs it; the number of instructions if it is returned.
+        may_share: Values that it may alias instead; it is counted as if it did not. Empty if it certainly
+            aliases none.
+        reason: The reason for the uncertainty; empty if there is none.
     """
 
     value: str
@@ -47,18 +47,19 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The memory of one call: what its steps make. Inputs and weights do not count, nor what a kernel needs inside.
+    """The memory that the instructions of one call allocate; without workspaces of kernels.
 
-    Where it is not known whether values share memory, they are counted as if they did not, and kept as long as anything
-    that may lie in them: then the peak is the most that a call can need, and `is_exact` is False.
+    Values that may or may not share memory are counted as if they did not, and are live as long as anything
+    that may alias them: then the peak is an upper bound, and `is_exact` is False.
 
     Attributes:
-        lifetimes: In the order in which the memory is made.
-        steps: For each step the name of its node; ``return`` stands for the copies that are made behind the last one.
-        live_bytes: What is needed during each step.
-        lower_bound_bytes: What the most demanding step needs by itself, its inputs and outputs: however the values of
-            these steps are placed, they need no less.
-        uncounted: What needs memory inside that is not counted: segments of backends, branches, loops.
+        lifetimes: The live ranges, in order of allocation.
+        steps: For each instruction the name of its node; ``return`` stands for the copies after the last one.
+        live_bytes: The live memory during each instruction.
+        lower_bound_bytes: The largest sum of the inputs and outputs of one instruction: no buffer
+            assignment for these instructions needs less.
+        uncounted: Instructions with internal memory that is not counted: partitions of backends, branches,
+            loops.
     """
 
     lifetimes: tuple[Lifetime, ...]
@@ -69,17 +70,17 @@ class MemoryPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is needed during one step."""
+        """The maximum of ``live_bytes``."""
         return max(self.live_bytes, default=0)
 
     @property
     def peak_step(self) -> str:
-        """The node that runs when the peak is reached; empty where there are no steps."""
+        """The node that runs at the peak; empty if there are no instructions."""
         return self.steps[self.live_bytes.index(self.peak_bytes)] if self.steps else ""
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is known of all values which memory they have."""
+        """True if the aliasing of all values is known."""
         return not any(item.reason for item in self.lifetimes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,13 +109,13 @@ def _described(item: Lifetime) -> str:
 def plan_memory(
     steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value], copied: Sequence[Value]
 ) -> MemoryPlan:
-    """Return the memory that steps need.
+    """Return the liveness report of a sequence of instructions.
 
     Args:
-        steps: In order.
-        sharing: For each step what is known of the memory of its outputs.
-        kept: What is returned, or kept for the next call.
-        copied: What is copied behind the last step.
+        steps: The instructions, in order.
+        sharing: For each instruction the aliasing of its outputs.
+        kept: Results, and new contents of mutated state.
+        copied: Values that are copied after the last instruction.
 
     Raises:
         GraphError: Sizes are symbolic.
@@ -156,7 +157,7 @@ def _lifetimes(
         for owner in step.outputs:
             items = values.get(owner, [])
             if not items:
-                continue  # it lies in the memory of another value
+                continue  # it resides in the memory of another value
             views = tuple(item.name for item in items if item is not owner)
             others = _possible_sources(step, known, owner)
             last, reason = max(ends[item] for item in items), _reason(step) if others else ""
@@ -165,9 +166,9 @@ def _lifetimes(
 
 
 def _owners(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, Value]:
-    """Return, for each value that has memory of a call, the value that the memory was made for.
+    """Return the owner of each value's memory, for values in memory that the call allocates.
 
-    What only may lie in other memory counts as memory of its own.
+    A possible alias counts as memory of its own.
     """
     owner_of: dict[Value, Value] = {}
     for step, known in zip(steps, sharing, strict=True):
@@ -177,14 +178,14 @@ def _owners(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, Va
                 sources = [step.overwrites]
             if not sources:
                 owner_of[value] = value
-            # A view of what comes from outside has no memory of the call.
+            # A view of an argument has no memory of the call.
             elif owners := [owner_of[source] for source in sources if source in owner_of]:
                 owner_of[value] = owners[0]
     return owner_of
 
 
 def _sizes(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, int]:
-    """Return in how many bytes each value lies: of a view, those of all that it is a view of."""
+    """Return the size of the memory behind each value, in bytes; of a view, that of its whole base."""
     sizes: dict[Value, int] = {}
     for step, known in zip(steps, sharing, strict=True):
         given = [sizes.get(value, _bytes(value)) for value in step.inputs]
@@ -197,8 +198,9 @@ def _sizes(steps: Sequence[Step], sharing: Sequence[Sharing]) -> dict[Value, int
 
 
 def _ends(steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Value]) -> dict[Value, int]:
-    """Return the last step that needs the memory of each value, or that of what may lie in it."""
+    """Return the last instruction that needs the memory of each value, possible aliases included."""
     ends: dict[Value, int] = dict.fromkeys(kept, len(steps))
+    # Backward: the end of an alias is final when its source is reached.
     for index in reversed(range(len(steps))):
         step = steps[index]
         for value, shares in zip(step.outputs, sharing[index].shares, strict=True):
@@ -212,7 +214,7 @@ def _ends(steps: Sequence[Step], sharing: Sequence[Sharing], kept: Collection[Va
 
 
 def _possible_sources(step: Step, known: Sharing, value: Value) -> tuple[str, ...]:
-    """Return the values whose memory the output of a step may have, where that is not certain."""
+    """Return the names of the values that an output may alias, if that is uncertain."""
     if known.is_certain or not isinstance(value.type, TensorType):
         return ()
     numbers = known.shares[step.outputs.index(value)]
@@ -229,7 +231,7 @@ def _reason(step: Step) -> str:
 
 
 def _inner_work(step: Step) -> list[str]:
-    """Return the names of the nodes of a step that need memory inside, of any amount."""
+    """Return the nodes of an instruction whose internal memory is unknown."""
     if step.is_segment:
         names = list(dict.fromkeys((step.nodes[0].name, step.nodes[-1].name)))
         return [f"{step.kernel} ({' to '.join(names)})"]
@@ -251,6 +253,6 @@ def _needed(step: Step, owners: Mapping[Value, Value]) -> int:
 def _bytes(value: Value) -> int:
     if not isinstance(value.type, TensorType):
         return 0
-    # Up to the last element: strides may leave gaps.
+    # The span up to the last element: strides may leave gaps.
     reach = sum((size - 1) * stride for size, stride in zip(value.type.sizes, value.type.steps, strict=True))
     return (reach + 1) * value.type.dtype.itemsize if value.type.numel else 0

@@ -1,4 +1,4 @@
-"""Steps as the source of a Python function: one line each, values freed behind their last use."""
+"""Python source of a sequence of instructions: one line each, values deleted after their last use."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _RESERVED = frozenset({"bind", "run", "ops", "weights", "literals", "symbols", "
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a program.
+    """The source of a generated function.
 
     Attributes:
-        text: Defines ``bind(ops, weights, literals)``, which returns the program.
-        ops: What ``bind`` gets: the callables.
-        weights: The values that are bound once; what ``bind`` gets are their contents.
-        literals: What ``bind`` gets: arguments that cannot be written down.
-        lines: The step on each line that has one.
-        names: What the values are called.
+        text: Python code that defines ``bind(ops, weights, literals)``, which returns the function.
+        ops: The callables for ``bind``.
+        weights: The values that are bound once; ``bind`` gets their tensors.
+        literals: The arguments for ``bind`` that have no Python literal.
+        lines: The instruction on each line that has one.
+        names: The Python name of each value.
     """
 
     text: str
@@ -40,20 +40,21 @@ class Source:
 def source_of(
     name: str, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Value | Any]
 ) -> Source:
-    """Return the source of a program.
+    """Return the source of a function that runs instructions.
 
     Args:
-        name: What the docstring calls it.
-        inputs: The values that each call gives, in this order.
-        steps: In order; whatever they read that neither a step makes nor a call gives is bound once.
-        results: What is returned, as a tuple: values and plain data.
+        name: The name of the graph, for the comment at the top.
+        inputs: The parameters of the function, in order.
+        steps: The instructions, in order. Values that are neither parameters nor outputs of them are bound
+            once.
+        results: The values and plain data to return, as a tuple.
     """
     return _Writer(inputs, steps, results).written(name)
 
 
 @dataclass
 class _Names:
-    """Python names: the same thing always has the same, and no two have one."""
+    """Unique Python names by key."""
 
     taken: set[str] = field(default_factory=lambda: set(_RESERVED))
     known: dict[Any, str] = field(default_factory=dict)
@@ -61,7 +62,8 @@ class _Names:
 
     def of(self, key: Any, wanted: str) -> str:
         if key not in self.known:
-            # Other letters are not safe: Python takes some for the same, and some for none.
+            # ASCII only: Python normalizes identifiers (NFKC), so that different letters may become the
+            # same name.
             base = re.sub(r"[^0-9A-Za-z_]", "_", wanted)
             base = f"_{base}" if not base or base[0].isdigit() or keyword.iskeyword(base) else base
             name = base
@@ -74,7 +76,7 @@ class _Names:
 
 
 class _Writer:
-    """One program while it is written."""
+    """Writer of one generated function."""
 
     def __init__(self, inputs: Sequence[Value], steps: Sequence[Step], results: Sequence[Any]) -> None:
         self._inputs = inputs
@@ -83,12 +85,12 @@ class _Writer:
         self._names = _Names()
         self._ops: dict[int, Any] = {}
         self._literals: dict[Any, Any] = {}
-        self._lists: dict[str, str] = {}  # of what is bound once: they are made once, too
-        made = {*inputs, *(value for step in steps for value in step.outputs)}
+        self._lists: dict[str, str] = {}  # lists of bound values alone: built once, in `bind`
+        defined = {*inputs, *(value for step in steps for value in step.outputs)}
         read = [value for step in steps for value in step.inputs] + [
             item for item in results if isinstance(item, Value)
         ]
-        self._weights = tuple(dict.fromkeys(value for value in read if value not in made))
+        self._weights = tuple(dict.fromkeys(value for value in read if value not in defined))
         self._bound = frozenset(self._weights)
         self._freed = _freed(steps, results, {*inputs, *self._weights})
 
@@ -173,7 +175,7 @@ class _Writer:
         return self._lists[text]
 
     def _template(self, item: Any, inputs: Sequence[Value]) -> str:
-        """Return an argument as Python text."""
+        """Return the Python expression of an argument."""
         if type(item) is Slot:
             return self._value(inputs[item.index])
         if type(item) in (list, tuple):
@@ -185,20 +187,20 @@ class _Writer:
             return repr(item)
         if type(item) is float and item - item == 0:  # finite
             return repr(item)
-        key = type(item), str(item)  # numbers that are not finite, complex ones, devices, dtypes, layouts
+        key = type(item), str(item)  # non-finite and complex numbers, devices, dtypes, layouts
         self._literals[key] = item
         wanted = "number" if isinstance(item, (float, complex)) else str(item).removeprefix("torch.")
         return self._names.of(("literal", key), wanted)
 
 
 def _plain(text: str) -> str:
-    """Return a text that is safe in a comment."""
+    """Return a text as printable ASCII, safe in a comment."""
     visible = "".join(letter if letter.isprintable() else " " for letter in text)
     return visible.encode("ascii", "backslashreplace").decode()
 
 
 def _freed(steps: Sequence[Step], results: Sequence[Any], outside: set[Value]) -> list[list[Value]]:
-    """Return for each step the values that nothing behind it reads."""
+    """Return for each instruction the values that are dead after it."""
     last: dict[Value, int] = {}
     for index, step in enumerate(steps):
         last.update(dict.fromkeys((*step.inputs, *step.outputs), index))

@@ -1,4 +1,4 @@
-"""The backend that is always there: PyTorch's own ops, as straight-line Python."""
+"""The built-in backend: PyTorch's own ops, called from straight-line Python."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from npu_runtime.executor.executor import IRExecutor
 
 
 class AtenBackend(Backend):
-    """Runs every node, as PyTorch does; whatever the others refuse."""
+    """Backend of last resort: it runs every node, with PyTorch's own ops."""
 
     name = "aten"
 
     def devices(self) -> Sequence[torch.device]:
-        found = [torch.device("cpu")]
+        devices = [torch.device("cpu")]
         if torch.cuda.is_available():
-            found += [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
-        return found
+            devices += [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+        return devices
 
-    def supports(self, node: OpNode) -> str | None:  # noqa: ARG002 - it takes every node
+    def supports(self, node: OpNode) -> str | None:  # noqa: ARG002 - every node is supported
         return None
 
     def lower(self, graph: Graph) -> Sequence[BackendOp]:

@@ -1,4 +1,4 @@
-"""What an executor holds between calls: weights, what the prologue makes of them, buffers that calls change."""
+"""Bound weights of an executor: tensors by value, the evaluated prologue, initial mutated state."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from npu_runtime.probing.storage import laid_out
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Weights that have been bound to a graph. Nothing in here is ever written to.
+    """Weights bound to a graph. These tensors are never written to.
 
     Attributes:
-        given: The tensor of every parameter, buffer and constant, as it was given.
-        prologue: Evaluated.
-        values: What calls read: weights, and what the prologue made of them.
-        state: What the buffers hold at the beginning that calls change, in the order of `state_of`.
+        given: The tensor of every parameter, buffer and constant, as passed by the caller.
+        prologue: The evaluated prologue.
+        values: The tensors that calls read: weights and prologue outputs.
+        state: The initial mutated state, in the order of `state_of`.
     """
 
     given: Mapping[Value, torch.Tensor]
@@ -34,7 +34,10 @@ class Bound:
     state: tuple[torch.Tensor, ...]
 
     def state_dict(self, state: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
-        """Return parameters, persistent buffers and optimizer state by ``state_dict`` key; copies of those that calls change."""
+        """Return all persistent tensors by ``state_dict`` key, with ``state`` as content of mutated ones.
+
+        They are parameters, buffers and optimizer state; mutated ones are copies.
+        """
         advanced = dict(zip(self._changing(), state, strict=True))
         entries = {}
         for value, tensor in self.given.items():
@@ -67,7 +70,8 @@ def bind(
         if not is_fake(tensor) and (device.type == "meta" or not tensor.is_meta):
             continue
         raise WeightError(
-            f"the weight {value.name!r} is {'a FakeTensor' if is_fake(tensor) else 'on the device meta'}: it has no data",
+            f"the weight {value.name!r} is"
+            f" {'a FakeTensor' if is_fake(tensor) else 'on the device meta'}: it has no data",
             where=f"graph {graph.name!r}",
             fix="give the weights of a model that has been loaded, or the path of its checkpoint",
         )
@@ -79,5 +83,5 @@ def bind(
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that records no gradients, and whose memory holds what it says: no lazy conjugation."""
+    """Return a detached tensor without lazy conj/neg bits."""
     return tensor.detach().resolve_conj().resolve_neg()

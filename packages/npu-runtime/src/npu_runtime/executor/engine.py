@@ -1,4 +1,4 @@
-"""Running a compiled graph: arguments in, results out, the buffers that calls change in between."""
+"""Execution of a compiled graph: argument checks, the call itself, result ownership, mutated state."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from npu_runtime.probing.storage import laid_out
 
 
 class Engine:
-    """A compiled graph with its weights, and the buffers that its calls change.
+    """A compiled graph with its bound weights and its mutated state.
 
     Args:
         graph: The program.
-        compiled: What it was compiled to.
+        compiled: The compiled graph.
         bound: Its weights.
-        device: Where it runs.
-        threads: The number of threads that an op may use during calls; None for that of the process.
+        device: The device to run on.
+        threads: The number of intra-op threads during calls; None for that of the process.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Engine:
         self._device = device
         self._threads = threads
         self._plan = plan_results(graph, compiled.memory)
-        # Calls neither change buffers nor the number of threads: any number may run at once.
+        # Calls that mutate neither state nor the process-wide thread count may run concurrently.
         self._is_shared = not self._plan.state and threads is None
         self._quick_take = quick_take(graph, device)
         self._arguments = (*graph.inputs, *state_of(graph))
@@ -58,28 +58,29 @@ class Engine:
         self.hold(bound)
 
     def hold(self, bound: Bound) -> None:
-        """Take other weights."""
+        """Bind other weights."""
         run = self._compiled.program.bound(bound.values)
         with self._lock:
             self._require_idle()
             self._bound = bound
             self._state = tuple(tensor.clone() for tensor in bound.state)
-            # One attribute, so that a call from another thread sees all of the old weights or all of the new ones.
+            # One attribute, swapped atomically: a concurrent call sees all of the old weights or all of the
+            # new ones.
             self._running = bound.prologue, run
 
     def reset(self) -> None:
-        """Give the buffers that calls change the content they had when the weights were bound."""
+        """Reset mutated state to its content when the weights were bound."""
         with self._lock:
             self._require_idle()
             self._state = tuple(tensor.clone() for tensor in self._bound.state)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return parameters and persistent buffers by ``state_dict`` key; what calls change, as it is now."""
+        """Return parameters and persistent buffers by ``state_dict`` key, with the current content."""
         with self._lock:
             return self._bound.state_dict(self._state)
 
     def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Engine:
-        """Return the same, calling ``wrap(function)`` in place of each function; its buffers advance on their own."""
+        """Return a copy with a state of its own that calls ``wrap(function)`` in place of each function."""
         twin = copy.copy(self)
         with self._lock:
             twin._state = tuple(tensor.clone() for tensor in self._state)
@@ -88,7 +89,7 @@ class Engine:
         return twin
 
     def weights(self) -> dict[Value, torch.Tensor]:
-        """Return what each parameter, buffer and constant holds; of what calls change, copies."""
+        """Return the tensor of each parameter, buffer and constant; copies of mutated state."""
         with self._lock:
             state = zip(state_of(self._graph), (tensor.clone() for tensor in self._state), strict=True)
             held = {value: tensor.to(self._device) for value, tensor in self._bound.given.items()}
@@ -96,7 +97,7 @@ class Engine:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Give the buffers that calls change back what they hold, whatever is called inside."""
+        """Restore mutated state on exit."""
         with self._lock:
             before = tuple(tensor.clone() for tensor in self._state)
             try:
@@ -105,7 +106,7 @@ class Engine:
                 self._state = before
 
     def returned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return what the program returns on these arguments, checked."""
+        """Return what the generated function returns on these arguments, which are checked first."""
         if self._is_shared:
             return self._once(args, kwargs)
         with self._alone():
@@ -114,13 +115,13 @@ class Engine:
     def observed(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], see: Observer, *, check_nan: bool = False
     ) -> Sequence[Any]:
-        """Return what the program returns, run node by node.
+        """Return the same as `returned`, run node by node.
 
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            see: Called behind each node.
-            check_nan: Fail at the first node that makes a NaN of inputs that have none.
+            see: The observer, called after each node.
+            check_nan: Fail at the first node that produces a NaN from inputs without any.
         """
         with contextlib.nullcontext() if self._is_shared else self._alone():
             return self._node_by_node(args, kwargs, see, check_nan=check_nan)
@@ -150,7 +151,7 @@ class Engine:
         return given
 
     def apart(self, items: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a run has computed, with copies of what later calls read."""
+        """Return the values of a run, with copies of tensors in memory that later calls read."""
         given = self._bound.prologue.apart(list(items.values()))
         return {
             name: item.clone() if self._is_in_state(item) else item
@@ -162,7 +163,7 @@ class Engine:
         return is_strided and any(share_memory(item, tensor) for tensor in self._state)
 
     def mutations(self, returned: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Return the new content of what the graph updates, by every name it has; copies of what is kept here."""
+        """Return the new contents of mutated inputs and state by name; of state held here, copies."""
         contents = list(returned[self._plan.count :])
         for index, *_ in self._plan.state:
             contents[index - self._plan.count] = contents[index - self._plan.count].clone()
@@ -176,7 +177,7 @@ class Engine:
         if self._replaced:
             self._require_first_state()
         if kernel_settings() != self._settings:
-            # Other kernels may lay out their results otherwise than was seen when the graph was compiled.
+            # Other kernels may return other strides than the call traits observed at compile time.
             return self._node_by_node(args, kwargs, None)
         prologue, run = self._running
         is_plain = is_undisturbed()
@@ -196,6 +197,7 @@ class Engine:
         if symbols is not None:
             require_in_range(self._graph, symbols)
         plan = self._plan
+        # Callers own results and may write to them: those in the memory of constants are copied.
         given = prologue.apart(returned) if plan.may_be_own else returned
         if plan.state:
             with torch.no_grad():
@@ -203,6 +205,7 @@ class Engine:
         return given
 
     def _run(self, run: BoundProgram, symbols: SymbolValues | None, inputs: Sequence[Any]) -> Sequence[Any]:
+        # Set directly: `torch.set_grad_enabled` takes ten times as long.
         before = torch.is_grad_enabled()
         record_gradients(False)
         try:
@@ -215,14 +218,14 @@ class Engine:
             record_gradients(before)
 
     def _require_first_state(self) -> None:
-        """Refuse a call in which a buffer is no longer what the graph was captured for."""
+        """Refuse a call if a buffer has another type than the graph was captured for."""
         for index, value in self._replaced:
             if not is_of_type(self._state[index], value.type):
                 raise ExecutionError(
-                    f"the buffer {outside_names(value)[0]!r} is {described(self._state[index])} since the last call, and the "
-                    f"graph was captured for {value.type}",
+                    f"the buffer {outside_names(value)[0]!r} is {described(self._state[index])} since"
+                    f" the last call, and the graph was captured for {value.type}",
                     where=f"graph {self._graph.name!r}",
-                    fix="capture the model as it is after a call, or give the buffers back what they held: reset()",
+                    fix="capture the model as it is after a call, or restore the buffers: reset()",
                 )
 
     def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], symbols: SymbolValues) -> list[Any]:
@@ -231,13 +234,14 @@ class Engine:
             if isinstance(item, torch.Tensor) and item.device != self._device:
                 raise ExecutionError(
                     f"input %{value.name} is on {item.device}, the executor runs on {self._device}",
-                    fix=f"move it (.to({str(self._device)!r})), or make the executor with device={str(item.device)!r}",
+                    fix=f"move it (.to({str(self._device)!r})), or make the executor with"
+                    f" device={str(item.device)!r}",
                 )
         return [laid_out(bound[value], value.type) for value in self._graph.inputs]
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Let one call at a time change buffers, with as many threads as was asked for."""
+        """Hold the lock of the mutated state, with the requested number of intra-op threads."""
         with _threads(self._threads), self._lock:
             self._require_idle()
             self._is_running = True
@@ -249,19 +253,19 @@ class Engine:
     def _require_idle(self) -> None:
         if self._is_running:
             raise ExecutionError(
-                "the executor is used by what one of its own calls has called, and both would change its buffers",
+                "the executor is called from within one of its own calls, and both would change its buffers",
                 where=f"graph {self._graph.name!r}",
                 fix="make an executor of its own for that",
             )
 
 
-# The number of threads is the process's: one call at a time may change it.
+# The number of threads is process-wide: one call at a time may change it.
 _CHANGING_THREADS = threading.RLock()
 
 
 @contextlib.contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """Let ops use so many threads; as many as before where it is None."""
+    """Set the number of intra-op threads; None leaves it unchanged."""
     if count is None:
         yield
         return

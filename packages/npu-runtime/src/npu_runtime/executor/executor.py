@@ -1,4 +1,4 @@
-"""The executor: a graph, compiled once into straight-line Python, with its weights."""
+"""The executor: a graph compiled once into straight-line Python, with its weights."""
 
 from __future__ import annotations
 
@@ -40,37 +40,38 @@ if TYPE_CHECKING:
 
 
 class IRExecutor:
-    """Runs a graph fast: compiled once, called often, from any number of threads.
+    """A graph compiled for fast repeated calls, from any number of threads.
 
-    What it returns is what `npu_ir.Interpreter` returns, up to what the passes state. No gradients are recorded;
-    the given weights are never written to, and arguments only where the model does so and ``updates="write"`` was said.
-    Buffers that the model changes are held here and advance with each call; calls of a graph that has such buffers run
-    one after another.
+    Results equal those of `npu_ir.Interpreter`, within the tolerances stated by the passes. No gradients
+    are recorded. The given weights are never written to, and arguments only where the model does so and
+    ``updates="write"``. Mutated buffers are held here and advance with each call; calls of a graph with
+    mutated buffers are serialized.
 
     Args:
-        graph: The program; a copy is taken.
-        weights: Parameters and buffers by ``state_dict`` key; or the path of a file of them, of the index of a
-            sharded checkpoint, or of a folder. Not needed for a graph without any. They are read, not copied: do not
-            change them in place, for what the prologue made of them would stay as it is.
-        constants: Tensors by name in place of the graph's constants or of buffers that are not persistent.
-        backend: Who runs what it can: a name, a `Backend`, or several in order of preference. What none of them
-            can run, ATen runs.
-        device: Where it runs; weights are moved there. If not given, that of the first weight, or the first backend's
-            own where it does not run there.
-        passes: What to run over the graph first: the name of a pipeline (``"default"``, ``"cpu"``), or passes as
-            `npu_passes.PassManager` takes them; None for none.
-        threads: The number of threads that an op may use, during calls; the process's own setting if not given. It is
-            set for the whole process: calls of such executors run one at a time.
-        updates: What calls do with the new contents of inputs that the model writes to. ``"write"``: as in eager mode,
-            the tensors that are given are written to when the call has succeeded; one that fails changes none.
-            ``"return"``: a call returns a pair, the results and the new contents by input name. ``"ignore"``: they are
-            dropped. Nothing has to be said for a model that writes to none; a call of any other one is refused then.
+        graph: The program; it is copied.
+        weights: Parameters and buffers by ``state_dict`` key; or the path of a weights file, of the index
+            of a sharded checkpoint, or of a folder. Not needed for a graph without any. They are read, not
+            copied: do not change them in place, because the evaluated prologue would not follow.
+        constants: Tensors by name in place of the graph's constants or of non-persistent buffers.
+        backend: A name, a `Backend`, or several in order of preference. ATen runs the nodes that none of them
+            supports.
+        device: The device to run on; weights are moved there. If not given, that of the first weight, or
+            the default device of the first backend where that backend does not run there.
+        passes: The passes to run over the graph first: the name of a pipeline (``"default"``, ``"cpu"``),
+            or passes as accepted by `npu_passes.PassManager`; None for none.
+        threads: The number of intra-op threads during calls; that of the process if not given. It is set
+            for the whole process: calls of such executors are serialized.
+        updates: Handling of the new contents of inputs that the model writes to. ``"write"``: as in eager
+            mode, the given tensors are written to after the call has succeeded; a call that fails changes
+            none. ``"return"``: a call returns a pair, the results and the new contents by input name.
+            ``"ignore"``: they are dropped. Not needed for a model that writes to no input; calls of any
+            other model are refused without it.
 
     Attributes:
-        graph: What is run: the graph after the passes.
-        device: Where.
-        backends: Who was asked, in order of preference; ATen, which takes everything, is the last.
-        choices: Which backend runs each node of the body, and why the others do not.
+        graph: The graph after the passes.
+        device: The device to run on.
+        backends: The backends in order of preference; ATen, which supports every node, is the last.
+        choices: The backend of each node of the body, and the refusals of the others.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
@@ -94,7 +95,8 @@ class IRExecutor:
     ) -> None:
         if threads is not None and (type(threads) is not int or threads < 1):
             raise ExecutionError(f"an executor uses at least one thread, not {threads!r}")
-        with no_collection():  # nothing here is garbage, and collecting it would take longer than making it
+        # Everything built here stays alive: garbage collection would take longer than the construction.
+        with no_collection():
             graph.check()
             self.graph = optimized(graph, passes)
             self._updates = InputUpdates(self.graph, updates)
@@ -112,11 +114,12 @@ class IRExecutor:
         self._count = len(self.graph.results[1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model returns on these arguments, in its own structure; with ``updates="return"``, a pair.
+        """Return the results of the model, in its own structure; with ``updates="return"``, a pair.
 
         Raises:
-            ExecutionError: The arguments are not what the graph was made for, or a node fails; the executor can be
-                used again. Or the model writes to an input, and that cannot be done, or nothing was said about it.
+            ExecutionError: The arguments do not fit the graph, or a node fails; the executor stays usable.
+                Or the model writes to an input, which is not possible or for which ``updates`` was not
+                given.
         """
         if not self._updates.are_dropped:
             return self._updating(args, kwargs)
@@ -126,7 +129,7 @@ class IRExecutor:
         return unflatten(self._structure, leaves)
 
     def _updating(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Return the results of a call, and do with the new contents of inputs what was chosen."""
+        """Return the results of a call, and apply the ``updates`` option to the new contents of inputs."""
         updates = self._updates
         updates.require_choice()
         targets = updates.given(args, kwargs) if updates.choice == "write" else []
@@ -145,9 +148,9 @@ class IRExecutor:
         *,
         observe: Observer | None = None,
     ) -> tuple[list[Any], dict[str, torch.Tensor]]:
-        """Return the results as a flat list, and the new content of what the model updates, by name.
+        """Return the results as a flat list, and the new contents of mutated state and inputs, by name.
 
-        No argument is written to, whatever ``updates`` is.
+        No argument is written to, regardless of ``updates``.
 
         Args:
             args: Positional arguments.
@@ -169,21 +172,21 @@ class IRExecutor:
         on_node: Observer | None = None,
         check_nan: bool = False,
     ) -> Run:
-        """Run once, node by node, and tell what happens in between.
+        """Run once, node by node, and return intermediate values, too.
 
-        Slower than a call: no memory is reused, and each node is a call of its own. Where another backend runs
-        several nodes at once, only the values that leave it are seen. No argument is written to, whatever ``updates`` is.
+        Slower than a call: no memory is reused, and each node is a call of its own. Of a partition of another
+        backend, only the outputs are observed. No argument is written to, regardless of ``updates``.
 
         Args:
             args: Positional arguments.
             kwargs: Keyword arguments.
-            return_intermediates: Keep what the nodes compute: everything, or the values of this name or these.
-            on_node: Called behind each node, with the node and its outputs.
-            check_nan: Fail at the first node that makes a NaN of inputs that have none; infinities, which masks are
-                made of, are let through.
+            return_intermediates: Keep the outputs of nodes: all of them, or the values of the given names.
+            on_node: Called after each node, with the node and its outputs.
+            check_nan: Fail at the first node that produces a NaN from inputs without any; infinities, which
+                attention masks contain, are allowed.
 
         Raises:
-            ExecutionError: As for a call; or a NaN is found, or the graph has no value of a name.
+            ExecutionError: As for a call; or a NaN is found, or there is no value of a given name.
         """
         watching = watch(self._compiled.plain, self.graph, return_intermediates, on_node)
         returned = self._engine.observed(positional(args), kwargs or {}, watching.see, check_nan=check_nan)
@@ -193,20 +196,20 @@ class IRExecutor:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What the program does, in order."""
+        """The instructions of the generated function, in order."""
         return self._compiled.steps
 
     @property
     def source(self) -> str:
-        """The program, as Python source."""
+        """The generated function, as Python source."""
         return self._compiled.program.source.text
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return parameters and persistent buffers by ``state_dict`` key; what calls change, as it is now."""
+        """Return parameters and persistent buffers by ``state_dict`` key, with the current content."""
         return self._engine.state_dict()
 
     def load_state_dict(self, weights: Weights) -> None:
-        """Take other weights; nothing is compiled again. If they do not fit, nothing changes.
+        """Bind other weights, without recompilation. If they do not fit, nothing changes.
 
         Raises:
             WeightError: Weights are missing, unexpected, or of another shape or dtype.
@@ -215,14 +218,14 @@ class IRExecutor:
         self._engine.hold(bind(self.graph, loaded(weights, self.graph), self._constants, self.device))
 
     def reset(self) -> None:
-        """Give the buffers that calls change the content they had when the weights were bound."""
+        """Reset mutated state to its content when the weights were bound."""
         self._engine.reset()
 
     def instrumented(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> IRExecutor:
-        """Return an executor of the same program and weights that calls ``wrap(function)`` in place of each function.
+        """Return an executor of the same graph that calls ``wrap(function)`` in place of each function.
 
-        Each step is one call, in order. Its buffers begin with what they hold here, and advance on their own. Its calls
-        write to no argument.
+        Each instruction is one call, in order. It has the same weights. Its mutated state starts as a copy
+        of the state here, and advances independently. Its calls write to no argument.
         """
         twin = copy.copy(self)
         twin._updates = InputUpdates(self.graph, "ignore")
@@ -230,17 +233,18 @@ class IRExecutor:
         return twin
 
     def weights(self) -> dict[Value, torch.Tensor]:
-        """Return what each parameter, buffer and constant of the graph holds; of what calls change, copies."""
+        """Return the tensor of each parameter, buffer and constant of the graph; copies of mutated state."""
         return self._engine.weights()
 
     def unchanged(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context behind which the buffers that calls change hold what they held before."""
+        """Return a context manager that restores mutated state on exit."""
         return self._engine.unchanged()
 
     def memory_plan(self) -> MemoryPlan:
-        """Return how long each value is kept, the peak of a call, and what no program could go below.
+        """Return the live range of each value, the peak memory of a call, and its lower bound.
 
-        What may share memory or not is counted as if it did not, and is marked: the peak is never told too low.
+        Values that may or may not share memory are counted as if they did not, and are marked: the peak is
+        never underestimated.
 
         Raises:
             GraphError: Sizes are symbolic.
@@ -260,7 +264,7 @@ class IRExecutor:
         repeat: int = 20,
         warmup: int = 3,
     ) -> Profile:
-        """Return where the time of a run goes; see `npu_runtime.diagnostics.profile.profile`."""
+        """Return a time profile of runs; see `npu_runtime.diagnostics.profile.profile`."""
         from npu_runtime.diagnostics.profile import profile
 
         return profile(self, args, kwargs, repeat=repeat, warmup=warmup)
@@ -268,7 +272,7 @@ class IRExecutor:
     def explain(
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> Explanation:
-        """Return who runs each node, and why not another; see `npu_runtime.diagnostics.explain.explain`."""
+        """Return the backend of each node, with refusals; see `npu_runtime.diagnostics.explain.explain`."""
         from npu_runtime.diagnostics.explain import explain
 
         return explain(self, args, kwargs)

@@ -1,4 +1,4 @@
-"""Taking the arguments of a call apart: quickly where they are just what the graph was made for."""
+"""Flat arguments of a call: a fast path for tensors that match the types of the graph exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from npu_ir import ExecutionError, Graph, TensorType, Value
 from npu_ir.core.structure import LEAF
 
-# Returns the inputs of the graph in order, or None: the arguments have to be looked at closely.
+# Returns the inputs of the graph in order, or None if the arguments need the full check of `bind_inputs`.
 Take = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...] | None"]
 
 
@@ -18,7 +18,7 @@ def positional(args: Sequence[Any]) -> tuple[Any, ...]:
     """Return positional arguments as a tuple.
 
     Raises:
-        ExecutionError: A tensor is given where a tuple of arguments should be: it would be cut into rows.
+        ExecutionError: They are not a tuple or list; a bare tensor would be split into rows.
     """
     if not isinstance(args, (tuple, list)):
         raise ExecutionError(
@@ -28,7 +28,11 @@ def positional(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def quick_take(graph: Graph, device: torch.device) -> Take | None:
-    """Return what takes tensors that are exactly as the graph states them; None where calls are not that plain."""
+    """Return the fast path for the calls of a graph; None if its arguments do not qualify.
+
+    They qualify if they are flat, distinct strided tensors of fixed sizes, or None, and the graph mutates
+    none.
+    """
     structure, leaves = graph.call
     args, kwargs = structure.children
     is_flat = all(child.kind == LEAF for child in (*args.children, *kwargs.children))
@@ -48,12 +52,12 @@ def quick_take(graph: Graph, device: torch.device) -> Take | None:
 
 
 _UNUSUAL = object()
-# Tensors without a behaviour of their own.
+# Not subclasses, which may override operators.
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _wanted(leaf: Any) -> Any:
-    """Return dtype, shape and strides of an input; None for an argument that is None."""
+    """Return dtype, shape and strides of an input; None for a literal None."""
     if leaf is None:
         return None
     type = leaf.type
@@ -73,7 +77,7 @@ def _taker(
             if any(key not in kwargs for key in keys):
                 return None
             args = (*args, *[kwargs[key] for key in keys])
-        for item, expected in zip(args, wanted):  # noqa: B905 - as many as there are
+        for item, expected in zip(args, wanted):  # noqa: B905 - equally many, checked above
             if expected is None:
                 if item is not None:
                     return None

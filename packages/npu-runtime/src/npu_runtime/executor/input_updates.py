@@ -1,4 +1,4 @@
-"""Inputs that the model writes to: what a call does with their new contents."""
+"""Mutated inputs: the ``updates`` option, and writing new contents back into the arguments of a call."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from npu_runtime.probing.storage import shares_memory
 
 Updates: TypeAlias = Literal["write", "return", "ignore"]
 
-_CHOICES = 'updates="write" (into the tensors that are given, as eager does), "return" (with the results) or "ignore"'
+_CHOICES = (
+    'updates="write" (into the tensors that are given, as eager does), "return" (with the results)'
+    ' or "ignore"'
+)
 
 
 class InputUpdates:
-    """What the calls of an executor do with the new contents of inputs.
+    """Handling of the new contents of mutated inputs by the calls of an executor.
 
     Args:
         graph: The program.
-        choice: What the user has chosen; None for nothing.
+        choice: The ``updates`` option of the user; None if not given.
 
     Attributes:
         choice: The same.
         targets: The inputs that the model writes to.
-        are_dropped: Whether calls return the results, and do nothing else.
+        are_dropped: Whether calls just return the results.
 
     Raises:
         ExecutionError: There is no such choice.
@@ -44,15 +47,16 @@ class InputUpdates:
         self.are_dropped = choice == "ignore" or (choice != "return" and not self.targets)
 
     def require_choice(self) -> None:
-        """Refuse a call whose writes would be lost although nobody has said so.
+        """Refuse a call whose writes would be dropped silently.
 
         Raises:
-            ExecutionError: The model writes to inputs, and nothing was chosen.
+            ExecutionError: The model writes to inputs, and ``updates`` was not given.
         """
         if self.choice is None and self.targets:
             names = ", ".join(f"%{value.name}" for value in self.targets)
             raise ExecutionError(
-                f"the model writes to its input{'s' * (len(self.targets) > 1)} {names}, and nothing says what becomes of that",
+                f"the model writes to its input{'s' * (len(self.targets) > 1)} {names},"
+                " and the option updates= is not given",
                 where=f"graph {self._graph.name!r}",
                 fix=f"make the executor with {_CHOICES}; run() and run_flat() always return the new contents",
             )
@@ -61,50 +65,50 @@ class InputUpdates:
         """Return the new content of each input that the model writes to, by name.
 
         Args:
-            updates: The new content of everything that the graph updates.
+            updates: The new contents of all values that the graph updates.
         """
         new = dict(zip(self._graph.updates, updates, strict=True))
         return {value.name: new[value] for value in self.targets}
 
     def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Return the tensors of a call that are to be written to.
+        """Return the tensors of a call to write to.
 
         Raises:
             ExecutionError: One of them cannot be written to.
         """
         structure, leaves = self._graph.call
         expected_args, expected_kwargs = structure.children
-        given = [
+        arguments = [
             *flatten_like(tuple(args), expected_args, "args"),
             *flatten_like(dict(kwargs), expected_kwargs, "kwargs"),
         ]
-        found = {leaf: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
+        bound = {leaf: item for leaf, item in zip(leaves, arguments, strict=True) if isinstance(leaf, Value)}
         for value in self.targets:
-            problem = _problem(found[value])
+            problem = _problem(bound[value])
             if problem:
                 raise ExecutionError(
                     f"the model writes to its input %{value.name}, but the tensor that is given {problem[0]}",
                     where=f"graph {self._graph.name!r}",
                     fix=problem[1],
                 )
-        return [found[value] for value in self.targets]
+        return [bound[value] for value in self.targets]
 
     def write(
         self, targets: Sequence[torch.Tensor], contents: Sequence[torch.Tensor], results: list[Any]
     ) -> None:
-        """Write new contents into the tensors of a call; results that lie there are replaced by copies.
+        """Write new contents into the tensors of a call; results in their memory are replaced by copies.
 
         Args:
-            targets: What `given` returned.
+            targets: The tensors returned by `given`.
             contents: The new content of each.
-            results: What the call returns.
+            results: The results of the call.
         """
 
-        def lies_there(item: Any) -> bool:
+        def is_overwritten(item: Any) -> bool:
             return any(shares_memory(item, target) for target in targets)
 
-        results[:] = [item.clone() if lies_there(item) else item for item in results]
-        apart = [item.clone() if lies_there(item) else item for item in contents]
+        results[:] = [item.clone() if is_overwritten(item) else item for item in results]
+        apart = [item.clone() if is_overwritten(item) else item for item in contents]
         with torch.no_grad():
             for target, content in zip(targets, apart, strict=True):
                 target.copy_(content)
@@ -115,7 +119,7 @@ def _is_input(value: Value) -> bool:
 
 
 def _problem(item: Any) -> tuple[str, str] | None:
-    """Return why a tensor cannot be written to, and what to do; None if it can, or is refused elsewhere."""
+    """Return the reason that a tensor cannot be written to, and a fix; None if there is none known here."""
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return None
     if overlap(item.shape, item.stride()):

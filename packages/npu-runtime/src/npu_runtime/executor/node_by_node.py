@@ -1,4 +1,4 @@
-"""Running node by node, and keeping or checking what comes out in between."""
+"""Node-by-node runs: intermediate values, observers, NaN checks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from npu_runtime.lowering.instruction import Step, failure_of, run_step
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run gave.
+    """The outcome of one run.
 
     Attributes:
-        results: In the structure of the model.
-        intermediates: What nodes computed, by value name, as far as it was asked for.
-        mutations: The new content of each input, buffer and parameter that the model changes, by name.
+        results: The results, in the structure of the model.
+        intermediates: The requested outputs of nodes, by value name.
+        mutations: The new contents of the mutated inputs, buffers and parameters, by name.
     """
 
     results: Any
@@ -32,10 +32,12 @@ class Run:
 
 @dataclass
 class Watch:
-    """Sees each node of a run.
+    """Observer of the nodes of a run.
 
     Attributes:
-        intermediates: What was kept.
+        wanted: Whether to keep all values, or the names of those to keep.
+        on_node: Called after each node, if given.
+        intermediates: The values kept so far, by name.
     """
 
     wanted: bool | Collection[str]
@@ -43,7 +45,7 @@ class Watch:
     intermediates: dict[str, Any] = field(default_factory=dict)
 
     def see(self, node: OpNode, outputs: list[Any]) -> None:
-        """Take note of what a node has computed."""
+        """Record the outputs of a node."""
         for value, item in zip(node.outputs, outputs, strict=True):
             if self.wanted is True or (not isinstance(self.wanted, bool) and value.name in self.wanted):
                 self.intermediates[value.name] = item
@@ -54,18 +56,18 @@ class Watch:
 def watch(
     steps: Iterable[NodeStep], graph: Graph, wanted: bool | str | Collection[str], on_node: Observer | None
 ) -> Watch:
-    """Return what keeps the values that are wanted.
+    """Return an observer that keeps the requested values.
 
     Raises:
-        ExecutionError: A name is that of no value that comes out of a step.
+        ExecutionError: A name is not that of an output of an instruction.
     """
     wanted = frozenset([wanted]) if isinstance(wanted, str) else wanted
     if not isinstance(wanted, bool):
-        known = {value.name for item in steps for value in item.step.outputs}
-        unknown = sorted(set(wanted) - known)
+        names = {value.name for item in steps for value in item.step.outputs}
+        unknown = sorted(set(wanted) - names)
         if unknown:
             raise ExecutionError(
-                f"no node of the graph computes %{unknown[0]}, or it stays inside of what a backend runs at once",
+                f"no node of the graph computes %{unknown[0]}, or it is internal to a partition of a backend",
                 where=f"graph {graph.name!r}",
                 fix="take names from executor.graph: passes may have replaced values",
             )
@@ -82,19 +84,19 @@ def run_observed(
     *,
     check_nan: bool = False,
 ) -> list[Any]:
-    """Run steps one by one; returns the content of ``returned``.
+    """Run instructions one by one; return the contents of ``returned``.
 
     Args:
-        steps: In order.
-        returned: Values, and plain data.
-        values: Inputs and weights; extended, and freed of what nothing reads any more.
+        steps: The instructions, in order.
+        returned: Values and plain data.
+        values: Inputs and weights; outputs are added, and values freed after their last use.
         symbols: The values of the symbols.
-        device: Where it runs.
-        see: Called behind each node whose outputs are there, if given.
-        check_nan: Fail at the first node that makes a NaN of inputs that have none.
+        device: The device to run on.
+        see: The observer, called after each node whose outputs are available, if given.
+        check_nan: Fail at the first node that produces a NaN from inputs without any.
 
     Raises:
-        ExecutionError: A node fails, or makes a NaN.
+        ExecutionError: A node fails, or produces a NaN.
     """
     last = {
         value: index for index, item in enumerate(steps) for value in (*item.step.inputs, *item.step.outputs)
@@ -125,12 +127,13 @@ def _run(step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.de
 
 
 def _require_no_nan(step: Step, values: Mapping[Value, Any]) -> None:
-    made = [value for value in step.outputs if _has_nan(values[value])]
-    if made and not any(_has_nan(values[value]) for value in step.inputs):
+    outputs = [value for value in step.outputs if _has_nan(values[value])]
+    if outputs and not any(_has_nan(values[value]) for value in step.inputs):
         raise ExecutionError(
-            f"{step.node.op_type} made a NaN in %{made[0].name}, of inputs that have none",
+            f"{step.node.op_type} made a NaN in %{outputs[0].name}, of inputs that have none",
             where=place_of(step.node),
-            fix=f"its inputs: {', '.join('%' + value.name for value in step.inputs)}; keep them with return_intermediates=",
+            fix=f"its inputs: {', '.join('%' + value.name for value in step.inputs)};"
+            " keep them with return_intermediates=",
         )
 
 
@@ -138,6 +141,6 @@ def _has_nan(item: Any) -> bool:
     if not isinstance(item, torch.Tensor) or item.layout is not torch.strided:
         return False
     if item.dtype.itemsize == 1 and item.dtype.is_floating_point:
-        item = item.float()  # torch.isnan takes no float8 (torch 2.13)
+        item = item.float()  # torch.isnan does not support float8 (torch 2.13)
     is_inexact = item.dtype.is_floating_point or item.dtype.is_complex
     return is_inexact and bool(torch.isnan(item).any())

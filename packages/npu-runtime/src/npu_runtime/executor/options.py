@@ -1,4 +1,4 @@
-"""What an executor is made of: the graph after its passes, weights, a device."""
+"""Resolution of an executor's options: the optimized graph, the weights, the device."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Passes = str | Pass | type[Pass] | Iterable[Pass | type[Pass] | str] | None
 
 _CPU = torch.device("cpu")
 _TRAIN, _TRAIN_CPU = "train", "train-cpu"
-# Namespaces of kernels that PyTorch has for CPUs only.
+# Namespaces of ops that PyTorch implements on CPUs only.
 _CPU_ONLY = ("mkldnn.", "mkl.", "aten.mkldnn")
 
 
 def optimized(graph: Graph, passes: Passes) -> Graph:
-    """Return a graph of its own, with the passes run over it.
+    """Return a copy of the graph with the passes run over it.
 
     Raises:
         PassError: A pass is unknown, or fails.
@@ -38,10 +38,10 @@ def optimized(graph: Graph, passes: Passes) -> Graph:
 
 
 def loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
-    """Return weights by name; those of a file as far as the graph reads them.
+    """Return weights by name; of a file, only those that the graph reads.
 
     Raises:
-        WeightError: They cannot be read, or are none.
+        WeightError: They cannot be read, or are not weights.
     """
     if isinstance(weights, (str, os.PathLike)):
         return load_weights(weights, graph)
@@ -54,27 +54,27 @@ def loaded(weights: Weights, graph: Graph) -> Mapping[str, torch.Tensor] | None:
 
 
 def passes_on(passes: Passes, device: torch.device, backends: Sequence[Backend]) -> Passes:
-    """Return what to run over a step: ``"train"`` is ``"train-cpu"`` where it runs on a CPU, and ATen runs all of it.
+    """Return the passes for a step: ``"train-cpu"`` instead of ``"train"`` if ATen runs all of it on a CPU.
 
     Args:
-        passes: As the caller wants them.
-        device: Where the step runs.
-        backends: Who runs it.
+        passes: As requested by the caller.
+        device: The device of the step.
+        backends: The backends that run it.
     """
     is_ours = device.type == "cpu" and all(backend.name == ATEN for backend in backends)
     return _TRAIN_CPU if passes == _TRAIN and is_ours and _TRAIN_CPU in all_pipelines() else passes
 
 
 def require_cpu_passes_on_cpu(graph: Graph, passes: Passes, device: torch.device) -> None:
-    """Refuse what is made for CPUs on another device.
+    """Refuse passes and ops for CPUs on another device.
 
     Args:
         graph: After the passes.
-        passes: As the caller wants them.
-        device: Where the graph is to run.
+        passes: As requested by the caller.
+        device: The device to run on.
 
     Raises:
-        ExecutionError: The passes are a pipeline for CPUs, or a node calls an op that only CPUs have.
+        ExecutionError: The passes are a pipeline for CPUs, or a node calls an op that exists on CPUs only.
     """
     if device.type == "cpu":
         return
@@ -97,7 +97,10 @@ def device_of(
     weights: Mapping[str, torch.Tensor] | None,
     backends: Sequence[Backend],
 ) -> torch.device:
-    """Return where to run: as wanted, or where the weights are if the first backend can, or where it does by default.
+    """Return the device to run on.
+
+    If none is requested, it is that of the first weight, or the CPU without weights; if the first backend
+    other than ATen does not run there, it is that backend's first device.
 
     Raises:
         ExecutionError: PyTorch cannot use the device.
@@ -121,7 +124,7 @@ def device_of(
 
 
 def _existing(device: torch.device | str) -> torch.device:
-    """Return a device with its index."""
+    """Return a device with its index; refuse one that PyTorch cannot use."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:

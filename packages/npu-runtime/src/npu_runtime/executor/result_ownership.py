@@ -1,4 +1,4 @@
-"""What a call gives back: tensors that nobody writes to later, and the new contents of buffers."""
+"""Result ownership: which returned tensors are copied, and the next contents of mutated state."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from npu_runtime.probing.storage import laid_out
 
 @dataclass(frozen=True, slots=True)
 class ResultPlan:
-    """Which of the values that a program returns have to be copied.
+    """Copies that the values returned by a generated function need.
 
     Attributes:
-        count: How many of them are results; the others are new contents of what the graph updates.
-        may_be_own: Whether results may lie in memory that later calls read.
-        state: For each buffer that calls change: where its new content is, its type and strides, and whether to copy it.
+        count: The number of results; the values after them are new contents of mutated state and inputs.
+        may_be_own: Whether results may share memory with tensors that later calls read.
+        state: For each mutated buffer, parameter and optimizer state: the index of its new content, its
+            type and strides, and whether to copy it.
     """
 
     count: int
@@ -31,7 +32,7 @@ class ResultPlan:
     state: tuple[tuple[int, Type, tuple[int, ...] | None, bool], ...]
 
     def new_state(self, returned: Sequence[Any]) -> tuple[Any, ...]:
-        """Return what the buffers hold from now on; nobody else holds these tensors."""
+        """Return the state for the next call: tensors without other owners."""
         contents = []
         for index, type, strides, is_copied in self.state:
             content = returned[index]
@@ -42,11 +43,11 @@ class ResultPlan:
 
 
 def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
-    """Return what to copy of what the program of ``graph`` returns.
+    """Return the copies that the results of ``graph`` need.
 
     Args:
         graph: The program.
-        memory: Which of its values share memory.
+        memory: The alias sets of its values.
     """
     returned = [*graph.results[1], *graph.updates.values()]
     count = len(graph.results[1])
@@ -63,11 +64,11 @@ def plan_results(graph: Graph, memory: Memory) -> ResultPlan:
 
 
 def copied_values(graph: Graph, memory: Memory) -> list[Value]:
-    """Return the values of which a call makes a copy behind its last step, or may do so; each once.
+    """Return the values that a call copies after its last instruction, or may copy; each once.
 
     Args:
         graph: The program.
-        memory: Which of its values share memory.
+        memory: The alias sets of its values.
     """
     results = [item for item in graph.results[1] if isinstance(item, Value)]
     own = {memory.group(value) for value in _own_values(graph)}
@@ -78,13 +79,13 @@ def copied_values(graph: Graph, memory: Memory) -> list[Value]:
 
 
 def _strides(type: Type) -> tuple[int, ...] | None:
-    """Return the strides that a tensor always has; None where that depends on the call."""
+    """Return the static strides of a type; None if they depend on the call or do not exist."""
     is_plain = isinstance(type, TensorType) and type.layout is torch.strided and not type.symbols
     return type.steps if isinstance(type, TensorType) and is_plain else None
 
 
 def _own_values(graph: Graph) -> Iterable[Value]:
-    """Yield constants, and what the prologue makes: the caller has no other hold of them."""
+    """Yield constants and prologue outputs: tensors that the caller does not own."""
     for value in graph.arguments:
         assert value.argument is not None
         if value.argument.kind is InputKind.CONSTANT or value.argument.data is not None:

@@ -1,4 +1,4 @@
-"""The backend ``npu`` of ``torch.compile``: what TorchDynamo captures runs through our graph and executor."""
+"""The ``torch.compile`` backend ``npu``: graphs captured by TorchDynamo run in an `IRExecutor`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from npu_runtime.executor.options import Passes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """The options of the backend: ``torch.compile(model, backend="npu", options={"passes": "cpu"})``.
+    """Options of the backend: ``torch.compile(model, backend="npu", options={"passes": "cpu"})``.
 
     Attributes:
         passes: As for `IRExecutor`.
         backend: As for `IRExecutor`.
         threads: As for `IRExecutor`.
-        fallback: Let PyTorch run what has no place in a graph, with a `FallbackWarning`; else it is an error.
+        fallback: Let PyTorch run FX graphs that cannot be converted, with a `FallbackWarning`; else it is
+            an error.
     """
 
     passes: Passes = "default"
@@ -39,7 +40,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None, mode: str | None) -> Options:
-        """Return the options that a user gave.
+        """Return the options given by the user.
 
         Raises:
             UsageError: One is unknown, or a mode is given.
@@ -66,24 +67,25 @@ def npu(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Return what runs in place of ``module``; ``torch.compile(model, backend="npu")`` calls this.
+    """Return a compiled replacement of ``module``; ``torch.compile(model, backend="npu")`` calls this.
 
     Args:
-        module: What TorchDynamo captured.
-        inputs: Examples of what it is called with.
+        module: The FX graph captured by TorchDynamo.
+        inputs: Example arguments.
         options: See `Options`.
         mode: None or ``"default"``.
 
     Raises:
         UsageError: An option is unknown.
-        NpuError: What `IRExecutor` raises.
+        NpuError: As raised by `IRExecutor`.
     """
     chosen = Options.of(options, mode)
 
     def compiler(name: str) -> Callable[..., Any]:
         return lambda part, examples: _compiled(part, name, chosen, _device_of(examples))
 
-    # Without gradients the graph keeps ops such as linear and conv2d whole, for passes and kernels that know them.
+    # Without gradients, composite ops such as linear and conv2d are not decomposed: passes and kernels
+    # match them.
     whole = contextlib.nullcontext() if _records_gradients(inputs) else composite_ops_whole()
     with whole:
         return compile_with_autograd(
@@ -98,14 +100,14 @@ def _records_gradients(inputs: Sequence[Any]) -> bool:
 
 
 def _device_of(examples: Sequence[Any]) -> torch.device | None:
-    """Return where the first tensor is; None if there is none."""
+    """Return the device of the first tensor; None without tensors."""
     return next((item.device for item in examples if isinstance(item, torch.Tensor)), None)
 
 
 def _compiled(
     module: GraphModule, name: str, options: Options, device: torch.device | None
 ) -> Callable[..., Any]:
-    """Return what runs a functional FX graph."""
+    """Return a callable that runs a functional FX graph."""
     try:
         with without_modes():
             graph = convert_graph_module(module, name=name)

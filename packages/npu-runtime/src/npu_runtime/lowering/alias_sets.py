@@ -1,4 +1,4 @@
-"""Which values lie in one memory, and when it is needed for the last time."""
+"""Alias sets: union-find over the values that may share memory, with the last use of each set."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 from npu_ir import Value
 
-# For each step and output: the inputs of the step, by number, whose memory the output may share.
+# For each instruction and output: the inputs of the instruction, by number, whose memory the output may
+# share.
 Shares = Sequence[Sequence[Collection[int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What is known of the memory of the outputs of one step.
+    """Aliasing of the outputs of one instruction.
 
     Attributes:
         shares: For each output the inputs, by number, whose memory it may share.
-        is_certain: Whether it shares all of these, in each call.
+        is_certain: Whether it shares the memory of all of these, in each call.
     """
 
     shares: Sequence[Collection[int]]
@@ -25,12 +26,16 @@ class Sharing:
 
 
 class Memory:
-    """The values of a program, grouped: those of one group may share memory.
+    """Alias sets of the values of a program: values of one set may share memory.
+
+    Disjoint-set forest (union-find). Each output is joined with all inputs whose memory it may share, so a
+    set is conservative: its members may share memory, but need not. Without union by rank: the input's root
+    stays the root, so that the representative of a set is never an alias created by an instruction.
 
     Args:
-        reads: For each step, in order, the values it reads and the values it makes.
-        shares: What the outputs share.
-        kept: The values that are returned, or kept for the next call.
+        reads: For each instruction, in order, its inputs and outputs.
+        shares: The possible aliases of the outputs.
+        kept: Values that outlive the program: results, and new contents of mutated state.
     """
 
     def __init__(
@@ -56,20 +61,21 @@ class Memory:
             self._group_end[group] = max(index, self._group_end.get(group, 0))
 
     def group(self, value: Value) -> Value:
-        """Return the value that stands for the memory of ``value``."""
+        """Return the representative of the alias set of ``value``."""
         root = value
         while (parent := self._parent.get(root, root)) is not root:
             root = parent
+        # Path compression, iterative: chains of views may be longer than Python's recursion limit.
         while (parent := self._parent.get(value, value)) is not root:
             self._parent[value], value = root, parent
         return root
 
     def end(self, value: Value) -> int:
-        """Return the number of the last step that reads the memory of ``value``; beyond the last one if it is kept."""
+        """Return the last instruction that uses the alias set of ``value``; past the end if it is kept."""
         return self._group_end[self.group(value)]
 
     def groups(self) -> Mapping[Value, list[Value]]:
-        """Return the values that share memory, by the one that stands for them, in the order of the program."""
+        """Return the members of each alias set by representative, in program order."""
         groups: dict[Value, list[Value]] = {}
         for value in self.last_use:
             groups.setdefault(self.group(value), []).append(value)

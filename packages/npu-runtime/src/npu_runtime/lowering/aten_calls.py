@@ -1,4 +1,4 @@
-"""One node as one step, run by PyTorch: by its operator, or by the executor that is registered for it."""
+"""Instructions of ATen: one node as one call of its operator, or of the executor registered for its op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npu_runtime._torch import HigherOrderOperator, OpOverload
 from npu_runtime.lowering.instruction import Returns, Step
 from npu_runtime.probing.op_probe import Prober, Seen
 
-# Given the values of the symbols, returns what runs a region.
+# By argument: a function from the values of the symbols to the callable of a region.
 Regions = Mapping[str, Callable[[Any], Callable[..., Any]]]
 
 ATEN = "aten"
@@ -28,14 +28,14 @@ _TRIED = frozenset({"aten", "prims", "mkl", "mkldnn", "onednn", "quantized", "np
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeStep:
-    """A step of one node, and what was seen of it; None where nothing is known."""
+    """An instruction with its call traits; None if they could not be observed."""
 
     step: Step
     seen: Seen | None
 
     @property
     def shares(self) -> Sequence[frozenset[int]]:
-        """For each output the inputs whose memory it may share."""
+        """For each output the inputs, by number, whose memory it may share."""
         if self.seen is not None:
             return self.seen.shares
         every = frozenset(range(len(self.step.inputs)))
@@ -43,18 +43,18 @@ class NodeStep:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the outputs are known to share memory with just those inputs."""
+        """True if the outputs are known to share memory with exactly those inputs."""
         return self.seen is not None and self.seen.is_certain
 
 
 def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions | None = None) -> NodeStep:
-    """Return how PyTorch runs a node: the quickest way that is known to be the same.
+    """Return the instruction that runs a node in PyTorch, by the fastest callable known to be equivalent.
 
     Args:
         node: Any node.
-        prober: Sees what calls do.
-        device: Where tensors are made that the graph makes on ``meta``.
-        regions: What runs the regions of the node.
+        prober: Observes call traits.
+        device: The device in place of ``meta`` in the arguments of the node.
+        regions: The callables of its regions.
     """
     op = find_op(node.op_type)
     is_registered = plugin_manager.registry().table("execution").get(node.op_type) is not None
@@ -63,7 +63,7 @@ def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions
     try:
         binding = _on_device(binding_of(node, op), device)
     except ExecutionError:
-        return _checked(node, device, {})  # it says so when it is run, as the interpreter does
+        return _checked(node, device, {})  # the error is raised when it runs, as in the interpreter
     seen = None if binding.written or not _may_be_tried(node, op) else prober.seen(node, op, binding)
     if seen is None:
         return _checked(node, device, {})
@@ -81,7 +81,7 @@ def step_of(node: OpNode, prober: Prober, device: torch.device, regions: Regions
 
 
 def _checked(node: OpNode, device: torch.device, regions: Regions) -> NodeStep:
-    """Return a step that runs a node as the interpreter does, with all its checks."""
+    """Return an instruction that runs a node as the interpreter does, with all its checks."""
     count = len(node.inputs)
     step = Step(
         nodes=(node,),
@@ -105,13 +105,13 @@ def _execute(
 
 
 def _may_be_tried(node: OpNode, op: Op) -> bool:
-    """Whether running a node once more has no consequences: nobody knows what the ops of others do."""
+    """Return whether a node may be run as a trial, without side effects: not so for third-party ops."""
     is_torch = not isinstance(op, OpOverload) or op.namespace in _TRIED
     return is_torch and (is_pure(node) or is_random(node))
 
 
 def _on_device(binding: Binding, device: torch.device) -> Binding:
-    """Return a binding whose tensors are made on ``device`` where the graph makes them on ``meta``."""
+    """Return a binding with ``device`` in place of ``meta``."""
 
     def placed(item: Any) -> Any:
         if type(item) is list:
@@ -124,7 +124,7 @@ def _on_device(binding: Binding, device: torch.device) -> Binding:
 
 def _returns(op: Op) -> Returns:
     if not isinstance(op, OpOverload):
-        return Returns.ONE  # a function of numbers
+        return Returns.ONE  # a Python function of numbers
     returns = op._schema.returns
     if not returns:
         return Returns.NOTHING

@@ -1,4 +1,4 @@
-"""A segment as one step: one call of a backend for consecutive nodes."""
+"""Instructions of other backends: one call for each partition, with inputs and outputs checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npu_runtime.probing.storage import laid_out
 
 
 def segment_step(backend: Backend, segment: Segment, device: torch.device) -> NodeStep:
-    """Return one call of a backend for consecutive nodes; it gets inputs in the strides that their types state.
+    """Return the instruction that runs a partition; its inputs are passed in their stated strides.
 
     Raises:
         BackendError: The backend cannot prepare them.
@@ -35,7 +35,8 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         raise
     except Exception as error:
         raise BackendError(
-            f"the backend {backend.name!r} failed to prepare {len(segment.nodes)} nodes that it supports: {error}",
+            f"the backend {backend.name!r} failed to prepare {len(segment.nodes)} nodes that it supports:"
+            f" {error}",
             where=f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}",
         ) from error
     count = len(segment.inputs)
@@ -54,13 +55,14 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
         prepared=Prepared(backend, prepared),
     )
     outputs = len(segment.outputs)
+    # A backend is opaque: with a view among its nodes, any output may alias any input.
     may_share = frozenset(range(count)) if any(map(is_view, segment.nodes)) else frozenset()
     seen = Seen(
         kernel=step.kernel,
         function=step.function,
         in_place=None,
         shares=(may_share,) * outputs,
-        is_laid_out=(False,) * outputs,  # it promises so, but nobody has looked
+        is_laid_out=(False,) * outputs,  # promised by the backend, but not observed
         is_at_start=(False,) * outputs,
         is_certain=not may_share,
     )
@@ -70,19 +72,22 @@ def segment_step(backend: Backend, segment: Segment, device: torch.device) -> No
 def bind_segment(
     prepared: Prepared, types: Sequence[Type], inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
 ) -> Callable[[], None]:
-    """Return what computes a segment over fixed tensors; it reads copies of those that are not as stated.
+    """Return a callable that computes a partition over fixed tensors, through staging copies where needed.
 
     Args:
-        prepared: The backend, and what it prepared.
-        types: What the segment states of its inputs.
-        inputs: Of the shapes and dtypes of ``types``; they may have other strides, or be conjugated or negated lazily.
-        outputs: Of the types that the segment states. They share no memory with the inputs, nor with each other.
+        prepared: The backend and its compiled program.
+        types: The stated types of the inputs.
+        inputs: Tensors of the shapes and dtypes of ``types``. Those with other strides or a lazy conj/neg
+            bit are copied in each call.
+        outputs: Tensors of the stated output types. They share no memory with the inputs, nor with each
+            other.
     """
     copies = [
         (item, type, copied(_as_stated(item, type)))
         for item, type in zip(inputs, types, strict=True)
         if not _is_plain(item, _fixed_layout(type))
     ]
+    # By identity: one tensor may be passed for several inputs.
     of = {id(item): copy for item, _, copy in copies}
     compute = prepared.backend.bind(prepared.program, [of.get(id(item), item) for item in inputs], outputs)
     if not copies:
@@ -98,7 +103,7 @@ def bind_segment(
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What a type says of a tensor, as the tensor itself says it, so that the two are compared as they are."""
+    """Dtype, shape and strides of a type, in the form in which tensors report theirs: quick to compare."""
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
@@ -106,7 +111,7 @@ class _Layout:
 
 
 def _fixed_layout(type: Type) -> _Layout | None:
-    """Return the layout of a type; None of numbers, of sizes that are symbolic, and of tensors without strides."""
+    """Return the layout of a type; None for numbers, symbolic sizes, and tensors without strides."""
     if not isinstance(type, TensorType) or type.symbols or type.layout is not torch.strided:
         return None
     return _Layout(type.dtype, type.sizes, type.steps)
@@ -121,7 +126,7 @@ def _run_segment(
     made_layouts: Sequence[_Layout | None],
     inputs: list[Any],
 ) -> Sequence[Any]:
-    """Return the outputs of a segment, checked; its inputs are plain tensors in the strides that are stated."""
+    """Run a partition on tensors in stated strides, without lazy conj/neg bits; return checked outputs."""
     for index, layout in enumerate(given_layouts):
         item = inputs[index]
         if isinstance(item, torch.Tensor) and not _is_plain(item, layout):
@@ -140,12 +145,12 @@ def _run_segment(
 
 
 def _as_stated(tensor: torch.Tensor, type: Type) -> Any:
-    """Return a tensor in the strides of a type, whose memory holds its values."""
+    """Return a tensor in the strides of a type, without lazy conj/neg bits."""
     return laid_out(tensor.resolve_conj().resolve_neg(), type)
 
 
 def _is_plain(tensor: torch.Tensor, layout: _Layout | None) -> bool:
-    """Return whether a tensor has these strides, and its memory holds its values; False where that takes longer."""
+    """Return whether a tensor has these strides and no lazy conj/neg bit; False if it needs a full check."""
     return (
         layout is not None
         and tensor.layout is torch.strided
@@ -156,7 +161,7 @@ def _is_plain(tensor: torch.Tensor, layout: _Layout | None) -> bool:
 
 
 def _fits(output: Any, layout: _Layout | None) -> bool:
-    """Return whether an output has the dtype and the shape of its type; False where that takes longer."""
+    """Return whether an output has the dtype and shape of its type; False if it needs a full check."""
     return (
         layout is not None
         and isinstance(output, torch.Tensor)

@@ -1,4 +1,13 @@
-"""Results in the memory of inputs that nobody reads any more."""
+"""In-place reuse: an output takes over the memory of an input at its last use.
+
+An instruction is switched to its in-place callable if its first input is dead afterwards. That is safe only
+if
+
+- the input fills its memory from the start, and was allocated by an ATen op of this call: nobody else holds
+  it,
+- no alias of it is used later or returned, and
+- no other input of the instruction is an alias of it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +21,10 @@ from npu_runtime.lowering.instruction import Step
 
 
 def overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
-    """Return the steps; an input that is read for the last time is overwritten where the op can do so."""
+    """Return the instructions, with in-place callables where the first input is at its last use."""
     own = {value for item in steps if _makes_own_memory(item) for value in item.step.outputs}
     outside = {memory.group(value) for value in memory.last_use if value not in own}
-    whole: set[Value] = set()  # what fills its memory from the begin: no view of something larger
+    whole: set[Value] = set()  # values that start at the beginning of their memory, and are not views
     chosen = []
     for index, item in enumerate(steps):
         step, in_place = item.step, item.seen.in_place if item.seen is not None else None
@@ -34,6 +43,6 @@ def overwriting(steps: Sequence[NodeStep], memory: Memory) -> list[Step]:
 
 
 def _makes_own_memory(item: NodeStep) -> bool:
-    """Whether nobody else can hold the memory of the outputs: PyTorch's own ops keep no tensors."""
+    """Return whether the outputs have no other owner: PyTorch's own ops retain no tensors."""
     is_known = item.seen is not None and item.step.backend == ATEN
     return is_known and item.step.node.op_type.partition(".")[0] in ("aten", "mkl", "mkldnn")

@@ -1,4 +1,4 @@
-"""Steps: what a program does one after another, each a call of one Python callable."""
+"""Instructions of a generated function: each calls one Python callable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_ir.plugins.backend import Backend
 
 
 class Returns(enum.Enum):
-    """How the outputs of a step come out of its callable."""
+    """The return convention of an instruction's callable."""
 
     ONE = enum.auto()  # the output itself
     SEQUENCE = enum.auto()  # a list or tuple with one entry per output
@@ -25,7 +25,7 @@ class Returns(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A program of a backend, and the backend."""
+    """A partition compiled by a backend."""
 
     backend: Backend
     program: Any
@@ -33,21 +33,21 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One call, and the values between which it stands.
+    """One instruction: a callable, its operands and its results.
 
     Attributes:
-        nodes: What it computes; several where a backend runs them at once, or where views became one.
+        nodes: The nodes that it computes; several for a partition of a backend, or for fused views.
         backend: The name of the backend that runs it.
-        kernel: What is called, in words.
-        function: What is called.
-        binding: With which arguments; a slot stands for one of ``inputs``.
-        inputs: The values it reads.
-        outputs: The values it makes.
-        returns: How they come out.
-        overwrites: The value whose memory the output takes over; None mostly.
-        needs_symbols: The callable takes the values of the symbols first.
-        is_segment: Its nodes are run by a backend, all at once.
-        prepared: What the backend made of the nodes of a segment.
+        kernel: The name of the callable.
+        function: The callable.
+        binding: The arguments; a slot stands for one of ``inputs``.
+        inputs: The values that it reads.
+        outputs: The values that it defines.
+        returns: The return convention of the callable.
+        overwrites: The input whose memory the output takes over; None without in-place reuse.
+        needs_symbols: Whether the callable takes the values of the symbols as its first argument.
+        is_segment: Whether it is a partition, run by a backend in one call.
+        prepared: The compiled partition; None for ATen.
     """
 
     nodes: tuple[OpNode, ...]
@@ -65,12 +65,12 @@ class Step:
 
     @property
     def node(self) -> OpNode:
-        """The node that makes its outputs; the last one of several."""
+        """The node that defines its outputs; the last one of several."""
         return self.nodes[-1]
 
 
 def run_step(step: Step, values: Mapping[Value, Any], symbols: Any, device: torch.device) -> Sequence[Any]:
-    """Return the outputs of a step, one per value of ``step.outputs``."""
+    """Run an instruction; return one item per value of ``step.outputs``."""
     args, kwargs = step.binding.arguments([values[value] for value in step.inputs], device)
     result = step.function(symbols, *args, **kwargs) if step.needs_symbols else step.function(*args, **kwargs)
     if step.returns is Returns.ONE:
@@ -79,7 +79,7 @@ def run_step(step: Step, values: Mapping[Value, Any], symbols: Any, device: torc
 
 
 def failure_of(step: Step, error: Exception, inputs: Sequence[Any]) -> ExecutionError:
-    """Return what to tell the user of an error that a step raised on these inputs."""
+    """Return the error for a failed instruction, which names the node, its source line and the inputs."""
     given = ", ".join(map(described, inputs))
     if step.is_segment:
         return ExecutionError(

@@ -1,8 +1,10 @@
-"""Chains of views as one view of the memory they all lie in.
+"""View fusion: a chain of views becomes one ``as_strided`` of the tensor at its root.
 
-Splitting, reshaping and transposing heads takes up to three calls per tensor in PyTorch; the last view is one
-``as_strided`` of the tensor that was computed. Only where that tensor was seen to have the strides that the graph
-states, and to begin where its memory begins.
+Splitting, reshaping and transposing attention heads takes up to three calls per tensor in PyTorch. The
+views are evaluated on ``meta`` tensors, which yields the final sizes, strides and offset without knowledge
+of any op. That is valid only if the root is known to have the strides that the graph states, and to start
+at the beginning of its memory: ``as_strided`` takes an absolute storage offset. Intermediate views without
+other readers are removed.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ _META = torch.device("meta")
 
 
 def merge_views(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
-    """Return steps in which chains of two views and more are one.
+    """Return instructions with each chain of two or more views fused into one.
 
     Args:
-        steps: Each node one step.
-        kept: The values that must be there at the end.
+        steps: One instruction per node, or per partition.
+        kept: The values that are needed after the last instruction.
     """
     places: dict[Value, _Place] = {}
     merged = []
@@ -40,13 +42,13 @@ def merge_views(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """Where a value lies.
+    """The position of a value in the memory of a root.
 
     Attributes:
-        root: The computed value in whose memory it lies.
-        tensor: On ``meta``: its sizes, strides and offset.
-        before: What it is a view of; None for a root.
-        item: The view; None for a root.
+        root: The computed value in whose memory it resides.
+        tensor: A ``meta`` tensor with its sizes, strides and offset.
+        before: The position of the value that it is a view of; None for a root.
+        item: The instruction that creates the view; None for a root.
     """
 
     root: Value
@@ -56,10 +58,11 @@ class _Place:
 
 
 def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place]:
-    """Return where the outputs of a step lie, as far as that is known."""
+    """Return the positions of the outputs of an instruction, where they are known."""
     seen, step = item.seen, item.step
     if seen is None:
         return {}
+    # A root: an instruction with fresh outputs. `as_strided` on it is valid only in the stated layout.
     if not any(seen.shares):
         certain = map(bool.__and__, seen.is_laid_out, seen.is_at_start)
         tensors = zip(step.outputs, certain, strict=True)
@@ -72,13 +75,12 @@ def _places(item: NodeStep, known: Mapping[Value, _Place]) -> dict[Value, _Place
     if before is None:
         return {}
     args, kwargs = step.binding.arguments([before.tensor], _META)
-    # A tensor that stays on its device is a view of itself: on meta, too.
+    # ``to(device)`` on the same device returns its input: with meta as the argument, here too.
     result = step.function(*map(_on_meta, args), **{name: _on_meta(item) for name, item in kwargs.items()})
     views = [result] if step.returns is Returns.ONE else result
-    found = zip(step.outputs, views, strict=True)
     return {
         value: _Place(before.root, view, before, item)
-        for value, view in found
+        for value, view in zip(step.outputs, views, strict=True)
         if _is_plain(view, before, value)
     }
 
@@ -96,7 +98,7 @@ def _is_dense(value: Value) -> bool:
 
 
 def _is_plain(view: Any, before: _Place, value: Value) -> bool:
-    """Whether a view shows the elements as they are, and is of the type that is stated; a number is no view."""
+    """Return whether a result is a view of the stated type, without conversion or lazy conj/neg bits."""
     return (
         isinstance(view, torch.Tensor)
         and share_memory(view, before.tensor)
@@ -108,13 +110,14 @@ def _is_plain(view: Any, before: _Place, value: Value) -> bool:
 
 
 def _is_view(item: NodeStep) -> bool:
-    """Whether a step looks at its only input in another way, and nothing else; what a backend runs is opaque."""
+    """Return whether an instruction is a view of its only input; a partition is opaque and does not count."""
     return item.seen is not None and item.seen.is_view and len(item.step.inputs) == 1
 
 
 def _merged(item: NodeStep, places: Mapping[Value, _Place]) -> NodeStep:
-    """Return the last view of a chain as a view of its root; any other step as it is."""
+    """Return the last view of a chain as one view of its root; any other instruction unchanged."""
     place = places.get(item.step.outputs[0]) if len(item.step.outputs) == 1 else None
+    # A single view stays as it is: `as_strided` would not be faster.
     if place is None or place.before is None or place.before.before is None:
         return item
     view = place.tensor
@@ -133,7 +136,7 @@ def _merged(item: NodeStep, places: Mapping[Value, _Place]) -> NodeStep:
 
 
 def _nodes(place: _Place) -> tuple[OpNode, ...]:
-    """Return the nodes of a chain of views, the first one first."""
+    """Return the nodes of a chain of views, in order."""
     nodes: list[OpNode] = []
     while place.item is not None and place.before is not None:
         nodes.append(place.item.step.node)
@@ -142,9 +145,10 @@ def _nodes(place: _Place) -> tuple[OpNode, ...]:
 
 
 def _without_unread(steps: Sequence[NodeStep], kept: set[Value]) -> list[NodeStep]:
-    """Return the steps without the views that nothing reads any more."""
+    """Return the instructions without views that have no readers."""
     needed = set(kept)
     rest: list[NodeStep] = []
+    # In reverse, the readers of a view are removed before it.
     for item in reversed(steps):
         if _is_view(item) and needed.isdisjoint(item.step.outputs):
             continue

@@ -1,4 +1,9 @@
-"""A graph of fixed sizes over fixed memory: planned once, bound to weights, run with nothing but calls of kernels."""
+"""Static memory planning: from a graph of fixed sizes to a `Plan`, and to a `PlannedProgram`.
+
+`planning.plan` is the entry point. It evaluates constants (`constants`), splits the instructions into two
+phases (`phases`), assigns a buffer to each value (`placing`, `homes`) and lays the buffers out in one arena
+(`arena`).
+"""
 
 from npu_runtime.planned.plan import Buffer, Plan
 from npu_runtime.planned.planner import plan

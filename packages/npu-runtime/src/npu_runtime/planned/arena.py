@@ -1,4 +1,11 @@
-"""Offsets in one arena: the largest piece first, each as low as the pieces that are needed at the same time allow."""
+"""Offsets in one arena, from the sizes and live ranges of the allocations.
+
+The problem is dynamic storage allocation, which is NP-hard (Garey and Johnson, SR2). The heuristic is
+greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020): the
+largest allocation first, each at the lowest offset that no allocation with an overlapping live range
+occupies (first fit). It is compared with the same in order of start, and repaired: the allocation that ends
+highest moves to the front of the order. The search stops at the lower bound, the maximum of the live bytes.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +14,13 @@ from dataclasses import dataclass
 
 ALIGNMENT = 64
 _ATTEMPTS = 64
-# More pieces than that are close to the bound at once, and take long to place again.
+# Larger problems come close to the bound at the first attempt, and each attempt is quadratic.
 _FEW = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How much memory is needed, and from which step to which."""
+    """A size and a live range: the first and the last instruction that need the memory."""
 
     bytes: int
     first: int
@@ -27,13 +34,14 @@ def offsets_of(spans: Sequence[Span]) -> tuple[list[int], int]:
     best = _placed(spans, order)
     by_time = sorted(range(len(spans)), key=lambda index: (spans[index].first, -spans[index].bytes))
     other = _placed(spans, by_time)
-    best = min(best, other, key=lambda found: found[1])
+    best = min(best, other, key=lambda layout: layout[1])
     for _ in range(_ATTEMPTS if len(spans) <= _FEW else 1):
         if best[1] <= bound:
             break
-        # What ends highest came too late to find a lower place.
+        # The span that ends highest was assigned too late to find a lower gap: it goes first in the next
+        # attempt.
         offsets, size = _placed(spans, order)
-        best = min(best, (offsets, size), key=lambda found: found[1])
+        best = min(best, (offsets, size), key=lambda layout: layout[1])
         highest = max(order, key=lambda index: offsets[index] + _aligned(spans[index].bytes))
         order.remove(highest)
         order.insert(0, highest)
@@ -41,7 +49,7 @@ def offsets_of(spans: Sequence[Span]) -> tuple[list[int], int]:
 
 
 def lower_bound(spans: Sequence[Span]) -> int:
-    """Return the most that is needed during one step, each piece rounded up to the alignment."""
+    """Return the maximum of the live bytes, each span rounded up to the alignment."""
     changes: dict[int, int] = {}
     for span in spans:
         changes[span.first] = changes.get(span.first, 0) + _aligned(span.bytes)
@@ -54,8 +62,9 @@ def lower_bound(spans: Sequence[Span]) -> int:
 
 
 def _placed(spans: Sequence[Span], order: Sequence[int]) -> tuple[list[int], int]:
+    """Return the offsets of a first-fit assignment in this order, and the size of the arena."""
     offsets = [0] * len(spans)
-    placed: list[tuple[int, int, Span]] = []  # from and to which byte
+    placed: list[tuple[int, int, Span]] = []  # begin, end, span
     size = 0
     for index in order:
         span = spans[index]

@@ -1,4 +1,20 @@
-"""Deciding for each step what is called, and for each value where it lies."""
+"""Buffer assignment: the callable of each instruction, and the memory of each value.
+
+One greedy pass in program order. For each instruction:
+
+1. A view of one fixed allocation is created at bind time and costs nothing per run.
+2. A partition of another backend is bound to fixed buffers.
+3. Otherwise each out-variant is matched with reuse candidates (`homes`): in-place reuse of an operand at
+   its last use, and donation of the state whose new content is computed. The out-variant with the fewest
+   copies wins, then the one with the least new memory; outputs without a candidate get a new allocation in
+   the arena.
+4. An instruction without out-variant allocates its outputs in each run (dynamic values).
+
+Offsets are assigned afterwards, from the sizes and live ranges of all allocations: greedy by size (`arena`).
+
+Live ranges are intervals of instruction numbers: the compute phase from 0, the copies between the phases at
+``middle``, the commit phase from ``middle + 1``, the copies into state at ``end``.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +37,14 @@ from npu_runtime.probing.storage import overlaps
 
 
 class Placer:
-    """Places values step by step.
+    """Buffer assigner: one greedy pass over the instructions.
 
     Args:
         graph: The program.
-        compute: The steps of the first phase.
-        commit: The steps of the second one.
-        constants: Values that are known when the program is bound, in order.
-        once: The steps that make some of them.
+        compute: The instructions of the compute phase.
+        commit: The instructions of the commit phase.
+        constants: The values that are known at bind time, in order.
+        once: The instructions that compute some of these.
     """
 
     def __init__(
@@ -54,7 +70,7 @@ class Placer:
         self.done.actions += [Once(item.step) for item in once]
 
     def placed(self) -> Placement:
-        """Place everything; returns what was decided."""
+        """Assign all buffers; return the assignment."""
         for index, item in enumerate(self._compute):
             self.done.compute += self._calls(item, index)
         late = {value for item in self._commit for value in item.step.outputs}
@@ -65,25 +81,28 @@ class Placer:
         return self.done
 
     def _handed_over(self) -> list[NodeStep]:
-        """Return the steps of the second phase; of what the first one makes in each run, they read copies in fixed memory.
+        """Return the commit instructions, reading dynamic values of the compute phase through staging copies.
 
-        So gradients have fixed places whatever made them, and an optimizer looks at its lists once.
+        So gradients have fixed addresses even if an op allocates them, and an optimizer checks its tensor
+        lists once.
         """
         copies: dict[Value, Value] = {}
         read = dict.fromkeys(value for item in self._commit for value in item.step.inputs)
-        made = {value: index for index, item in enumerate(self._compute) for value in item.step.outputs}
+        defined_at = {value: index for index, item in enumerate(self._compute) for value in item.step.outputs}
         for value in read:
-            if self.done.kinds.get(value) is not Kind.MADE or value not in made or not is_placeable(value):
+            is_made = self.done.kinds.get(value) is Kind.MADE
+            if not is_made or value not in defined_at or not is_placeable(value):
                 continue
-            copies[value] = self.done.stand_in(value, made[value], self.done.last[value])
+            copies[value] = self.done.stand_in(value, defined_at[value], self.done.last[value])
             producer = next(
-                place
-                for place, call in enumerate(self.done.compute)
+                position
+                for position, call in enumerate(self.done.compute)
                 if any(item is value for item in call.outputs)
             )
+            # Right after its producer, not between the phases: the dynamic tensor is freed early.
             self.done.compute.insert(producer + 1, copy_call(copies[value], value))
             others = (index for index, item in enumerate(self._compute) if value in item.step.inputs)
-            self.done.last[value] = max(others, default=made[value])
+            self.done.last[value] = max(others, default=defined_at[value])
         return [
             NodeStep(
                 replace(item.step, inputs=tuple(copies.get(value, value) for value in item.step.inputs)),
@@ -92,7 +111,7 @@ class Placer:
             for item in self._commit
         ]
 
-    # Values from outside
+    # Arguments
 
     def _from_outside(self, value: Value) -> None:
         assert value.argument is not None
@@ -110,14 +129,14 @@ class Placer:
         returned = [*self._graph.results[1], *self._graph.updates.values()]
         for value in returned:
             if isinstance(value, Value):
-                # What is there before is copied between the phases.
+                # An argument that is returned is copied between the phases.
                 last[value] = self._end if value.argument is None else max(last.get(value, 0), self._middle)
         return last
 
-    # Steps
+    # Instructions
 
     def _calls(self, item: NodeStep, index: int) -> list[Step]:
-        """Return the calls that do what a step does."""
+        """Assign the outputs of an instruction; return the instructions to run in its place."""
         if self._is_fixed_view(item):
             self._view(item)
             return []
@@ -147,7 +166,7 @@ class Placer:
             self.done.lay_in(value, self.done.lies_in[item.step.inputs[0]])
 
     def _make(self, item: NodeStep) -> None:
-        """Let the outputs of a step be made in each run."""
+        """Mark the outputs of an instruction as allocated by its op in each run."""
         for value, shared in zip(item.step.outputs, item.shares, strict=True):
             is_tensor = isinstance(value.type, TensorType)
             self.done.kinds[value] = Kind.MADE if is_tensor else Kind.NUMBER
@@ -158,10 +177,10 @@ class Placer:
                 if item.seen is None or not item.seen.is_view:
                     self.done.allocated.append(value)
 
-    # Steps with a form
+    # Instructions with an out-variant
 
     def _take(self, offer: Offer, step: Step, index: int) -> list[Step]:
-        """Place the outputs of a step as offered; returns its calls."""
+        """Assign the outputs of an instruction to a reuse candidate; return the instructions to run."""
         calls = []
         for value, home, source in zip(step.outputs, offer.homes, offer.form.over, strict=True):
             is_there = source is not None and self._homes.is_in(step.inputs[source], home)
@@ -185,7 +204,7 @@ class Placer:
         return [*calls, self._bound_to_lists(written)]
 
     def _bound_to_lists(self, step: Step) -> Step:
-        """Return the step of an optimizer such that it looks at its lists of tensors once; any other as it is."""
+        """Return an optimizer instruction with its lists of fixed tensors bound; any other one unchanged."""
         bind = BIND.get(step.node.op_type)
         lists = step.binding.positional
         if bind is None or not all(type(item) is list for item in lists):
@@ -195,15 +214,15 @@ class Placer:
             return step
         return replace(step, function=Unbound(values, bind), binding=replace(step.binding, positional=()))
 
-    # Segments of other backends
+    # Partitions of other backends
 
     def _segment_calls(self, item: NodeStep, index: int) -> list[Step]:
-        """Return the call of a segment that is bound to fixed memory: what is made is copied there first."""
+        """Return a partition bound to fixed buffers, preceded by staging copies of dynamic inputs."""
         step = item.step
         if not all(
             is_placeable(value) and not overlaps(value.type) for value in (*step.inputs, *step.outputs)
         ):
-            self._make(item)  # where elements are stated to share memory, those of a call need not do so
+            self._make(item)  # stated overlaps of elements are no promise about the tensors of a call
             return [step]
         calls, inputs = [], []
         for value in step.inputs:
@@ -223,7 +242,7 @@ class Placer:
 
 
 def _reason(item: NodeStep) -> str:
-    """Return why the outputs of a step are allocated in each run."""
+    """Return the reason that the outputs of an instruction are allocated in each run."""
     if item.seen is None or not item.seen.is_certain:
         return "nothing is known of what the op does with memory"
     if item.seen.is_view:

@@ -1,4 +1,4 @@
-"""What has been decided of a plan: what is called, and where values lie."""
+"""The buffer assignment of a planned program: allocations, aliases, and the instructions of both phases."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from npu_runtime.planned.buffers import Action, Kind, Piece, Whole, dense_type
 
 @dataclass(slots=True)
 class Placement:
-    """What was decided.
+    """A buffer assignment, while it is built and afterwards.
 
     Attributes:
-        actions: What binding does, in order.
-        pieces: The fixed memory.
-        kinds: Of each value.
-        lies_in: The pieces in which a value lies, or may lie.
-        reasons: Why a value is made in each run.
-        allocated: Those of them that may take memory then: what is known to be a view takes none.
-        compute: The calls of the first phase.
-        commit: Those of the second one.
-        stand_ins: What holds a result, or new content, in place of the value itself.
-        last: The number of the last step that needs a value.
+        actions: The actions of binding, in order.
+        pieces: The allocations.
+        kinds: The kind of each value.
+        lies_in: The allocations in which a value resides, or may reside.
+        reasons: The reasons for values that ops allocate in each run.
+        allocated: The values among these that may take new memory; known views take none.
+        compute: The instructions of the compute phase.
+        commit: The instructions of the commit phase.
+        stand_ins: Staging copies by the value that they replace as a result or new content.
+        last: The number of the last instruction that needs a value.
     """
 
     actions: list[Action] = field(default_factory=list)
@@ -42,29 +42,29 @@ class Placement:
     last: dict[Value, int] = field(default_factory=dict)
 
     def last_step(self, piece: Piece) -> int:
-        """Return the number of the last step that needs a piece of memory."""
+        """Return the number of the last instruction that needs an allocation."""
         return max(self.last[value] for value in piece.values)
 
     def is_fixed(self, value: Value) -> bool:
-        """Whether a value is a tensor that is the same object in each run."""
+        """Return whether a value is the same tensor object in each run."""
         return self.kinds[value] not in (Kind.MADE, Kind.NUMBER)
 
     def put(self, value: Value, piece: Piece) -> None:
-        """Make a value the whole of a new piece of memory."""
+        """Assign a value to a new allocation, which it fills."""
         self.pieces.append(piece)
         self.kinds[value] = piece.kind
         self.actions.append(Whole(value, piece))
         self.lay_in(value, [piece])
 
     def lay_in(self, value: Value, pieces: Sequence[Piece]) -> None:
-        """Note that a value lies in pieces of memory, or may do so."""
+        """Record the allocations in which a value resides, or may reside."""
         self.last.setdefault(value, -1)
         self.lies_in[value] = tuple(pieces)
         for piece in pieces:
             piece.values.append(value)
 
     def stand_in(self, value: Value, first: int, last: int) -> Value:
-        """Return a value for a copy of another."""
+        """Return a new value in the arena, for a staging copy of another one."""
         type = dense_type(value.tensor_type)
         copy = Value(-1 - len(self.pieces), f"{value.name}_copy", type)
         self.last[copy] = last

@@ -1,4 +1,4 @@
-"""The tensors of a planned program: made once, each for good."""
+"""The tensors of a planned program, each created once when weights are bound."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from npu_runtime.planned.buffers import Kind, Once, Piece, Same, bytes_of, dense
 from npu_runtime.planned.plan import Plan
 from npu_runtime.probing.storage import is_laid_out, laid_out, overlapping
 
-# Returns memory of a type on a device.
+# Returns an uninitialized tensor of a type on a device.
 Allocate = Callable[[TensorType, torch.device], torch.Tensor]
 
 
 def allocate(type: TensorType, device: torch.device) -> torch.Tensor:
-    """Return a tensor of a type, with any content."""
+    """Return an uninitialized tensor of a type."""
     return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=device)
 
 
@@ -31,17 +31,17 @@ def bind_tensors(
     constants: Mapping[str, torch.Tensor] | None,
     make: Allocate,
 ) -> dict[Value, Any]:
-    """Return the tensor of every value that has a fixed place, and the numbers that are the same in each run.
+    """Return the tensor of every value with a fixed buffer, and the numbers that are the same in each run.
 
     Args:
-        plan: What is to be run.
-        weights: Parameters, buffers and optimizer state by name: what the program changes is changed in them.
+        plan: The plan.
+        weights: Parameters, buffers and optimizer state by name; mutated ones are written to in place.
         constants: As for `IRExecutor`.
-        make: Allocates the arena, and the inputs.
+        make: Allocates the arena and the inputs.
 
     Raises:
-        WeightError: Weights are missing, unexpected, or of another type; or one that is changed cannot be changed in
-            its own memory.
+        WeightError: Weights are missing, unexpected, or of another type; or a mutated one cannot be written
+            to in place.
     """
     graph = plan.graph
     given = bind_weights(graph, weights, constants)
@@ -74,7 +74,7 @@ def _placed(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.T
 def _require_own_memory(
     plan: Plan, weights: Mapping[str, torch.Tensor], given: Mapping[Value, torch.Tensor]
 ) -> None:
-    """Refuse weights that are to be changed but cannot be where they are."""
+    """Refuse mutated weights that cannot be written to in place."""
     graph = plan.graph
     changed: dict[str, torch.Tensor] = {}
     for value in graph.updates:
@@ -91,10 +91,10 @@ def _require_own_memory(
             )
         changed[names[0]] = tensor
     named = {value.argument.target: item for value, item in given.items() if value.argument is not None}
-    found = overlapping({**named, **changed}, changed)
-    if found is not None:
+    pair = overlapping({**named, **changed}, changed)
+    if pair is not None:
         raise WeightError(
-            f"{found[0]!r} and {found[1]!r} share memory, and the program changes {found[0]!r}",
+            f"{pair[0]!r} and {pair[1]!r} share memory, and the program changes {pair[0]!r}",
             where=f"graph {graph.name!r}",
             fix="give each its own memory (clone), or tie them before the graph is captured",
         )
@@ -109,7 +109,7 @@ def _problem(tensor: torch.Tensor, value: Value, device: torch.device) -> str:
 
 
 def _outputs(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value, Any]:
-    """Return what a step makes of tensors; of those that are not there, it reads only the type."""
+    """Run an instruction at bind time; inputs without a tensor are read for their types only."""
     known = {
         value: tensors[value] if value in tensors else allocate(value.tensor_type, plan.device)
         for value in step.inputs
@@ -118,10 +118,12 @@ def _outputs(step: Step, tensors: Mapping[Value, Any], plan: Plan) -> dict[Value
 
 
 def _in_arena(arena: torch.Tensor, piece: Piece) -> torch.Tensor:
-    """Return the tensor of a piece: its storage is its own, as views with absolute offsets need it."""
+    """Return the tensor of an allocation in the arena, as a storage of its own."""
     type = piece.owner.tensor_type
     count = bytes_of(piece.owner)
     if not count:
         return allocate(type, arena.device)
+    # Through DLPack, the storage starts at this offset: a slice would start at the arena, and as_strided,
+    # which fused views are, takes offsets from the start of the storage.
     part: torch.Tensor = torch.utils.dlpack.from_dlpack(arena[piece.offset : piece.offset + count])
     return part.view(type.dtype).as_strided(type.sizes, type.steps)

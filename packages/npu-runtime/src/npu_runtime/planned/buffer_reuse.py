@@ -1,4 +1,15 @@
-"""Finding memory for the outputs of a step: a place of their own, or one that nothing needs any more."""
+"""Reuse candidates: memory that the outputs of an instruction can take over instead of a new allocation.
+
+For each out-variant and output, the candidates are tried in this order:
+
+1. Donation (commit phase only): the memory of the parameter, buffer or optimizer state whose new content
+   the output is. It saves the copy at the end.
+2. In-place reuse: the memory of the operand that the out-variant overwrites, or of any operand of an
+   elementwise op.
+
+A candidate is taken if it has the type of the output, no value in it is used after this instruction, and no
+other operand of the instruction resides in it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +25,12 @@ from npu_runtime.probing.out_variants import Form
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """How a form can be used.
+    """A reuse candidate: one out-variant with the memory of its outputs.
 
     Attributes:
-        homes: For each output the memory that it takes over; None for memory of its own.
-        cost: How many copies it takes, and how many bytes of memory.
+        form: The out-variant.
+        homes: For each output the allocation that it takes over; None for a new one.
+        cost: The number of copies, then the bytes of new allocations; compared in this order.
     """
 
     form: Form
@@ -27,12 +39,12 @@ class Offer:
 
 
 class Homes:
-    """Finds memory.
+    """The search for reuse candidates.
 
     Args:
         graph: The program.
-        done: What has been decided of the steps before.
-        middle: The number behind which steps may write state.
+        done: The assignment so far.
+        middle: The number of the copies between the phases: later instructions may write state.
     """
 
     def __init__(self, graph: Graph, done: Placement, middle: int) -> None:
@@ -42,7 +54,7 @@ class Homes:
         self._target = {new: target for target, new in reversed(list(graph.updates.items()))}
 
     def offer(self, form: Form, step: Step, index: int) -> Offer | None:
-        """Return how a form could be used; None where an output cannot be planned."""
+        """Return the best use of an out-variant; None if an output is not a tensor."""
         homes: list[Piece | None] = []
         copies = fresh = 0
         for number, (value, source) in enumerate(zip(step.outputs, form.over, strict=True)):
@@ -55,35 +67,38 @@ class Homes:
         return Offer(form, tuple(homes), (copies, fresh))
 
     def is_in(self, value: Value, piece: Piece | None) -> bool:
-        """Return whether a value lies in a piece of memory."""
+        """Return whether a value resides in an allocation."""
         return piece is not None and piece in self._done.lies_in[value]
 
     def _home(
         self, value: Value, step: Step, index: int, form: Form, number: int, taken: Sequence[Piece | None]
     ) -> Piece | None:
-        """Return the memory that an output can take over; None where it needs its own."""
+        """Return the allocation that an output can take over; None if it needs a new one."""
         source = form.over[number]
         readable = form.within if source is None else frozenset([source])
         candidates: list[Piece] = []
+        # Donation comes first: it saves the copy into the state at the end.
         target = self._target.get(value)
         if target is not None and index > self._middle and target.type == value.type:
             candidates += self._done.lies_in[target]
         for operand in sorted(readable):
             candidates += self._done.lies_in[step.inputs[operand]]
         for piece in candidates:
+            # `taken`: two outputs of one call never share memory.
             if piece not in taken and self._is_free(piece, value, step, index, readable):
                 return piece
         return None
 
     def _is_free(self, piece: Piece, value: Value, step: Step, index: int, readable: frozenset[int]) -> bool:
-        """Whether a step may write an output over the whole of a piece of memory."""
+        """Return whether an instruction may overwrite the whole of an allocation with an output."""
+        # Inputs and constants are never overwritten, and state only after everything that may fail.
         is_state = index > self._middle and piece.owner in self._graph.updates
         if piece.kind is not Kind.ARENA and not is_state:
             return False
         if piece.owner.type != value.type or self._done.last_step(piece) > index:
             return False
         reading = [at for at, item in enumerate(step.inputs) if piece in self._done.lies_in[item]]
-        # A view may conjugate or negate lazily: the memory holds something else.
+        # A view may have a lazy conj/neg bit: the memory then holds other numbers than the operand.
         if any(self._done.kinds[step.inputs[at]] is Kind.VIEW for at in reading):
             return False
         return not reading or (

@@ -1,4 +1,4 @@
-"""Where values lie: pieces of fixed memory, and what binding makes of them."""
+"""Buffers of a planned program: kinds of values, allocations, and the bind-time actions."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from npu_runtime.lowering.instruction import Step
 
 
 class Kind(str, enum.Enum):
-    """What a value is in a planned program."""
+    """The kind of a value in a planned program."""
 
-    INPUT = "input"  # fixed memory that each call copies into
+    INPUT = "input"  # a fixed buffer that each call copies into
     STATE = "state"  # a parameter, buffer or optimizer state, in its own memory
     CONSTANT = "constant"  # the same in each run
-    ARENA = "arena"  # a fixed place in the arena
-    VIEW = "view"  # of one of those; a tensor that is made once
-    MADE = "made"  # allocated in each run
+    ARENA = "arena"  # at a fixed offset of the arena
+    VIEW = "view"  # a view of one of those; the tensor is created once
+    MADE = "made"  # allocated by the op in each run
     NUMBER = "number"  # a Python number
 
 
 @dataclass(eq=False, slots=True)
 class Piece:
-    """A piece of fixed memory.
+    """An allocation: one contiguous range of fixed memory.
 
     Attributes:
-        owner: The value that it was planned for.
+        owner: The value that it is allocated for.
         kind: INPUT, STATE, CONSTANT or ARENA.
-        first: The number of the step that writes it first; -1 where it is there before.
-        values: Those that lie in it, or that may do so.
-        offset: Into the arena, in bytes.
+        first: The number of the instruction that writes it first; -1 if it is written before the first one.
+        values: The values that reside in it, or may do so.
+        offset: The offset in the arena, in bytes.
     """
 
     owner: Value
@@ -48,7 +48,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A value is the whole of a piece of memory."""
+    """Bind-time action: a value gets the whole of an allocation."""
 
     value: Value
     piece: Piece
@@ -56,7 +56,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """A value lies where another of the same type lies."""
+    """Bind-time action: a value gets the tensor of another value of the same type."""
 
     value: Value
     other: Value
@@ -64,17 +64,17 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """The outputs of a step are made once: views, and what depends on constants only."""
+    """Bind-time action: an instruction is run once, for views and for constant folding."""
 
     step: Step
 
 
-# What binding does, in order.
+# An action of binding.
 Action: TypeAlias = Whole | Same | Once
 
 
 def bytes_of(value: Value) -> int:
-    """Return how many bytes a tensor spans, gaps included; 0 for anything else."""
+    """Return the span of a tensor in bytes, gaps included; 0 for non-tensors."""
     type = value.type
     if not isinstance(type, TensorType) or not type.numel:
         return 0
@@ -83,5 +83,5 @@ def bytes_of(value: Value) -> int:
 
 
 def dense_type(type: TensorType) -> TensorType:
-    """Return a type of which each element has memory of its own: the same one, mostly."""
+    """Return a type without overlapping elements: the type itself, or else a contiguous one."""
     return TensorType(type.shape, type.dtype) if overlap(type.sizes, type.steps) else type

@@ -1,4 +1,4 @@
-"""What is the same in each run: it is computed once, when a program is bound."""
+"""Constant folding at bind time: instructions that yield the same in each run are run once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npu_ir.core.node import InputKind
 from npu_ir.ops.effects import is_pure
 from npu_runtime.lowering.aten_calls import NodeStep
 
-# These read the type of their first argument, not its elements.
+# These read only the type of their first argument.
 _OF_TYPE = frozenset(
     f"aten.{name}.default"
     for name in ("ones_like", "zeros_like", "full_like", "new_zeros", "new_ones", "new_full")
@@ -17,23 +17,23 @@ _OF_TYPE = frozenset(
 
 
 def constants_of(graph: Graph) -> set[Value]:
-    """Return what no call changes before the first step: constants, and what the prologue makes."""
-    found = {value for node in graph.prologue for value in node.outputs}
+    """Return the values that are constant before the first instruction: constants and prologue outputs."""
+    constants = {value for node in graph.prologue for value in node.outputs}
     for value in graph.arguments:
         is_constant = value.argument is not None and value.argument.kind is InputKind.CONSTANT
         if is_constant and value not in graph.updates:
-            found.add(value)
-    return found
+            constants.add(value)
+    return constants
 
 
 def split_constants(
     steps: Sequence[NodeStep], constants: set[Value]
 ) -> tuple[list[NodeStep], list[NodeStep]]:
-    """Return the steps that depend on nothing but constants, and the others.
+    """Return the instructions that depend on constants alone, and the others.
 
     Args:
-        steps: In order.
-        constants: Known values; extended by what the steps make of them.
+        steps: The instructions, in order.
+        constants: Constant values; extended by the outputs of the first group.
     """
     once, rest = [], []
     for item in steps:

@@ -1,4 +1,4 @@
-"""Copies: of results that are not the program's own, and of new contents to where they belong."""
+"""Copies of a planned program: of results in foreign memory, and of new contents into mutated state."""
 
 from __future__ import annotations
 
@@ -19,30 +19,36 @@ from npu_runtime.planned.buffers import Kind
 def copies_between(
     graph: Graph, done: Placement, late: set[Value], middle: int, end: int
 ) -> dict[Value, Value]:
-    """Return what stands for results and new contents that are in memory that is not the program's own.
+    """Append staging copies to the compute phase, before the other phase writes state; return them by value.
 
-    They are copied between the phases: what the first phase has made stays as it is.
+    Copied are results that do not reside in the arena, and new contents in memory that the commit phase
+    writes.
     """
     changed = {piece for target in graph.updates for piece in done.lies_in[target]}
-    found: dict[Value, Value] = {}
+    copies: dict[Value, Value] = {}
     for value in dict.fromkeys((*graph.results[1], *graph.updates.values())):
         if not isinstance(value, Value) or value in late or not is_placeable(value):
             continue
         is_result = any(item is value for item in graph.results[1])
         is_own = done.is_fixed(value) and all(piece.kind is Kind.ARENA for piece in done.lies_in[value])
+        # The commit phase writes into its memory.
         is_torn = not changed.isdisjoint(done.lies_in[value])
         is_kept = is_result or any(
             new is value and target is not value for target, new in graph.updates.items()
         )
         if is_kept and not is_own and (is_result or is_torn):
-            found[value] = done.stand_in(value, middle, end)
-            done.compute.append(copy_call(found[value], value))
-    done.stand_ins.update(found)
-    return found
+            copies[value] = done.stand_in(value, middle, end)
+            done.compute.append(copy_call(copies[value], value))
+    done.stand_ins.update(copies)
+    return copies
 
 
 def copies_at_the_end(graph: Graph, done: Placement, end: int) -> list[Step]:
-    """Return the calls that copy new contents to where they belong."""
+    """Return the instructions that copy new contents into mutated state.
+
+    This is a parallel copy: if a source resides in memory that another copy writes (two buffers that are
+    swapped), it is first copied aside. The rest is one ``_foreach_copy_``.
+    """
     stand_ins = done.stand_ins
     pairs = [
         (target, stand_ins.get(new, new))
@@ -72,13 +78,13 @@ def copies_at_the_end(graph: Graph, done: Placement, end: int) -> list[Step]:
 
 
 def _is_there(done: Placement, target: Value, new: Value) -> bool:
-    """Whether new content lies where it belongs."""
+    """Return whether new content already resides in the memory of its target."""
     is_own = done.kinds[new] in (Kind.STATE, Kind.INPUT)
     return new is target or (is_own and done.lies_in[new] == done.lies_in[target])
 
 
 def copy_call(target: Value, source: Value) -> Step:
-    """Return the call that copies one value to where another lies."""
+    """Return the instruction that copies ``source`` into ``target``."""
     producer = source.producer or target.producer
     provenance = NO_PROVENANCE if producer is None else producer.provenance
     return Step(

@@ -1,4 +1,4 @@
-"""Copying the arguments of a call into the fixed inputs of a program."""
+"""Copies of call arguments into the fixed input buffers of a planned program."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Load = Callable[["tuple[Any, ...]", "Mapping[str, Any]"], "tuple[Any, ...]"]
 
 
 def loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> Load:
-    """Return what copies arguments into the fixed tensors; when it raises, nothing was copied.
+    """Return a function that copies arguments into fixed tensors; if it raises, nothing was copied.
 
     Args:
         graph: The program.
-        tensors: Of its inputs.
-        device: Where they are.
+        tensors: The fixed tensors of its inputs.
+        device: Their device.
     """
     take = quick_take(graph, device)
     is_tensor = [isinstance(value.type, TensorType) for value in graph.inputs]
@@ -33,7 +33,7 @@ def loader(graph: Graph, tensors: Mapping[Value, Any], device: torch.device) -> 
         if given is None:
             given = _checked(graph, args, kwargs, device)
         with torch.no_grad():
-            for target, item in zip(fixed, given):  # noqa: B905 - as many as there are
+            for target, item in zip(fixed, given):  # noqa: B905 - equally many, checked by `take` or `_checked`
                 if target is not None and item is not target:
                     target.copy_(item)
         return tuple([item for item, tensor in zip(given, is_tensor) if not tensor])  # noqa: B905

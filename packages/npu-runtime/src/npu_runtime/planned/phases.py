@@ -1,8 +1,12 @@
-"""Two phases: what computes, and what changes state.
+"""Two phases of a planned program: compute, which changes no state, and commit, which writes it.
 
-The first one writes to nothing but the arena, so that a step that fails there has changed no state. The second one
-consists of what cannot fail for reasons of data: elementwise ops and optimizers, in the memory of the state itself,
-and copies.
+Compute writes only to the arena, so that a failure there leaves all state unchanged. Commit consists of
+instructions that cannot fail for reasons of data: views, elementwise ops and optimizers, in place in the
+state, and copies.
+
+The split is found in two sweeps. Backward: a candidate is an instruction that cannot fail, produces no
+result of the graph, and is read by candidates only. Forward: of these, only those that write state in
+place, or depend on such, are deferred.
 """
 
 from __future__ import annotations
@@ -19,17 +23,18 @@ from npu_runtime.lowering.aten_calls import NodeStep
 
 
 def split_phases(graph: Graph, steps: Sequence[NodeStep]) -> tuple[list[NodeStep], list[NodeStep]]:
-    """Return the steps that compute, and those that are done with the changing of state, each in order."""
+    """Return the instructions of the compute phase, and those of the commit phase, each in order."""
     late = _necessary(graph, steps, _possible(graph, steps))
     return [item for item in steps if item not in late], [item for item in steps if item in late]
 
 
 def _possible(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
-    """Return the steps that nothing but steps of the same kind depends on."""
+    """Return the instructions that may be deferred: neither results nor other instructions depend on them."""
     results = {item for item in graph.results[1] if isinstance(item, Value)}
     new = set(graph.updates.values())
-    found: set[NodeStep] = set()
+    possible: set[NodeStep] = set()
     readers: dict[Value, list[NodeStep]] = {}
+    # In reverse, all readers of an instruction are classified before it.
     for item in reversed(steps):
         outputs = item.step.outputs
         is_read = any(value in new or value in readers for value in outputs)
@@ -37,18 +42,19 @@ def _possible(graph: Graph, steps: Sequence[NodeStep]) -> set[NodeStep]:
         if (
             is_read
             and results.isdisjoint(outputs)
-            and all(reader in found for reader in reading)
+            and all(reader in possible for reader in reading)
             and _cannot_fail(item)
         ):
-            found.add(item)
+            possible.add(item)
         for value in item.step.inputs:
             readers.setdefault(value, []).append(item)
-    return found
+    return possible
 
 
 def _necessary(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep]) -> set[NodeStep]:
-    """Return those that write state, or read what has been written there."""
+    """Return the deferrable instructions that write state, or that read outputs of these."""
     new = set(graph.updates.values())
+    # Forward, an instruction that reads a deferred output is deferred, too.
     late: set[NodeStep] = set()
     late_values: set[Value] = set()
     for item in steps:
@@ -67,7 +73,7 @@ def _necessary(graph: Graph, steps: Sequence[NodeStep], possible: set[NodeStep])
 
 
 def _cannot_fail(item: NodeStep) -> bool:
-    """Whether a step looks at tensors, works element by element, or is the in-place op of an optimizer."""
+    """Return whether an instruction is a view, elementwise, or the in-place op of an optimizer."""
     step, seen = item.step, item.seen
     if seen is None or step.is_segment or any(map(is_random, step.nodes)):
         return False
@@ -76,4 +82,5 @@ def _cannot_fail(item: NodeStep) -> bool:
     op = find_op(step.node.op_type)
     if not isinstance(op, OpOverload) or not seen.forms:
         return False
+    # An out-variant that overwrites an input for every output: an in-place op of an optimizer.
     return torch.Tag.pointwise in op.tags or any(None not in form.over for form in seen.forms)

@@ -1,4 +1,4 @@
-"""A plan: what a graph does over fixed memory, and where each value lies."""
+"""A memory plan: the instructions of a graph over fixed memory, and the buffer of each value."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from npu_runtime.planned.buffers import Action
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """The place of one value.
+    """The buffer of one value.
 
     Attributes:
-        value: Its name.
-        kind: What it is: ``input``, ``state``, ``constant``, ``view``, ``arena``, ``made`` or ``number``.
-        offset: In the arena, in bytes; None where it is not there.
-        bytes: How much memory it spans; of a view, what it sees.
-        first: The number of the step that writes it; -1 where it is there before.
-        last: The number of the last step that reads it.
-        shares: The value in whose memory it lies; empty where that is its own.
-        why: Why it is made in each run; empty where it is not.
+        value: The name of the value.
+        kind: One of ``input``, ``state``, ``constant``, ``view``, ``arena``, ``made`` and ``number``.
+        offset: The offset in the arena, in bytes; None if it does not reside there.
+        bytes: The span in memory; of a view, the span of the view itself.
+        first: The number of the instruction that writes it; -1 if it is written before the first one.
+        last: The number of the last instruction that reads it.
+        shares: The value in whose memory it resides; empty if it has its own.
+        why: The reason that it is allocated in each run; empty if it is not.
     """
 
     value: str
@@ -41,21 +41,22 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A graph of fixed sizes, planned: bound to weights, it is a `PlannedProgram`.
+    """A planned graph of fixed sizes; bound to weights, it is a `PlannedProgram`.
 
     Attributes:
-        graph: What is computed.
-        device: Where.
-        buffers: The place of every value.
-        calls: What is called, phase by phase.
+        graph: The program.
+        device: The device to run on.
+        buffers: The buffer of each value.
+        calls: The instructions by phase.
         arena_bytes: The size of the arena.
-        lower_bound_bytes: The most memory of the arena that is in use at once: no placement needs less.
-        made_bytes: What one run allocates besides for values, in all, at most; ops may take more while they compute.
-        compute: The program of the first phase: it changes nothing but the arena.
-        commit: That of the second one, which writes state.
-        passed: What the first phase hands to the second one.
-        actions: What binding does, in order.
-        stand_ins: What holds a result in place of the value itself.
+        lower_bound_bytes: The maximum of the live bytes in the arena: no assignment of offsets needs less.
+        made_bytes: The sum of the dynamic values of one run, at most; workspaces of ops are not counted.
+        compute: The generated function of the compute phase, which writes only to the arena.
+        commit: The generated function of the commit phase, which writes state.
+        passed: The values that the compute phase passes on: dynamic inputs of the commit phase, and dynamic
+            results.
+        actions: The actions of binding, in order.
+        stand_ins: Staging copies by the result that they replace.
     """
 
     graph: Graph
@@ -93,7 +94,7 @@ class Plan:
         }
 
     def totals(self) -> dict[str, int]:
-        """Return the sizes of what the plan needs."""
+        """Return the memory sizes of the plan."""
         return {
             "arena_bytes": self.arena_bytes,
             "lower_bound_bytes": self.lower_bound_bytes,

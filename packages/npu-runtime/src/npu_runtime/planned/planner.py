@@ -1,4 +1,4 @@
-"""From a graph to a plan."""
+"""The planner: from a graph to a memory plan."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ def plan(
     device: torch.device | str | None = None,
     backend: str | Backend | Sequence[str | Backend] = "aten",
 ) -> Plan:
-    """Return how to run a graph over fixed memory; weights are not needed.
+    """Return the memory plan of a graph; weights are not needed.
 
     Args:
-        graph: Of fixed sizes. It must not be edited afterwards.
-        device: Where it is to run; if not given, the CPU or the first backend's own.
-        backend: Who runs what it can, as for `IRExecutor`.
+        graph: A graph of fixed sizes. It must not be edited afterwards.
+        device: The device to run on; if not given, the CPU or the default of the first backend.
+        backend: A name, a `Backend`, or several in order of preference, as for `IRExecutor`.
 
     Raises:
-        GraphError: The graph breaks a rule of the IR, sizes are symbolic, or a buffer gets another shape or dtype.
+        GraphError: The graph breaks a rule of the IR, sizes are symbolic, a buffer changes its type, or
+            inputs overlap.
         BackendError: There is no such backend, or it does not keep to its interface.
     """
     graph.check()
     _require_fixed_sizes(graph)
     _require_plain_memory(graph)
     backends = tuple(backends_of(backend))
-    place = device_of(device, None, backends)
+    chosen_device = device_of(device, None, backends)
     with no_collection():
-        return _planned(graph, place, backends)
+        return _planned(graph, chosen_device, backends)
 
 
 def _planned(graph: Graph, device: torch.device, backends: Sequence[Backend]) -> Plan:
@@ -61,8 +62,8 @@ def _planned(graph: Graph, device: torch.device, backends: Sequence[Backend]) ->
     steps = _steps(graph, device, backends, constants)
     first = [value for value in (*graph.arguments, *_prologue_values(graph)) if value in constants]
     once, rest = split_constants(steps, constants)
-    made_once = [value for item in once for value in item.step.outputs]
-    placement = Placer(graph, *split_phases(graph, rest), [*first, *made_once], once).placed()
+    folded = [value for item in once for value in item.step.outputs]
+    placement = Placer(graph, *split_phases(graph, rest), [*first, *folded], once).placed()
     arena = [piece for piece in placement.pieces if piece.kind is Kind.ARENA]
     spans = [Span(piece.bytes, piece.first, placement.last_step(piece)) for piece in arena]
     offsets, size = offsets_of(spans)
@@ -106,15 +107,15 @@ def _steps(
 
 
 def _expanded(graph: Graph, device: torch.device, prober: Prober, as_stated: set[Value]) -> set[Value]:
-    """Return what the prologue makes of elements that share memory, and lays out as the graph states."""
-    found: set[Value] = set()
+    """Return prologue outputs with overlapping elements that are known to have their stated strides."""
+    expanded: set[Value] = set()
     for node in graph.prologue:
         is_expanded = any(overlaps(value.type) for value in node.outputs)
-        if is_expanded and (as_stated | found).issuperset(node.inputs):
+        if is_expanded and (as_stated | expanded).issuperset(node.inputs):
             item = step_of(node, prober, device)
             laid_out = item.seen.is_laid_out if item.seen is not None else [False] * len(node.outputs)
-            found.update(value for value, is_so in zip(node.outputs, laid_out, strict=True) if is_so)
-    return found
+            expanded.update(value for value, is_so in zip(node.outputs, laid_out, strict=True) if is_so)
+    return expanded
 
 
 def _prologue_values(graph: Graph) -> list[Value]:
@@ -134,15 +135,16 @@ def _require_fixed_sizes(graph: Graph) -> None:
 def _require_plain_memory(graph: Graph) -> None:
     for target in graph.replacements:
         raise GraphError(
-            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run: memory is planned "
-            "for buffers that stay what they are",
+            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run:"
+            " memory is planned for buffers that keep their type",
             where=f"graph {graph.name!r}",
             fix="capture the model as it is after a call, or run the graph with IRExecutor",
         )
     for value in graph.inputs:
         if value.argument is not None and value.argument.overlaps is not None:
             raise GraphError(
-                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory: memory is planned for inputs apart",
+                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory:"
+                " memory is planned for inputs that do not overlap",
                 where=f"graph {graph.name!r}",
                 fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
             )
@@ -153,7 +155,7 @@ def _is_fixed(placement: Placement, value: Value) -> bool:
 
 
 def _crossing(placement: Placement, numbers: Sequence[Value]) -> list[Value]:
-    """Return what the first phase makes anew and the second one reads."""
+    """Return the dynamic values of the compute phase that the commit phase reads."""
     made = {value for step in placement.compute for value in step.outputs}
     read = (value for step in placement.commit for value in step.inputs)
     return [value for value in dict.fromkeys(read) if value in made and value not in numbers]
@@ -164,13 +166,13 @@ def _program(name: str, inputs: Sequence[Value], steps: Sequence[Step], results:
 
 
 def _buffers(placement: Placement) -> list[Buffer]:
-    found = []
+    buffers = []
     first = _first_writes(placement)
     for value, kind in placement.kinds.items():
         pieces = placement.lies_in[value]
         piece = pieces[0] if pieces else None
         owner = piece.owner if piece is not None and piece.owner is not value else None
-        found.append(
+        buffers.append(
             Buffer(
                 value=value.name,
                 kind=kind.value,
@@ -182,7 +184,7 @@ def _buffers(placement: Placement) -> list[Buffer]:
                 why=placement.reasons.get(value, ""),
             )
         )
-    return found
+    return buffers
 
 
 def _offset(piece: Piece | None) -> int | None:

@@ -1,4 +1,4 @@
-"""A planned program: a graph over fixed memory, with every tensor bound beforehand."""
+"""A planned program: a graph over fixed memory, with all tensors bound in advance."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from npu_runtime.planned.unbound import Unbound
 
 
 class PlannedProgram:
-    """Runs a planned graph over memory that stays where it is.
+    """A planned graph bound to its memory, at fixed addresses.
 
-    Parameters, buffers and optimizer state are changed in the tensors that are given. The memory is one set: a program
-    is not for two threads at once.
+    Mutated parameters, buffers and optimizer state are written to in place, in the given tensors. There is
+    one set of buffers: a program must not be run by two threads at once.
 
     Args:
-        plan: Where each value lies.
+        plan: The memory plan.
         weights: Parameters, buffers and optimizer state by name.
-        constants: Tensors by name in place of the graph's constants or of buffers that are not persistent.
-        allocate: Makes memory; PyTorch's allocator if not given.
+        constants: Tensors by name in place of the graph's constants or of non-persistent buffers.
+        allocate: The allocator of the arena and the inputs; PyTorch's if not given.
 
     Attributes:
-        plan: What was planned.
+        plan: The memory plan.
         inputs: The fixed tensor of each input of the graph; None for a number.
-        numbers: The names of the inputs that are numbers: what `run` takes, in this order.
-        outputs: Each result of the graph, flat: a fixed tensor, or plain data; None for a number that `run` returns.
-        tensors: Every value that has a fixed place, by name.
+        numbers: The names of the inputs that are numbers: the arguments of `run`, in order.
+        outputs: Each result of the graph, flat: a fixed tensor or plain data; None for a result returned by
+            `run`.
+        tensors: The contents of all values with fixed buffers, by name.
 
     Raises:
-        WeightError: Weights are missing, unexpected, or of another type; or one that is changed cannot be changed in
-            its own memory.
+        WeightError: Weights are missing, unexpected, or of another type; or a mutated one cannot be written
+            to in place.
     """
 
     def __init__(
@@ -75,11 +76,11 @@ class PlannedProgram:
         self._load = loader(graph, self._tensors, plan.device)
 
     def _number_place(self, value: Value) -> int:
-        """Return where a number that is an input stands, counted from the end."""
+        """Return the index of an input number in `numbers`, counted from the end: negative."""
         return self.numbers.index(value.name) - len(self.numbers)
 
     def watched(self, see: Callable[[Callable[..., Any]], Any]) -> PlannedProgram:
-        """Return the same over the same memory; it calls ``see(step.function)`` before each of its steps."""
+        """Return a copy over the same memory that calls ``see(function)`` before each of its instructions."""
 
         def seen(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
             def seen_call(*args: Any, **kwargs: Any) -> Any:
@@ -106,7 +107,7 @@ class PlannedProgram:
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
-        """What a run changes, by name: parameters, buffers, optimizer state, inputs; their own memory."""
+        """The mutated parameters, buffers, optimizer state and inputs by name, in their own memory."""
         return {
             value.argument.target: self._tensors[value]
             for value in self.plan.graph.updates
@@ -114,43 +115,43 @@ class PlannedProgram:
         }
 
     def state_of(self, value: Value) -> torch.Tensor:
-        """Return the memory of an input, parameter, buffer or optimizer state of the graph."""
+        """Return the tensor of an input, parameter, buffer or optimizer state of the graph."""
         tensor: torch.Tensor = self._tensors[value]
         return tensor
 
     def load(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-        """Copy the tensors of a call into the fixed inputs; returns its numbers, for `run`.
+        """Copy the tensors of a call into the fixed inputs; return its numbers, for `run`.
 
         Raises:
-            ExecutionError: The arguments are not what the graph was made for; then nothing was copied.
+            ExecutionError: The arguments do not fit the graph; then nothing was copied.
         """
         return self._load(args, kwargs or {})
 
     def run(self, *numbers: Any) -> tuple[Any, ...]:
-        """Compute, then change the state; returns the results, flat: fixed tensors, which the next run overwrites.
+        """Run both phases; return the results, flat: fixed tensors, which the next run overwrites.
 
         Raises:
-            ExecutionError: A node fails; if it does so before the state is changed, nothing has changed.
+            ExecutionError: A node fails; if that is in the compute phase, no state has changed.
         """
         results: tuple[Any, ...] = self._run(numbers, self._both)
         return results
 
     def compute(self, *numbers: Any) -> tuple[Any, ...]:
-        """Run the first phase: all but the changing of state; returns what the second one needs."""
+        """Run the compute phase, which changes no state; return the values for `commit`."""
         computed: tuple[Any, ...] = self._run(numbers, self._first)
         return computed
 
     def commit(self, *numbers: Any, computed: tuple[Any, ...] = ()) -> None:
-        """Run the second phase: change the state.
+        """Run the commit phase, which writes state.
 
         Args:
-            numbers: Those that `compute` got.
-            computed: What it returned.
+            numbers: The arguments of `compute`.
+            computed: Its result.
         """
         self._run(numbers, lambda given: self._commit(self._symbols, *given, *computed))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model returns, in its own structure: fixed tensors, which the next call overwrites."""
+        """Return the results in the model's structure: fixed tensors, which the next call overwrites."""
         results = self.run(*self.load(args, kwargs))
         structure = self.plan.graph.results[0]
         return results[0] if structure.kind == LEAF else unflatten(structure, list(results))
@@ -164,8 +165,8 @@ class PlannedProgram:
         if not self._changing:
             return self.outputs
         results = list(self.outputs)
-        for index, place in self._changing:
-            results[index] = computed[place] if place >= 0 else numbers[place]
+        for index, position in self._changing:
+            results[index] = computed[position] if position >= 0 else numbers[position]
         return tuple(results)
 
     def _run(self, numbers: tuple[Any, ...], call: Callable[[tuple[Any, ...]], Any]) -> Any:

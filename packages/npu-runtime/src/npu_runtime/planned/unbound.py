@@ -1,4 +1,4 @@
-"""Calls that are bound to their tensors once, so that only numbers are left to give."""
+"""Deferred bindings: callables created when the tensors of a program are known."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from npu_ir import Value
 
 
 class Unbound:
-    """Stands for a callable that is made when tensors are known.
+    """Placeholder of a callable that is created once tensors are known.
 
     Args:
-        lists: The values that it works on.
-        bind: Returns the callable, given the tensors of each list.
+        lists: The values that it operates on, as lists.
+        bind: Returns the callable for the tensors of each list.
     """
 
     def __init__(self, lists: Sequence[Sequence[Value]], bind: Callable[..., Callable[..., Any]]) -> None:
@@ -21,7 +21,7 @@ class Unbound:
         self._bind = bind
 
     def bound(self, tensors: Mapping[Value, Any]) -> Callable[..., Any]:
-        """Return the callable over these tensors."""
+        """Return the callable bound to these tensors."""
         return self._bind(*[[tensors[value] for value in values] for values in self._lists])
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> None:

@@ -1,7 +1,9 @@
-"""Seeing what the call of a node does, by running it once on data of its types.
+"""Op probe: the call traits of a node, observed by running it once on sample inputs of its types.
 
-Nothing is known here of any op: which callable does the same as the operator, whether an output shares
-memory with an input, and whether it is laid out as the graph states, are all observed.
+There is no per-op knowledge here. The fastest equivalent callable, aliasing between outputs and inputs, and
+the strides of outputs are all observed. A trait is trusted only if it does not change with the properties
+of the inputs that a later call may vary: numbers, and whether gradients are required. With symbolic sizes,
+only the callable is kept.
 """
 
 from __future__ import annotations
@@ -40,17 +42,19 @@ from npu_runtime.probing.storage import (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of one call.
+    """Call traits: the observed behaviour of one call.
 
     Attributes:
-        kernel: Names the callable.
-        function: The fastest callable that does what the operator does.
-        in_place: One that leaves the same output in the memory of the first input, and its name; or None.
+        kernel: The name of the callable.
+        function: The fastest callable equivalent to the operator.
+        in_place: The name and callable of an equivalent that writes into the first input; None if there is
+            none.
         shares: For each output the inputs, by number, that it shares memory with.
         is_laid_out: For each output whether its strides are those of its type.
-        is_at_start: For each output whether it begins where its memory begins.
-        forms: Callables that put the outputs into given memory, where they were looked for.
-        is_certain: Whether it holds of memory, too; else only the callable is known, and ``shares`` is all that may be.
+        is_at_start: For each output whether it starts at the beginning of its memory.
+        forms: The out-variants, if they were searched for.
+        is_certain: Whether the traits of memory hold in each call; if not, only the callable is known, and
+            ``shares`` lists all possible aliases.
     """
 
     kernel: str
@@ -64,11 +68,11 @@ class Seen:
 
     @property
     def is_view(self) -> bool:
-        """Whether every output shares memory with an input: an op that does not write only looks at it then."""
+        """True if every output shares memory with an input: a pure op is then a view."""
         return self.is_certain and bool(self.shares) and all(self.shares)
 
     def elsewhere(self, inputs: int) -> Seen:
-        """Return what holds for inputs of other sizes and strides, too: the callable, nothing of memory."""
+        """Return the traits that hold for any sizes and strides: the callable, but nothing about memory."""
         unknown = (False,) * len(self.shares)
         every = (frozenset(range(inputs)),) * len(self.shares)
         return replace(
@@ -83,14 +87,14 @@ class Seen:
 
 
 class Prober:
-    """Probes nodes; calls with the same arguments and types are probed once.
+    """Observer of call traits; calls with the same arguments and types are probed once.
 
     Args:
-        device: Where the data is made.
-        known: The weights, and what the prologue made of them: they are read, not made up.
-        given: What each call gives: it may require gradients.
-        sizes: What to take for symbols.
-        is_planned: Whether outputs are to be put into given memory: forms that do so are looked for.
+        device: The device of the sample inputs.
+        known: Weights and prologue outputs, used as they are.
+        given: The inputs of the graph: their tensors may require gradients.
+        sizes: The values of symbols.
+        is_planned: Whether to search for out-variants, which a planned program needs.
     """
 
     def __init__(
@@ -110,12 +114,13 @@ class Prober:
         self._seen: dict[Any, Seen | None] = {}
 
     def seen(self, node: OpNode, op: Op, binding: Binding) -> Seen | None:
-        """Return what the call of ``node`` does; None if that cannot be told.
+        """Return the call traits of ``node``; None if they cannot be observed.
 
-        It cannot where the op fails on made-up data, where it returns something else than the graph states, or
-        where the sizes of its outputs depend on data.
+        That is the case if the op fails on sample inputs, if it returns other types than the graph states,
+        or if the sizes of its outputs depend on data.
         """
         types = tuple(value.type for value in node.inputs)
+        # Attributes may hold lists, which are not hashable: they are compared as text.
         key = (
             node.op_type,
             types,
@@ -135,10 +140,11 @@ class Prober:
         same_random_numbers = (
             _random_numbers_kept(self._device) if is_random(node) else contextlib.nullcontext()
         )
+        # In the same state as a call: no modes, no autocast, below autograd.
         with no_outside_influence(self._device), same_random_numbers, below_autograd():
             try:
                 seen = self._observed(node, op, binding)
-            except Exception:  # made-up data may be none that the op takes: the node runs as the graph says
+            except Exception:  # the op may reject sample inputs: the node then runs unoptimized
                 return None
         is_any_size = any(type.symbols for type in types)
         return seen.elsewhere(len(node.inputs)) if seen is not None and is_any_size else seen
@@ -163,7 +169,7 @@ class Prober:
             is_at_start=tuple(is_at_start(output) for output in outputs),
         )
         if not any(shares) and _share_among_each_other(outputs):
-            return None  # nothing tells who else holds memory that the op hands out twice
+            return None  # outputs that alias each other: not expressible as traits
         if not self._shares_alike(node, binding, function, data, seen):
             seen = seen.elsewhere(len(data))
         if not isinstance(op, OpOverload):
@@ -181,14 +187,14 @@ class Prober:
     def _has_fixed_sizes(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], types: Sequence[Type]
     ) -> bool:
-        """Whether sizes do not depend on data (those of masks do, of indices not): other data gives other ones."""
+        """Return whether sizes are independent of data, by a run on zeros: true of indices, not of masks."""
         zeros = [torch.zeros_like(item) if isinstance(item, torch.Tensor) else item for item in data]
         return _are_of_types(_outputs(function, binding, zeros, self._device), types)
 
     def _quickest(
         self, seen: Seen, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
     ) -> Seen:
-        """Return what was seen, with the quickest callable that does the same."""
+        """Return the traits with the fastest equivalent callable."""
         for kernel, function in quick_callables(op):
             if self._does_the_same(function, binding, data, outputs):
                 return replace(seen, kernel=kernel, function=function)
@@ -197,7 +203,7 @@ class Prober:
     def _forms(
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], seen: Seen
     ) -> tuple[Form, ...]:
-        """Return what puts the outputs into given memory, where that was asked for."""
+        """Return the out-variants, if requested; none if outputs are views or have other strides."""
         if not self.is_planned or any(seen.shares) or not all(seen.is_laid_out):
             return ()
         return forms_of(Call(op, binding, data, self._device, draws=is_random(node)))
@@ -210,14 +216,16 @@ class Prober:
         data: list[Any],
         outputs: Sequence[Any],
     ) -> bool:
-        """Whether the strides stay the same where arguments require gradients: attention takes another kernel then."""
+        """Return whether strides stay the same with gradients: attention then uses another kernel."""
         pairs = list(zip(data, node.inputs, strict=True))
-        given = [item if value in self._given and is_inexact(item) else None for item, value in pairs]
-        if all(item is None for item in given):
+        differentiable = [
+            item if value in self._given and is_inexact(item) else None for item, value in pairs
+        ]
+        if all(item is None for item in differentiable):
             return True
         requiring = [
             old if new is None else new.detach().requires_grad_()
-            for new, old in zip(given, data, strict=True)
+            for new, old in zip(differentiable, data, strict=True)
         ]
         again = _outputs(function, binding, requiring, self._device)
         tensors = [pair for pair in zip(again, outputs, strict=True) if isinstance(pair[0], torch.Tensor)]
@@ -226,11 +234,11 @@ class Prober:
     def _shares_alike(
         self, node: OpNode, binding: Binding, function: Callable[..., Any], data: list[Any], seen: Seen
     ) -> bool:
-        """Whether no number changes what memory outputs have: dropout of probability 0 returns its input."""
+        """Return whether no number changes the traits of memory: dropout with p=0 returns its input."""
         for other in self._data.with_other_numbers(node, data):
             try:
                 outputs = _outputs(function, binding, other, self._device)
-            except Exception:  # a number that the op does not take
+            except Exception:  # a number that the op rejects
                 continue
             types = [value.type.substitute(self._sizes) for value in node.outputs]
             if (
@@ -244,17 +252,17 @@ class Prober:
     def _does_the_same(
         self, function: Callable[..., Any], binding: Binding, data: list[Any], wanted: Sequence[Any]
     ) -> bool:
-        """Whether a callable returns the same types, strides and bits, or raises."""
+        """Return whether a callable returns outputs of the same types, strides and bits."""
         try:
             outputs = _outputs(function, binding, data, self._device)
-        except Exception:  # it takes other arguments than the operator
+        except Exception:  # its parameters differ from those of the operator
             return False
         return len(outputs) == len(wanted) and all(map(is_same, outputs, wanted))
 
     def _in_place(
         self, node: OpNode, op: OpOverload, binding: Binding, data: list[Any], outputs: Sequence[Any]
     ) -> tuple[str, Callable[..., Any]] | None:
-        """Return a callable that leaves the one output where the first input was."""
+        """Return the name and callable of an equivalent that writes the only output into the first input."""
         if (
             len(outputs) != 1
             or binding.positional[:1] != (Slot(0),)
@@ -264,10 +272,10 @@ class Prober:
         for kernel, function in quick_callables_in_place(op):
             overwritten = [data[0].clone(), *data[1:]]
             try:
-                found = _outputs(function, binding, overwritten, self._device)
-            except Exception:  # it takes other arguments than the operator
+                result = _outputs(function, binding, overwritten, self._device)
+            except Exception:  # its parameters differ from those of the operator
                 continue
-            if found[0] is overwritten[0] and is_same(found[0], outputs[0]):
+            if result[0] is overwritten[0] and is_same(result[0], outputs[0]):
                 return kernel, function
         return None
 
@@ -277,11 +285,11 @@ def _are_of_types(outputs: Sequence[Any], types: Sequence[Type]) -> bool:
 
 
 def _shares(data: Sequence[Any], outputs: Sequence[Any]) -> tuple[frozenset[int], ...]:
-    places: dict[Any, set[int]] = {}
+    inputs_by_storage: dict[Any, set[int]] = {}
     for index, item in enumerate(data):
-        places.setdefault(memory_key(item), set()).add(index)
-    places.pop(None, None)
-    return tuple(frozenset(places.get(memory_key(output), ())) for output in outputs)
+        inputs_by_storage.setdefault(memory_key(item), set()).add(index)
+    inputs_by_storage.pop(None, None)
+    return tuple(frozenset(inputs_by_storage.get(memory_key(output), ())) for output in outputs)
 
 
 def _share_among_each_other(outputs: Sequence[Any]) -> bool:
@@ -290,7 +298,7 @@ def _share_among_each_other(outputs: Sequence[Any]) -> bool:
 
 
 def _random_numbers_kept(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Return a context behind which the next random numbers are those that would have come next before it."""
+    """Return a context manager that restores the state of the random number generators on exit."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 

@@ -1,9 +1,10 @@
-"""Forms of an op: callables that put its outputs into memory that is given to them, found by trying them.
+"""Out-variants of an op: callables that write its outputs into given tensors, found by trial runs.
 
-Three kinds, and mixtures: one takes the memory by keyword (``mm(a, b, out=c)``), one overwrites what it reads
-(``add_(a, b)``, ``_foreach_add_([a], [b])``, ``npu.adam_step_``), one fills memory whatever it holds
-(``bernoulli_(a, 0.5)``). Which ops have which is read from the schemas PyTorch knows; that a form leaves the very bits
-that the op returns is seen.
+There are three kinds, and mixtures: one takes the tensor by keyword (``mm(a, b, out=c)``), one overwrites
+an operand (``add_(a, b)``, ``_foreach_add_([a], [b])``, ``npu.adam_step_``), one fills a tensor regardless
+of its content (``bernoulli_(a, 0.5)``). Candidates come from the schemas that PyTorch registers; a
+candidate is accepted only if a trial run writes the bits that the op returns and leaves the random number
+generator in the same state.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from npu_ir.plugins.backend import copied
 from npu_runtime._torch import OpOverload, quick_callables, quick_callables_in_place, random_state
 from npu_runtime.probing.storage import extent, is_same
 
-# What these return is their first argument, copied: what ``copy_`` does.
+# These return a copy of their first argument, as ``copy_`` writes it.
 _COPIES = frozenset({"aten::clone", "aten::_to_copy"})
 _SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A callable that writes the outputs of a call into given memory.
+    """An out-variant: a callable that writes the outputs of a call into given tensors.
 
     Attributes:
-        kernel: Names the callable.
+        kernel: The name of the callable.
         function: The callable.
-        binding: Its arguments: slots for the inputs of the node, then for the memory of its outputs.
-        over: For each output the input whose content its memory must hold before the call; None where it may hold
-            anything.
-        within: Inputs in whose memory the output may be put although they are read: the op works element by element.
+        binding: Its arguments: slots for the inputs of the node, then for its output tensors.
+        over: For each output the input whose content its tensor must hold before the call; None if its
+            content is ignored.
+        within: Inputs whose memory the output may reuse although they are read: the op is elementwise.
     """
 
     kernel: str
@@ -47,14 +48,14 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that was seen: what forms are compared with.
+    """An observed call, the reference that out-variants are compared with.
 
     Attributes:
-        op: What was called.
-        binding: How.
-        inputs: On what.
-        device: Where.
-        draws: Whether it draws random numbers.
+        op: The operator.
+        binding: Its arguments; slots stand for ``inputs``.
+        inputs: Sample inputs.
+        device: Their device.
+        draws: Whether the op draws random numbers.
     """
 
     op: OpOverload
@@ -69,15 +70,17 @@ class Call:
 
 
 def forms_of(call: Call) -> tuple[Form, ...]:
-    """Return the forms that leave the same bits as a call, and as many random numbers; the quickest first."""
+    """Return the out-variants that reproduce a call and its use of random numbers; the fastest first."""
     trial = _Trial(call)
     if not trial.wanted or not all(map(_is_placed, trial.wanted)):
         return ()
     found: list[Form] = []
-    wrong: list[Form] = []  # a slower one of the same kind calls the same kernel
+    wrong: list[
+        Form
+    ] = []  # later candidates of the same kind are slower and call the same kernel: skipped, too
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # A form that does so would warn at each run, and PyTorch is to refuse it some day.
+        # Resizing an out= tensor is deprecated in PyTorch: it warns at each run, and is to become an error.
         warnings.filterwarnings("error", message="An output with one or more elements was resized")
         for form in _candidates(call, len(trial.wanted)):
             if any(_is_alike(form, other) for other in found + wrong):
@@ -91,10 +94,10 @@ def forms_of(call: Call) -> tuple[Form, ...]:
 
 
 class _Trial:
-    """Compares forms with a call.
+    """Trial runs of out-variants against the outputs of a call.
 
     Attributes:
-        wanted: What the call returns.
+        wanted: The outputs of the call.
     """
 
     def __init__(self, call: Call) -> None:
@@ -105,7 +108,7 @@ class _Trial:
         self._state = random_state(call.device) if call.draws else None
 
     def agrees(self, form: Form) -> bool | None:
-        """Return whether a form does the same; None where it takes other arguments."""
+        """Return whether an out-variant reproduces the call; None if it does not accept these arguments."""
         inputs = self._call.inputs
         memory = [
             _filled(output) if source is None else copied(inputs[source])
@@ -115,33 +118,33 @@ class _Trial:
         return self._agrees(form, inputs, memory) if len(memory) == len(self.wanted) else None
 
     def with_inputs_to_overwrite(self, form: Form) -> Form:
-        """Return a form with the inputs in whose memory it may put its output."""
+        """Return an out-variant with ``within`` set, by a trial of each input with the output's layout."""
         call = self._call
         if form.over != (None,) or call.draws or torch.Tag.pointwise not in call.op.tags:
             return form
-        found = set()
+        reusable = set()
         for index, item in enumerate(call.inputs):
             if _same_layout(item, self.wanted[0]) and sum(item is other for other in call.inputs) == 1:
                 memory = copied(item)
                 inputs = [*call.inputs[:index], memory, *call.inputs[index + 1 :]]
                 if self._agrees(form, inputs, [memory]):
-                    found.add(index)
-        return replace(form, within=frozenset(found))
+                    reusable.add(index)
+        return replace(form, within=frozenset(reusable))
 
     def _agrees(self, form: Form, inputs: Sequence[Any], memory: Sequence[torch.Tensor]) -> bool | None:
         call = self._call
         if call.draws:
             random_state(call.device, _SEED)
-        places = [item.data_ptr() for item in memory]
+        addresses = [item.data_ptr() for item in memory]
         args, kwargs = form.binding.arguments([*inputs, *memory], call.device)
         try:
             form.function(*args, **kwargs)
-        except UserWarning:  # it resizes what it is given
+        except UserWarning:  # it resizes the given tensor
             return False
-        except Exception:  # noqa: BLE001 - it takes other arguments than the operator
+        except Exception:  # noqa: BLE001 - its parameters differ from those of the operator
             return None
         return (
-            [item.data_ptr() for item in memory] == places
+            [item.data_ptr() for item in memory] == addresses
             and all(map(is_same, memory, self.wanted))
             and (self._state is None or torch.equal(random_state(call.device), self._state))
         )
@@ -152,12 +155,12 @@ def _is_alike(form: Form, other: Form) -> bool:
 
 
 def _is_placed(item: Any) -> bool:
-    """Whether a tensor is one whose memory can be planned."""
+    """Return whether an item is a strided tensor without gaps or overlaps: its memory can be planned."""
     return isinstance(item, torch.Tensor) and item.layout is torch.strided and extent(item) == item.numel()
 
 
 def _filled(like: torch.Tensor) -> torch.Tensor:
-    """Return memory with content that would be seen in results."""
+    """Return a tensor filled with a sentinel (NaN or 77) that would show up in results if it were read."""
     memory = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
     is_inexact = like.dtype.is_floating_point or like.dtype.is_complex
     return memory.fill_(torch.nan if is_inexact else 77)
@@ -172,12 +175,14 @@ def _same_layout(left: Any, right: torch.Tensor) -> bool:
 
 
 def _candidates(call: Call, count: int) -> Iterator[Form]:
-    """Yield what may be a form of a call with ``count`` outputs; the quickest of a kind first."""
+    """Yield candidate out-variants of a call with ``count`` outputs; the fastest of each kind first."""
     op, binding, inputs = call.op, call.binding, len(call.inputs)
     slots = [Slot(inputs + index) for index in range(count)]
     memory = slots[0] if count == 1 else slots
+    # 1. The Python callables of the op, with out=.
     for kernel, function in quick_callables(op):
         yield Form(kernel, function, _with_keywords(binding, {"out": memory}), (None,) * count)
+    # 2. Overloads that write into arguments: out=, in-place, or both.
     for overload in _writing_overloads(op):
         names = [item.name for item in overload._schema.arguments if item.is_out]
         written = _written(overload, binding)
@@ -191,6 +196,7 @@ def _candidates(call: Call, count: int) -> Iterator[Form]:
         keywords = _with_keywords(replaced, dict(zip(names, slots, strict=False)))
         form = Form(f"torch.ops.{overload}", overload._op, keywords, over)
         yield from _filling_first(form, draws=call.draws)
+    # 3. Overloads with out= and more arguments, and copy_ for ops that copy.
     if count == 1:
         for overload in _wider_overloads(op):
             keywords = _with_keywords(_by_name(binding, op, overload), {"out": memory})
@@ -200,48 +206,52 @@ def _candidates(call: Call, count: int) -> Iterator[Form]:
 
 
 def _filling_first(form: Form, *, draws: bool) -> Iterator[Form]:
-    """Yield a form; before it one that is said not to read what it overwrites, where random numbers are drawn."""
+    """Yield a candidate; for random ops, first a variant of it that ignores the content of its outputs."""
     if draws:
+        # A schema does not say whether a written argument is also read: bernoulli_ does not read it.
         yield replace(form, over=(None,) * len(form.over))
     yield form
 
 
 def _writing_overloads(op: OpOverload) -> Iterator[OpOverload]:
-    """Yield the overloads that take the arguments of an op and write into some: real kernels only."""
+    """Yield overloads with the parameters of an op that write into arguments: real kernels only."""
     name = op._schema.name.partition("::")[2]
     wanted = _arguments(op)
     packets = getattr(torch.ops, op.namespace)
     for packet in (name, f"{name}_", name.removesuffix("_functional")):
-        found = getattr(packets, packet, None)
-        for overload in [] if found is None else (getattr(found, item) for item in found.overloads()):
-            is_generated = torch.Tag.generated in overload.tags  # it calls the op, and copies
+        overloads = getattr(packets, packet, None)
+        for overload in (
+            [] if overloads is None else (getattr(overloads, item) for item in overloads.overloads())
+        ):
+            is_generated = torch.Tag.generated in overload.tags  # code-generated: calls the op, then copies
             if not is_generated and overload is not op and _arguments(overload) == wanted:
                 yield overload
 
 
 def _wider_overloads(op: OpOverload) -> Iterator[OpOverload]:
-    """Yield the overloads that write their result into ``out`` and take more than an op does, where None is a value of that.
+    """Yield overloads with ``out`` that have additional parameters, each with a default or optional.
 
-    ``sum.IntList_out`` adds up all elements where no axes are given, as ``sum`` does, which has no kernel for ``out``.
+    ``sum.IntList_out`` sums all elements if ``dim`` is None, as ``sum`` does, which has no ``out`` kernel
+    itself.
     """
     wanted = dict(_arguments(op))
     packet = getattr(getattr(torch.ops, op.namespace), op._schema.name.partition("::")[2])
     for overload in (getattr(packet, item) for item in packet.overloads()):
         arguments = overload._schema.arguments
-        found = dict(_arguments(overload))
+        parameters = dict(_arguments(overload))
         more = [item for item in arguments if not item.is_out and item.name not in wanted]
         if (
             [item.name for item in arguments if item.is_out] == ["out"]
             and torch.Tag.generated not in overload.tags
             and more
-            and wanted.items() <= found.items()
+            and wanted.items() <= parameters.items()
             and all(item.has_default_value() or str(item.type).startswith("Optional") for item in more)
         ):
             yield overload
 
 
 def _by_name(binding: Binding, op: OpOverload, overload: OpOverload) -> Binding:
-    """Return a call of an op as one of an overload that takes more: by name, and None for what has no default."""
+    """Return a call of an op as one of a wider overload: by keyword, None for parameters without default."""
     names = [item.name for item in op._schema.arguments]
     given = {**dict(zip(names, binding.positional, strict=False)), **binding.keyword}
     missing = [item for item in overload._schema.arguments if not item.is_out and item.name not in given]
@@ -254,7 +264,7 @@ def _arguments(op: OpOverload) -> list[tuple[str, str]]:
 
 
 def _written(overload: OpOverload, binding: Binding) -> list[int] | None:
-    """Return the inputs that an overload overwrites, in its order; None where a written argument is no input."""
+    """Return the inputs that an overload overwrites, in order; None if a written argument is not an input."""
     written: list[int] = []
     for place, item in enumerate(overload._schema.arguments):
         if item.is_out or item.alias_info is None or not item.alias_info.is_write:
@@ -273,7 +283,7 @@ def _with_keywords(binding: Binding, keywords: dict[str, Any]) -> Binding:
 
 
 def _replaced(binding: Binding, slots: dict[int, Slot]) -> Binding:
-    """Return a binding in which other slots stand for some inputs."""
+    """Return a binding with the slots of some inputs replaced."""
 
     def other(item: Any) -> Any:
         if type(item) is list:

@@ -1,4 +1,4 @@
-"""What is to be seen of tensors: where they lie, and whether two are the same."""
+"""Storage of tensors: shared memory, strides, spans, bitwise equality."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npu_runtime._torch import memory_id, packed_layout, share_memory
 
 
 def shares_memory(left: Any, right: Any) -> bool:
-    """Return whether two tensors lie in the same memory; False for anything else."""
+    """Return whether two items are tensors in the same storage."""
     tensors = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
     if not tensors or left.layout is not torch.strided or right.layout is not torch.strided:
         return tensors and left is right
@@ -23,24 +23,24 @@ def shares_memory(left: Any, right: Any) -> bool:
 
 
 def memory_key(item: Any) -> tuple[bool, int] | None:
-    """Return what is equal for those that `shares_memory` is true of; None for what is no tensor."""
+    """Return a storage key, equal exactly if `shares_memory` holds; None for non-tensors."""
     if not isinstance(item, torch.Tensor):
         return None
     return (True, memory_id(item)) if item.layout is torch.strided else (False, id(item))
 
 
 def is_laid_out(output: Any, type: Type) -> bool:
-    """Return whether the strides of a tensor are those of a type; so are those of anything else."""
+    """Return whether a tensor has the strides of a type; True for non-tensors."""
     if not isinstance(output, torch.Tensor) or not isinstance(type, TensorType):
         return True
     if output.layout is not torch.strided:
         return output.layout is type.layout is packed_layout()  # it has no strides
-    # Those of axes of size 1, too: kernels choose by them how to lay out what they return.
+    # Including axes of size 1: kernels choose the memory format of their results by them.
     return bool(output.stride() == type.steps)
 
 
 def is_at_start(output: Any) -> bool:
-    """Return whether a tensor begins where its memory begins, and shows what is there."""
+    """Return whether a tensor starts at the beginning of its storage and has no lazy conj/neg bit."""
     return (
         isinstance(output, torch.Tensor)
         and output.layout is torch.strided
@@ -60,7 +60,7 @@ def is_same(left: Any, right: Any) -> bool:
 
 
 def could_hold(data: Sequence[Any], output: Any, node: OpNode) -> bool:
-    """Return whether the first input, read nowhere else in the call, has the layout of the output and no gaps."""
+    """Return whether an output fits into the first input: same layout, dense, and read once in the call."""
     first = data[0] if data else None
     return (
         isinstance(first, torch.Tensor)
@@ -74,22 +74,22 @@ def could_hold(data: Sequence[Any], output: Any, node: OpNode) -> bool:
 
 
 def extent(tensor: torch.Tensor) -> int:
-    """Return how many elements lie between the first and the last of a tensor, both included."""
+    """Return the span of a tensor in elements, from its first to its last element, both included."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return 1 + sum((size - 1) * stride for size, stride in steps) if tensor.numel() else 0
 
 
 def is_inexact(item: Any) -> bool:
-    """Return whether something is a tensor of floating-point or complex numbers."""
+    """Return whether an item is a tensor of floating-point or complex numbers."""
     is_tensor = isinstance(item, torch.Tensor)
     return is_tensor and (item.dtype.is_floating_point or item.dtype.is_complex)
 
 
 def laid_out(tensor: Any, type: Type) -> Any:
-    """Return a tensor with the very strides of its type: a copy where it is laid out otherwise.
+    """Return a tensor with exactly the strides of its type: a copy if they differ.
 
-    Where only axes of size 1 differ, it is a view: these strides mean nothing, but kernels choose by them how to lay
-    out what they return.
+    If only strides of axes of size 1 differ, it is a view: they address nothing, but kernels choose the
+    memory format of their results by them.
     """
     tensor = with_strides(tensor, type)
     is_strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
@@ -101,12 +101,12 @@ def laid_out(tensor: Any, type: Type) -> Any:
 
 
 def overlaps(type: Type) -> bool:
-    """Return whether a type states that elements share memory."""
+    """Return whether the elements of a type overlap in memory, as those of expanded tensors do."""
     return isinstance(type, TensorType) and type.strides is not None and overlap(type.sizes, type.steps)
 
 
 def overlapping(tensors: Mapping[str, torch.Tensor], changed: Collection[str]) -> tuple[str, str] | None:
-    """Return the names of two tensors whose memory overlaps, one that is ``changed`` first; None if there are none."""
+    """Return the names of two overlapping tensors, a ``changed`` one first; None if there are none."""
     spans = sorted(
         (item.data_ptr(), item.data_ptr() + _reach(item) * item.dtype.itemsize, name)
         for name, item in tensors.items()

@@ -1,4 +1,4 @@
-"""The contract test suite that every backend must pass, for the tests of any plugin.
+"""Contract test suite for backends, for the tests of any plugin.
 
 ```python
 from npu_runtime.testing import BackendContract

@@ -1,4 +1,4 @@
-"""Contract tests of programs that are bound to memory of the caller."""
+"""Contract tests of programs bound to the caller's memory: `Backend.bind`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_runtime.testing.trials import Trial, Trials, explained
 
 
 class BindContract(Trials):
-    """What `bind` promises."""
+    """The promises of `bind`."""
 
     def test_a_bound_program_computes_in_the_memory_that_it_was_given(self) -> None:
         for trial in self.trials():
@@ -42,7 +42,7 @@ class BindContract(Trials):
 
 
 def _bound(trial: Trial) -> tuple[list[Any], list[Any], Callable[[], None]]:
-    """Return inputs, outputs with other content, and what computes these from those."""
+    """Return inputs, overwritten outputs, and the callable bound to both."""
     inputs = [copied(item) for item in trial.inputs(seed=0)]
     outputs = [copied(item) for item in trial.run(trial.inputs(seed=0))]
     overwrite(outputs)

@@ -1,4 +1,4 @@
-"""Contract tests of programs that are tied to fixed memory."""
+"""Contract tests of captured programs, which own fixed memory: `Backend.capture` and `Backend.replay`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_runtime.testing.trials import Trial, Trials, explained
 
 
 class CaptureContract(Trials):
-    """What `capture` and `replay` promise."""
+    """The promises of `capture` and `replay`."""
 
     def test_a_capture_has_results_and_memory_of_its_own(self) -> None:
         for trial in self.trials():
@@ -32,13 +32,13 @@ class CaptureContract(Trials):
     def test_replay_computes_in_fixed_memory(self) -> None:
         for trial in self.trials():
             captured = _capture(trial, trial.inputs(seed=0))
-            places = _addresses(captured)
+            addresses = _addresses(captured)
             for seed in (1, 2):
                 inputs = trial.inputs(seed=seed)
                 _feed(captured, inputs)
                 _replay(trial, captured)
                 trial.require(captured.outputs, inputs, "replay after new inputs were written")
-                if places != _addresses(captured):
+                if addresses != _addresses(captured):
                     raise BackendError("replay moved an input or output to other memory", where=trial.name)
 
     def test_replay_leaves_its_inputs_as_they_are(self) -> None:
@@ -74,7 +74,7 @@ def _replay(trial: Trial, captured: Captured) -> None:
 
 
 def _feed(captured: Captured, inputs: Sequence[Any]) -> None:
-    """Write into the fixed inputs what a further call would pass."""
+    """Copy the inputs of a further call into the fixed inputs."""
     for fixed, item in zip(captured.inputs, inputs, strict=True):
         if isinstance(fixed, torch.Tensor):
             row_of(fixed).copy_(row_of(item))

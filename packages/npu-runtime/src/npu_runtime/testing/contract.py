@@ -1,4 +1,4 @@
-"""What every backend must keep to, as tests: one per promise."""
+"""The contract of backends as tests, one per promise."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from npu_runtime.testing.runs import RunContract
 
 
 class BackendContract(BindContract, CaptureContract, RunContract, QuestionContract):
-    """Tests for a backend; subclass it, state ``backend``, and pytest finds them.
+    """Contract tests for a backend: subclass it and set ``backend``, for pytest to collect.
 
-    The graphs are `npu_runtime.testing.zoo`, of which those parts are run that the backend takes; override `graphs`
-    to give more. Where the backend finds no device, what needs one is skipped.
+    The graphs are those of `npu_runtime.testing.zoo`; the tests run the parts that the backend supports.
+    Override `graphs` to add some. Without a device, tests that need one are skipped.
 
-    A test that fails raises `BackendError`: which promise is broken, and on which graph.
+    A failing test raises `BackendError`, which names the broken promise and the graph.
     """
 
     @classmethod
@@ -29,15 +29,15 @@ class BackendContract(BindContract, CaptureContract, RunContract, QuestionContra
 
 
 def check_backend(backend: Backend, graphs: Mapping[str, Graph] | None = None) -> int:
-    """Run the contract tests without pytest; return on how many parts of graphs.
+    """Run the contract tests without pytest; return the number of graph parts that were tested.
 
     Args:
-        backend: What is tested.
-        graphs: Further graphs to test on, by name.
+        backend: The backend under test.
+        graphs: Additional graphs, by name.
 
     Raises:
-        BackendError: A promise is broken; says which, and on which graph.
-        unittest.SkipTest: The backend finds no device here.
+        BackendError: A promise is broken; names the promise and the graph.
+        unittest.SkipTest: The backend has no device here.
     """
 
     class Contract(BackendContract):

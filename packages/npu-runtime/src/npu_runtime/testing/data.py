@@ -1,4 +1,4 @@
-"""Inputs to run a backend on, and what came of them."""
+"""Inputs for contract tests, and checks of outputs and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = {"int": 2, "float": 1.5, "bool": True, "none": None}
 
 
 class Content(str, enum.Enum):
-    """What floating-point inputs hold; integers are 0 and 1, so that they are valid indices."""
+    """The content of floating-point inputs; integers are 0 and 1, which are valid indices."""
 
     ORDINARY = "ordinary numbers"
     ZEROS = "zeros of both signs"
@@ -40,14 +40,14 @@ def make_inputs(
     seed: int = 0,
     offset: int = 0,
 ) -> list[Any]:
-    """Return inputs of the types that ``graph`` states; the same for the same seed.
+    """Return inputs of the types stated by ``graph``, deterministic for a seed.
 
     Args:
-        graph: What is run on them; without symbols.
-        device: Where tensors are to be.
-        content: What floating-point tensors hold.
-        seed: Of the random numbers.
-        offset: Where in their storage tensors start, in elements; if not 0, axes of size 1 have odd strides, too.
+        graph: A graph without symbols.
+        device: The device of tensors.
+        content: The content of floating-point tensors.
+        seed: The seed of the random numbers.
+        offset: The storage offset of tensors, in elements; if not 0, axes of size 1 have odd strides, too.
     """
     generator = torch.Generator().manual_seed(seed)
     return [
@@ -75,7 +75,9 @@ def _row(count: int, dtype: torch.dtype, content: Content, generator: torch.Gene
     wide = torch.complex64 if dtype.is_complex else torch.float32
     row = torch.randn(count, dtype=wide, generator=generator)
     special = _SPECIAL.get(content, ())
-    step = 1 if content is Content.ZEROS else 7  # some ordinary numbers between them, for not all to be NaN
+    step = (
+        1 if content is Content.ZEROS else 7
+    )  # ordinary numbers in between, so that not all results are NaN
     for start, number in zip(itertools.count(0, step), special, strict=False):
         row[start :: step * len(special)] = number
     return row.to(dtype)
@@ -88,7 +90,7 @@ def output_problem(
     device: torch.device,
     tolerance: tuple[float | None, float | None] = (None, None),
 ) -> str | None:
-    """Return the first thing that is wrong with what a backend returned for ``graph``; None if nothing is."""
+    """Return the first problem of a backend's outputs for ``graph``; None if there is none."""
     if not isinstance(outputs, Sequence) or len(outputs) != len(graph.outputs):
         count = len(outputs) if isinstance(outputs, Sequence) else f"a {type(outputs).__name__} of"
         return f"{count} outputs, the graph has {len(graph.outputs)}"
@@ -104,7 +106,7 @@ def output_problem(
 
 
 def type_problem(item: Any, type: Any, device: torch.device) -> str | None:
-    """Return how a tensor or number differs from its type, strides and device included; None if it does not."""
+    """Return the difference of an item from its type, strides and device; None if there is none."""
     if not is_of_type(item, type):
         return f"is {described(item)}, the graph states {type}"
     if not isinstance(item, torch.Tensor):
@@ -118,7 +120,7 @@ def type_problem(item: Any, type: Any, device: torch.device) -> str | None:
 
 
 def bits(items: Sequence[Any]) -> list[Any]:
-    """Return copies of all that stands in the storages of tensors, as bytes; numbers as they are."""
+    """Return copies of the whole storages of tensors, as bytes; numbers unchanged."""
     return [_storage(item).clone() if isinstance(item, torch.Tensor) else item for item in items]
 
 
@@ -130,7 +132,7 @@ def same_bits(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 
 def overwrite(items: Sequence[Any]) -> None:
-    """Write other bytes into the storages of tensors."""
+    """Invert all bytes in the storages of tensors."""
     for item in items:
         if isinstance(item, torch.Tensor):
             _storage(item).bitwise_not_()
@@ -141,14 +143,14 @@ def _storage(item: torch.Tensor) -> torch.Tensor:
 
 
 def shared(inputs: Sequence[Any], outputs: Sequence[Any]) -> set[tuple[int, str, int]]:
-    """Return which output shares memory with which input, or with which output before it."""
-    taken = [_memory(item) for item in inputs]
-    made = [_memory(item) for item in outputs]
-    found = set()
-    for index, place in enumerate(made):
-        found |= {(index, "input", other) for other, item in enumerate(taken) if _overlap(place, item)}
-        found |= {(index, "output", other) for other in range(index) if _overlap(place, made[other])}
-    return found
+    """Return the outputs that share memory with inputs or earlier outputs: (index, kind, other index)."""
+    input_ranges = [_memory(item) for item in inputs]
+    output_ranges = [_memory(item) for item in outputs]
+    pairs = set()
+    for index, own in enumerate(output_ranges):
+        pairs |= {(index, "input", other) for other, item in enumerate(input_ranges) if _overlap(own, item)}
+        pairs |= {(index, "output", other) for other in range(index) if _overlap(own, output_ranges[other])}
+    return pairs
 
 
 def _memory(item: Any) -> range:
@@ -163,6 +165,6 @@ def _overlap(left: range, right: range) -> bool:
 
 
 def row_of(item: torch.Tensor) -> torch.Tensor:
-    """Return all that a tensor spans, gaps included: ``copy_`` refuses tensors whose elements overlap."""
+    """Return the span of a tensor as one row, gaps included: ``copy_`` refuses overlapping elements."""
     reach = sum((size - 1) * step for size, step in zip(item.shape, item.stride(), strict=True))
     return item.detach().as_strided((reach + 1 if item.numel() else 0,), (1,))

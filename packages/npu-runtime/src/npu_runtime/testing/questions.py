@@ -1,4 +1,4 @@
-"""Contract tests of what a backend says before anything runs: its name, devices, answers and ops."""
+"""Contract tests before anything runs: name, devices, support of nodes, lowering, allocation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class QuestionContract(Trials):
-    """What `name`, `devices`, `supports`, `lower` and `allocate` promise."""
+    """The promises of `name`, `devices`, `supports`, `lower` and `allocate`."""
 
     def test_the_name_is_in_kebab_case(self) -> None:
         name = self.backend.name
@@ -67,9 +67,11 @@ class QuestionContract(Trials):
                 elsewhere = self.backend.supports(_alone(node))
                 if not first == again == elsewhere:
                     raise BackendError(
-                        f"supports({node.op_type}) returns {first!r}, {again!r}, and in another graph {elsewhere!r}",
+                        f"supports({node.op_type}) returns {first!r}, {again!r},"
+                        f" and in another graph {elsewhere!r}",
                         where=name,
-                        fix="look at its op, attributes and types only, and name no node or value in a reason",
+                        fix="look at its op, attributes and types only, and name no node or value in a"
+                        " reason",
                     )
 
     def test_lowering_and_preparing_leave_the_graph_as_it_is(self) -> None:

@@ -20,7 +20,7 @@ _RUNS_PER_THREAD = 3
 
 
 class RunContract(Trials):
-    """What `prepare` and `run` promise."""
+    """The promises of `prepare` and `run`."""
 
     def test_results_are_those_of_the_interpreter(self) -> None:
         self._require_right(Content.ORDINARY)
@@ -80,7 +80,7 @@ class RunContract(Trials):
             if more:
                 index, kind, other = more[0]
                 raise BackendError(
-                    f"output {index} shares memory with {kind} {other}, and an op between is no view",
+                    f"output {index} shares memory with {kind} {other}, and an op between is not a view",
                     where=trial.name,
                 )
 
@@ -136,7 +136,7 @@ def _as_parameter(item: Any) -> Any:
 
 
 def _may_share(graph: Graph) -> set[tuple[int, str, int]]:
-    """Return which outputs may share memory with which inputs and outputs, for there are only views between."""
+    """Return the outputs that may share memory with inputs or earlier outputs: only views are in between."""
     sources: dict[Value, frozenset[Value]] = {value: frozenset([value]) for value in graph.inputs}
     for node in graph.nodes:
         read = (
@@ -146,15 +146,15 @@ def _may_share(graph: Graph) -> set[tuple[int, str, int]]:
         )
         sources.update((value, read or frozenset([value])) for value in node.outputs)
     outputs = [sources[value] for value in graph.outputs]
-    found = set()
+    pairs = set()
     for index, own in enumerate(outputs):
-        found |= {(index, "input", other) for other, value in enumerate(graph.inputs) if value in own}
-        found |= {(index, "output", other) for other in range(index) if own & outputs[other]}
-    return found
+        pairs |= {(index, "input", other) for other, value in enumerate(graph.inputs) if value in own}
+        pairs |= {(index, "output", other) for other in range(index) if own & outputs[other]}
+    return pairs
 
 
 def _dense(outputs: Sequence[Any]) -> list[Any]:
-    """Return the bits of outputs without what stands beside them in memory."""
+    """Return the bits of outputs without the rest of their storages."""
     return bits([item.contiguous().clone() if isinstance(item, torch.Tensor) else item for item in outputs])
 
 
@@ -168,7 +168,7 @@ def _require_failure(trial: Trial, wrong: Sequence[Any]) -> None:
     try:
         with torch.no_grad():
             trial.backend.run(trial.program, wrong)
-    except Exception as error:  # noqa: BLE001 - that it fails is what is asked for; how is the backend's
+    except Exception as error:  # noqa: BLE001 - any failure will do
         del error
         return
     raise BackendError(

@@ -1,4 +1,4 @@
-"""What the contract tests have in common: parts of graphs that a backend takes, prepared and run."""
+"""Base of the contract tests: the parts of graphs that a backend supports, prepared and run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Trial:
-    """A part of a graph as the executor hands it to a backend, and what the backend made of it."""
+    """A partition as the executor passes it to a backend, with the ops and the program of the backend."""
 
     backend: Backend
     name: str
@@ -39,17 +39,17 @@ class Trial:
         return make_inputs(self.graph, self.device, **how)
 
     def expected(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return what the interpreter makes of inputs."""
+        """Return the outputs of the interpreter."""
         on_host = [item.detach().to(_CPU) if isinstance(item, torch.Tensor) else item for item in inputs]
         return Interpreter(self.graph).run_flat(on_host)[0]
 
     def run(self, inputs: Sequence[Any], program: Any = None) -> Sequence[Any]:
-        """Return what the backend makes of inputs."""
+        """Return the outputs of the backend."""
         with explained("run", self.name), torch.no_grad():
             return self.backend.run(self.program if program is None else program, inputs)
 
     def prepare(self) -> Any:
-        """Return a further program of the same graph."""
+        """Return another program of the same graph."""
         with explained("prepare", self.name):
             return self.backend.prepare(self.graph, self.ops, self.device)
 
@@ -57,9 +57,9 @@ class Trial:
         """Refuse outputs that are not what the interpreter returns.
 
         Args:
-            outputs: What the backend returned.
-            inputs: What it was given.
-            when: What was done, for the message.
+            outputs: The outputs of the backend.
+            inputs: Its inputs.
+            when: The situation, for the message.
         """
         problem = output_problem(self.graph, outputs, self.expected(inputs), self.device, self.tolerance)
         if problem is not None:
@@ -70,10 +70,10 @@ class Trials:
     """The backend under test, and the graphs to test it on.
 
     Attributes:
-        backend: What is tested.
-        device: Which of its devices to test on; the first if not given.
-        rtol: Tolerance of results in relation to the interpreter's; that of the dtype if not given.
-        atol: The same in absolute terms.
+        backend: The backend under test.
+        device: The device to test on; the first one of the backend if not given.
+        rtol: The relative tolerance to results of the interpreter; that of the dtype if not given.
+        atol: The absolute tolerance.
     """
 
     backend: ClassVar[Backend]
@@ -87,14 +87,14 @@ class Trials:
         return zoo()
 
     def the_device(self) -> torch.device:
-        """Return the device to test on; where there is none, the test is skipped."""
+        """Return the device to test on; skip the test if there is none."""
         devices = self.backend.devices()
         if not devices:
             raise unittest.SkipTest(f"{self.backend.name} cannot run here: {self.backend.absence()}")
         return self.device or devices[0]
 
     def trials(self) -> list[Trial]:
-        """Return the parts of the graphs that the backend takes, prepared; once for all tests of a class."""
+        """Return the supported parts of the graphs, prepared once for all tests of a class."""
         kind = type(self)
         if "_trials" not in vars(kind) or kind._trials is None:
             kind._trials = list(self._prepared(self.the_device()))
@@ -115,20 +115,20 @@ class Trials:
             yield Trial(self.backend, name, graph, ops, program, device, (self.rtol, self.atol))
 
     def parts(self) -> Iterator[tuple[str, Graph]]:
-        """Yield the parts of the graphs that the backend takes: nodes in a row, as graphs without weights."""
+        """Yield the supported parts of the graphs: partitions of consecutive nodes, without weights."""
         for name, graph in self.graphs().items():
-            for is_taken, nodes in itertools.groupby(graph.body, self._takes):
-                row = list(nodes)
-                part = segment_of(row, name).graph if is_taken else None
+            for is_supported, consecutive in itertools.groupby(graph.body, self._takes):
+                nodes = list(consecutive)
+                part = segment_of(nodes, name).graph if is_supported else None
                 if part is not None and part.outputs:
-                    yield (name if len(row) == len(graph.body) else f"{name}: {row[0].name}"), part
+                    yield (name if len(nodes) == len(graph.body) else f"{name}: {nodes[0].name}"), part
 
     def _takes(self, node: OpNode) -> bool:
         return _can_be_tested(node) and self.backend.supports(node) is None
 
 
 def _can_be_tested(node: OpNode) -> bool:
-    """Whether a node computes the same each time, of types that inputs can be made of."""
+    """Return whether a node is deterministic, and sample inputs of its types can be generated."""
     types = [value.type for value in (*node.inputs, *node.outputs)]
     are_plain = all(not isinstance(type, TensorType) or type.layout is torch.strided for type in types)
     return are_plain and is_pure(node) and not any(type.symbols for type in types)
@@ -136,7 +136,7 @@ def _can_be_tested(node: OpNode) -> bool:
 
 @contextlib.contextmanager
 def explained(what: str, where: str) -> Iterator[None]:
-    """Say what was done to which graph when a backend fails."""
+    """Add the operation and the graph to an error of a backend."""
     try:
         yield
     except Exception as error:

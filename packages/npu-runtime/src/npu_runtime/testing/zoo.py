@@ -1,4 +1,4 @@
-"""Small graphs on which a backend shows what it does: ops, types, shapes and strides of many kinds."""
+"""Small graphs for contract tests: ops, types, shapes and strides of many kinds."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from npu_ir import Graph, TensorType, parse_ir
 from npu_ir.ops.inference import infer_types
 from npu_ir.serial.parser import parse_type
 
-# A scalar, one element, odd sizes, nothing; columns first, with gaps, and rows that are one row.
+# Scalar, one element, odd sizes, empty; then column-major, with gaps, expanded, channels last.
 _SHAPES = (
     "[]", "[1]", "[31]", "[33]", "[0]", "[2, 0, 3]", "[5, 7]", "[1, 1, 3]", "[1025]",
     "[7, 5]@[1, 7]", "[4, 6]@[16, 2]", "[3, 4]@[0, 1]", "[2, 3, 4, 5]@channels_last",
 )  # fmt: skip
 _DTYPES = ("f64", "f16", "bf16", "i64", "i32", "u8", "bool", "c64")
 
-# Op, inputs by the argument that each fills, and attributes.
+# Op, input types by argument, and attributes.
 _CALLS: tuple[tuple[str, dict[str, str], dict[str, Any]], ...] = (
     ("aten.add.Tensor", {"self": "f32[5, 7]", "other": "f32[7]"}, {}),
     ("aten.add.Tensor", {"self": "f32[5, 7]", "other": "f32[5, 7]"}, {"alpha": 0.5}),
@@ -64,7 +64,11 @@ _CALLS: tuple[tuple[str, dict[str, str], dict[str, Any]], ...] = (
     ("aten.expand.default", {"self": "f32[1, 7]"}, {"size": [5, 7]}),
     ("aten.slice.Tensor", {"self": "f32[5, 7]"}, {"dim": 1, "start": 1, "end": 6, "step": 2}),
     ("aten.split.Tensor", {"self": "f32[5, 7]"}, {"split_size": 2}),
-    ("aten.cat.default", {"tensors[0]": "f32[2, 7]", "tensors[1]": "f32[0, 7]", "tensors[2]": "f32[3, 7]"}, {}),
+    (
+        "aten.cat.default",
+        {"tensors[0]": "f32[2, 7]", "tensors[1]": "f32[0, 7]", "tensors[2]": "f32[3, 7]"},
+        {},
+    ),
     ("aten.full.default", {}, {"size": [2, 3], "fill_value": 1.5}),
 )  # fmt: skip
 
@@ -134,7 +138,7 @@ def zoo() -> dict[str, Graph]:
 
 
 def odd_graphs() -> list[Graph]:
-    """Return graphs with nodes to ask about, not to run: most backends refuse them, each with a reason."""
+    """Return graphs for `supports` alone: most backends refuse their nodes, each with a reason."""
     return [
         *map(parse_ir, _ODD.split("---")),
         _stated("acme.unknown.default", ["f32[3]"], ["f32[3]"]),
@@ -174,7 +178,7 @@ def _call(op_type: str, inputs: Mapping[str, str], attrs: Mapping[str, Any]) -> 
 def _stated(
     op_type: str, inputs: list[str], outputs: list[str], attrs: Mapping[str, Any] | None = None
 ) -> Graph:
-    """Return the graph of one call that says itself what comes of it."""
+    """Return the graph of one call with stated output types."""
     graph = Graph(op_type)
     values = [graph.add_input(f"x{index}", parse_type(type)) for index, type in enumerate(inputs)]
     node = graph.insert(op_type, values, attrs, types=[parse_type(type) for type in outputs])

@@ -1,4 +1,4 @@
-"""A graph back as a program of PyTorch's, for any tool that takes one."""
+"""Conversion of a graph to an exported program of PyTorch, or to a module."""
 
 from npu_runtime.interop.exported_program.program import to_exported_program, to_torch
 

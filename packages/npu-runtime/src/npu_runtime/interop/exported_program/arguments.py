@@ -1,4 +1,4 @@
-"""What comes from outside a graph, as the placeholders and the tensors of a program."""
+"""Weights and inputs of a graph as the placeholders and tensors of an exported program."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _PREFIXES = {Kind.PARAMETER: "p", Kind.BUFFER: "b", Kind.STATE: "b", Kind.CONSTA
 
 @dataclass(slots=True)
 class Arguments:
-    """The arguments of a program.
+    """The arguments of an exported program.
 
     Attributes:
         nodes: The placeholder of each value; of a tied one, the first.
-        specs: What each placeholder is, in order.
+        specs: The specification of each placeholder, in order.
         state: Parameters, persistent buffers and optimizer state by name.
         constants: Constants and the other buffers by name.
     """
@@ -53,7 +53,7 @@ class Arguments:
 def write_arguments(
     fx_graph: FxGraph, graph: Graph, tensors: Mapping[Value, Any], metadata: Metadata
 ) -> Arguments:
-    """Write the placeholders of a program: parameters, buffers, optimizer state and constants, then the flat arguments of a call."""
+    """Write the placeholders: parameters, buffers, optimizer state, constants, then flat call arguments."""
     arguments = Arguments()
     for value in (*graph.weights, *graph.constants.values()):
         _write_weight(fx_graph, arguments, value, _own(graph, value, tensors[value]), metadata)
@@ -64,7 +64,7 @@ def write_arguments(
 
 
 def _own(graph: Graph, value: Value, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that the program gets: the caller's, or a copy where the program or its callers may write it."""
+    """Return the tensor for the program: the caller's, or a copy if it is mutated or a constant."""
     assert value.argument is not None
     if value in graph.updates or value.argument.kind is Kind.CONSTANT:
         tensor = tensor.detach().clone()
@@ -79,7 +79,7 @@ def _write_weight(
     argument = value.argument
     assert argument is not None
     persistent = argument.persistent if _KINDS[argument.kind] is InputKind.BUFFER else None
-    fake = metadata.of(value.type)  # one for all names: what is tied shares memory
+    fake = metadata.of(value.type)  # one for all names: tied weights share memory
     for target in outside_names(value):
         node = _placeholder(fx_graph, f"{_PREFIXES[argument.kind]}_{target}", fake)
         arguments.nodes.setdefault(value, node)
@@ -93,7 +93,8 @@ def _write_weight(
 def _require_known(graph: Graph, leaf: Any, metadata: Metadata) -> None:
     if isinstance(leaf, Value) and not metadata.is_known(leaf.type):
         raise ConversionError(
-            f"input %{leaf.name} is a {leaf.type}: a program of PyTorch takes tensors, sizes and fixed numbers",
+            f"input %{leaf.name} is a {leaf.type}: a program of PyTorch takes tensors, sizes and fixed"
+            " numbers",
             where=f"graph {graph.name!r}",
             fix="capture the model with a tensor in its place",
         )

@@ -1,4 +1,4 @@
-"""How an operator is called in a program, and where in what it returns the outputs of a node are found."""
+"""Operator calls in an exported program, and the paths to a node's outputs in their results."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from npu_ir.ops.execution import place_of
 from npu_ir.ops.schema import HIGHER_ORDER, Op, OpSchema
 from npu_runtime._torch import OpOverload, functional_call
 
-# The indices that lead to one of the tensors or numbers that an operator returns.
+# The indices of one tensor or number in the nested result of an operator.
 Path: TypeAlias = "tuple[int, ...]"
 
 
 def result_paths(node: OpNode, op: Op) -> list[Path]:
-    """Return where the outputs of ``node`` are found in what ``op`` returns.
+    """Return the paths to the outputs of ``node`` in the result of ``op``.
 
     Raises:
-        ConversionError: The graph does not tell.
+        ConversionError: They are ambiguous: the op returns several lists.
     """
     count = len(node.outputs)
     if not isinstance(op, OpOverload):
@@ -36,7 +36,7 @@ def result_paths(node: OpNode, op: Op) -> list[Path]:
 
 
 def _paths(lengths: Sequence[int | None]) -> Iterator[Path]:
-    """Yield the paths into a tuple of tensors (None) and lists of them; one result is in no tuple."""
+    """Yield the paths into a tuple of tensors (None) and lists (their lengths), or into a single result."""
     for index, length in enumerate(lengths):
         prefix = (index,) if len(lengths) > 1 else ()
         yield from [prefix] if length is None else [(*prefix, item) for item in range(length)]
@@ -45,26 +45,26 @@ def _paths(lengths: Sequence[int | None]) -> Iterator[Path]:
 def functional_form(
     schema: OpSchema, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Any], dict[str, Any], list[Path]]:
-    """Return target, arguments and result paths of the call of an op that writes on copies of what it writes."""
+    """Return target, arguments and result paths of a functionalized call: a mutating op on copies."""
     given = dict(zip((arg.name for arg in schema.args), args, strict=False)) | kwargs
     given = {arg.name: given.get(arg.name, arg.default_value) for arg in schema.op._schema.arguments}
     returns = len(schema.op._schema.returns)
     paths: list[Path] = [(index,) for index in range(returns)]
-    place = max(returns, 1)
+    position = max(returns, 1)
     for arg in schema.args:
         if not arg.writes:
             continue
         written = given[arg.name]
         if isinstance(written, list):
-            paths += [(place, index) for index in range(len(written))]
+            paths += [(position, index) for index in range(len(written))]
         elif written is not None:
-            paths.append((place,))
-        place += 1
+            paths.append((position,))
+        position += 1
     return functional_call(), [schema.op], given, paths
 
 
 def nested(paths: Sequence[Path], items: Sequence[Any]) -> Any:
-    """Return flat results nested as the operator returns them; None where nothing is known of a part."""
+    """Return flat results nested as the operator returns them; None for parts without an output."""
     if list(paths) == [()]:
         return items[0]
     parts: list[Any] = [None] * (1 + max(path[0] for path in paths))

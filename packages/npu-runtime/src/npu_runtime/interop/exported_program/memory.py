@@ -1,4 +1,4 @@
-"""What of a graph may be memory that is written when it ends: the arguments that it updates."""
+"""Aliases of mutated arguments, whose memory is written at the end of an exported program."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from npu_ir.ops.effects import is_view
 from npu_ir.ops.schema import find_op
 from npu_runtime._torch import OpOverload, is_composite
 
-# They return the tensor that they get, though their schemas do not say so.
+# They return their argument, or a view of it, which their schemas do not declare.
 _UNDECLARED = ("aten.lift.default", "aten._unsafe_view.default")
 
 
 def in_updated_memory(graph: Graph) -> set[Value]:
-    """Return the values that may be memory of an argument that the graph updates."""
-    found = set(graph.updates)
+    """Return the values that may alias an argument that the graph updates."""
+    aliases = set(graph.updates)
     for node in graph.nodes:
-        if not found.isdisjoint(node.inputs) and _may_share(node):
-            found.update(node.outputs)
-    return found
+        if not aliases.isdisjoint(node.inputs) and _may_share(node):
+            aliases.update(node.outputs)
+    return aliases
 
 
 def _may_share(node: OpNode) -> bool:
-    """Whether an output may be memory of an input."""
+    """Return whether an output may alias an input."""
     op = find_op(node.op_type)
     if not isinstance(op, OpOverload):
         return True

@@ -1,4 +1,4 @@
-"""What stands for the values of a graph in the metadata of a program: FakeTensors and symbolic numbers."""
+"""Metadata of an exported program: the FakeTensor or symbolic number of each value."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PACKED = ("torch._mkldnn",)
 
 
 class Metadata:
-    """The metadata of one program.
+    """The metadata of one exported program.
 
     Args:
-        graph: What the program computes.
-        device: Where its tensors are.
+        graph: The graph to convert.
+        device: The device of its tensors.
 
     Attributes:
-        world: Where the FakeTensors live.
-        examples: A value for each symbol in the sizes of inputs that ranges and constraints allow.
+        world: The FakeTensorMode and ShapeEnv.
+        examples: A valid value for each symbol in the sizes of inputs.
     """
 
     def __init__(self, graph: Graph, device: torch.device) -> None:
@@ -47,19 +47,19 @@ class Metadata:
         }
         for constraint in graph.constraints:
             sides = (to_symbolic(side, self._sizes) for side in (constraint.left, constraint.right))
-            bool(RELATIONS[constraint.relation](*sides))  # PyTorch takes note of what it is asked
+            bool(RELATIONS[constraint.relation](*sides))  # the evaluation adds a guard to the ShapeEnv
 
     def is_known(self, type: Type) -> bool:
-        """Return whether a type tells all about a value: its sizes depend on nothing but those of inputs."""
+        """Return whether a type determines the fake value: its sizes depend on those of inputs alone."""
         if isinstance(type, ScalarType) and type.value is None:
             return type.kind == "none"
         return type.symbols <= self._sizes.keys()
 
     def of(self, type: Type) -> Any:
-        """Return what stands for a value whose type tells all about it.
+        """Return the FakeTensor or number of a type for which `is_known` holds.
 
         Raises:
-            ConversionError: It is a weight packed for oneDNN, of which there are no FakeTensors.
+            ConversionError: It is the type of a weight packed for oneDNN, for which FakeTensors do not exist.
         """
         if isinstance(type, ScalarType):
             return None if type.value is None else to_symbolic(type.value, self._sizes)
@@ -69,7 +69,8 @@ class Metadata:
                 raise ConversionError(
                     f"a program of PyTorch's holds no packed weights, such as {type}",
                     where=self._where,
-                    fix="leave out the passes that pack weights, those of the pipeline 'cpu': they are for the executor",
+                    fix="leave out the passes that pack weights, those of the pipeline 'cpu':"
+                    " they are for the executor",
                 )
             if type.layout is not torch.strided:
                 return torch.empty(shape, dtype=type.dtype, layout=type.layout, device=self._device)
@@ -77,7 +78,7 @@ class Metadata:
             return torch.empty_strided(shape, steps, dtype=type.dtype, device=self._device)
 
     def learn(self, outputs: Sequence[Value], results: Sequence[Any]) -> None:
-        """Take from results what symbols stand for that appear first in them."""
+        """Record the sizes of symbols that occur first in the types of these results."""
         for value, result in zip(outputs, results, strict=True):
             for wanted, size in _sizes(value.type, result):
                 name = wanted.symbol if isinstance(wanted, Expr) else None
@@ -87,7 +88,7 @@ class Metadata:
                         self.world.learn_range(size, self._ranges[name].low, self._ranges[name].high)
 
     def example(self, type: Type) -> Any:
-        """Return a tensor of zeros, or a number, of this type: an argument that the program takes."""
+        """Return an example argument of a type: a tensor of zeros, or a number."""
         type = type.substitute(self.examples)
         if isinstance(type, TensorType):
             return torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self._device).zero_()
@@ -109,7 +110,7 @@ def _examples(graph: Graph) -> dict[str, int]:
 
 
 def _place(graph: Graph, name: str) -> tuple[tuple[str | int, ...], int | None] | None:
-    """Return which argument, and which of its dimensions, is a symbol and nothing more."""
+    """Return the path to an argument, and its dimension, whose size is exactly this symbol."""
     for place, leaf in zip(argument_places(graph), graph.call[1], strict=True):
         if isinstance(leaf, Value):
             for axis, (wanted, _) in enumerate(_sizes(leaf.type, None)):
@@ -119,7 +120,7 @@ def _place(graph: Graph, name: str) -> tuple[tuple[str | int, ...], int | None] 
 
 
 def _sizes(type: Type, item: Any) -> Sequence[tuple[Dim | None, Any]]:
-    """Return the sizes in a type, each with that of ``item``, if there is one."""
+    """Return the sizes of a type, each paired with that of ``item``, or with None."""
     if isinstance(type, ScalarType):
         return [(type.value, item)]
     return list(zip(type.shape, (None,) * type.rank if item is None else item.shape, strict=True))

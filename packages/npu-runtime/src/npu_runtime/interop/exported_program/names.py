@@ -1,4 +1,4 @@
-"""Names of a graph as those of a program of PyTorch's, which are identifiers."""
+"""Names for an exported program, which must be Python identifiers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from npu_ir.core.structure import LEAF, dict_keys
 
 
 def identifier(name: str) -> str:
-    """Return the name of a value or node with all that no identifier can have replaced."""
+    """Return the name of a value or node as an identifier: other characters become underscores."""
     plain = re.sub(r"\W", "_", name)
     return f"_{plain}" if not plain or plain[0].isdigit() else plain
 
 
 def free_attribute(module: torch.nn.Module, name: str) -> str:
-    """Return ``name``, or the first of ``name_1``, ``name_2``, ... that ``module`` has no attribute of."""
-    found, count = name, 0
-    while hasattr(module, found):
+    """Return an unused attribute name of a module: ``name``, or else ``name_1``, ``name_2``, ..."""
+    candidate, count = name, 0
+    while hasattr(module, candidate):
         count += 1
-        found = f"{name}_{count}"
-    return found
+        candidate = f"{name}_{count}"
+    return candidate
 
 
 def parameter_names(graph: Graph) -> list[str]:
-    """Return the names of what a call takes: those of the inputs, where these stand for a whole argument."""
+    """Return the parameter names of a call: that of the input, if an argument is a single input."""
     structure, leaves = graph.call
     positional, keyword = structure.children
     names = list(map(str, keyword.context))
@@ -42,7 +42,7 @@ def parameter_names(graph: Graph) -> list[str]:
 
 
 def argument_places(graph: Graph) -> list[tuple[str | int, ...]]:
-    """Return for each flat argument where it is found: the parameter, then keys and indices."""
+    """Return the path of each flat argument: the parameter, then keys and indices."""
     positional, keyword = graph.call[0].children
     named = zip(parameter_names(graph), (*positional.children, *keyword.children), strict=True)
     return [place for name, child in named for place in _places(child, (name,))]

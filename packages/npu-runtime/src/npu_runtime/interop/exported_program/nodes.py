@@ -1,4 +1,4 @@
-"""The nodes of a graph as FX nodes that call the same operators."""
+"""Conversion of the nodes of a graph to FX nodes that call the same operators."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from npu_runtime.interop.exported_program.origin import origin
 
 
 class NodeWriter:
-    """Writes nodes of one graph, or of one region, into an FX graph.
+    """Writer of the nodes of one graph, or of one region, into an FX graph.
 
     Args:
-        module: Gets the regions, and the constants in them, as attributes.
+        module: The module that gets regions, and the constants in them, as attributes.
         graph: The FX graph.
-        metadata: Of the program.
-        device: Where tensors are made that the graph makes on ``meta``.
+        metadata: The metadata of the exported program.
+        device: The device in place of ``meta`` in the arguments of nodes.
 
     Attributes:
-        nodes: What stands for each value: an FX node, or None for a value that is None.
+        nodes: The FX node of each value; None for a value that is None.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class NodeWriter:
         self._device = device
 
     def write(self, node: OpNode) -> None:
-        """Append what calls the operator of ``node``.
+        """Append the FX node that calls the operator of ``node``.
 
         Raises:
-            ConversionError: PyTorch has no such operator, or its results cannot be told apart.
+            ConversionError: PyTorch has no such operator, or its results are ambiguous.
         """
         op = find_op(node.op_type)
         if op is None:
             raise ConversionError(
-                f"{node.op_type} is no operator of PyTorch",
+                f"{node.op_type} is not an operator of PyTorch",
                 where=place_of(node),
                 fix="register it with torch.library, or use passes that leave it out",
             )
@@ -75,12 +75,12 @@ class NodeWriter:
 
     def clone(self, source: Node) -> Node:
         """Append a copy of a tensor."""
-        made = self._graph.call_function(torch.ops.aten.clone.default, (source,))
-        made.meta["val"] = source.meta["val"]
-        return made
+        copy = self._graph.call_function(torch.ops.aten.clone.default, (source,))
+        copy.meta["val"] = source.meta["val"]
+        return copy
 
     def _take_results(self, node: OpNode, call: Node, paths: Sequence[Path]) -> None:
-        """Let the outputs of ``node`` stand for what ``call`` returns."""
+        """Map the outputs of ``node`` to the parts of the result of ``call``."""
         items = self._results(call, node.outputs, paths)
         call.meta["val"] = nested(paths, items) if paths else None
         for value, path, item in zip(node.outputs, paths, items, strict=True):
@@ -96,28 +96,28 @@ class NodeWriter:
         return part
 
     def _results(self, call: Node, results: Sequence[Value], paths: Sequence[Path]) -> list[Any]:
-        """Return what stands for the results of a call: what their types tell, or else what running it tells."""
+        """Return the fake results of a call, from their types, or else by running it on fake values."""
         if all(self._metadata.is_known(value.type) for value in results):
             return [self._metadata.of(value.type) for value in results]
         args, kwargs = torch.fx.map_arg((call.args, call.kwargs), _fake)
         with self._metadata.world.entered():
-            found: Any = call.target(*args, **kwargs)  # type: ignore[operator]
-        items = [_at(found, path) for path in paths]
-        new = self._metadata.world.new_sizes(found)
+            result: Any = call.target(*args, **kwargs)  # type: ignore[operator]
+        items = [_at(result, path) for path in paths]
+        new = self._metadata.world.new_sizes(result)
         if new:
             call.meta["unbacked_bindings"] = new
         self._metadata.learn(results, items)
         return items
 
     def _region(self, region: Graph) -> Node:
-        """Append what reads a region from the module."""
+        """Append the FX node that reads a region from the module."""
         attribute = free_attribute(self._module, identifier(region.name))
         setattr(self._module, attribute, region_module(region, self._metadata, self._device))
         return self._graph.get_attr(attribute)
 
 
 def region_module(region: Graph, metadata: Metadata, device: torch.device) -> GraphModule:
-    """Return a region as a module that a control-flow operator calls."""
+    """Return a region as a module, for a control-flow operator to call."""
     root, graph = torch.nn.Module(), FxGraph()
     writer = NodeWriter(root, graph, metadata, device)
     for value in region.inputs:
@@ -144,7 +144,7 @@ def region_module(region: Graph, metadata: Metadata, device: torch.device) -> Gr
     output.meta["val"] = torch.fx.map_arg(output.args[0], _fake)
     module = GraphModule(root, graph)
     for name, tensor in root.named_buffers():
-        module.register_buffer(name, tensor, persistent=False)  # in no state_dict; FX loses that
+        module.register_buffer(name, tensor, persistent=False)  # GraphModule loses the flag
     return module
 
 

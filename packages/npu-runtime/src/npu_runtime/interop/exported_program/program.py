@@ -1,4 +1,4 @@
-"""From a graph and its weights to a program of PyTorch's."""
+"""Conversion of a graph and its weights to an exported program, or to a module."""
 
 from __future__ import annotations
 
@@ -53,29 +53,30 @@ def to_torch(
     *,
     constants: Mapping[str, torch.Tensor] | None = None,
 ) -> GraphModule:
-    """Return ``graph`` as a module of PyTorch's that is called as the model is, and returns what it returns.
+    """Return ``graph`` as a PyTorch module with the call signature and results of the model.
 
-    Its ``state_dict`` has the keys of the model's. What the model changes in place, the module changes: its buffers,
-    and inputs. The arguments of a call are checked. No parameter requires a gradient: a graph does not say where the
-    model stopped gradients.
+    Its ``state_dict`` has the keys of the model's. It mutates what the model mutates: its own buffers, and
+    inputs. The arguments of a call are checked. No parameter requires a gradient: a graph does not record
+    where the model stopped gradients.
 
     Args:
         graph: Any program.
-        weights: Parameters and buffers by ``state_dict`` key, or the path of a file of them. The module shares their
-            memory, but for what it changes.
-        constants: Tensors by name that take the place of the graph's constants, or of non-persistent buffers.
+        weights: Parameters and buffers by ``state_dict`` key, or the path of a weights file. The module
+            shares their memory, except for those that it mutates.
+        constants: Tensors by name in place of the graph's constants or of non-persistent buffers.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
         WeightError: Weights are missing, unexpected, or of another shape or dtype.
-        ConversionError: The graph holds what a program of PyTorch cannot; names the node.
+        ConversionError: The graph contains a node that an exported program cannot; names the node.
     """
     program = to_exported_program(graph, weights, constants=constants)
     try:
         module = program.module()
     except Exception as error:
         raise _refusal(graph, error) from error
-    # PyTorch refuses these of a module made from a program; but in a graph nothing depends on the mode.
+    # PyTorch raises in train() and eval() of the module of an exported program; here nothing depends on the
+    # mode.
     for name in ("train", "eval"):
         module.__dict__.pop(name, None)
     return module
@@ -87,10 +88,11 @@ def to_exported_program(
     *,
     constants: Mapping[str, torch.Tensor] | None = None,
 ) -> ExportedProgram:
-    """Return ``graph`` as what `torch.export.export` would have made of it: a functional program of the same operators.
+    """Return ``graph`` as a functional exported program, as from `torch.export.export`.
 
-    `npu_ir.convert_exported_program` makes the same graph of it again. Nodes of the prologue are nodes like all others:
-    `npu_passes.bake` evaluates them beforehand. The arguments and errors are those of `to_torch`.
+    Its operators are those of the graph. `npu_ir.convert_exported_program` converts it back to the same
+    graph. Nodes of the prologue become ordinary nodes: run `npu_passes.bake` first to evaluate them. The
+    arguments and errors are those of `to_torch`.
     """
     graph.check()
     _require_plain_memory(graph)
@@ -125,15 +127,16 @@ def to_exported_program(
 def _require_plain_memory(graph: Graph) -> None:
     for target in graph.replacements:
         raise ConversionError(
-            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run: a program of "
-            "PyTorch writes into its buffers",
+            f"%{target.name} is {target.type}, and {graph.updates[target].type} when the graph has run:"
+            " a program of PyTorch writes into its buffers",
             where=f"graph {graph.name!r}",
             fix="capture the model as it is after a call, or run the graph with npu_runtime.IRExecutor",
         )
     for value in graph.inputs:
         if value.argument is not None and value.argument.overlaps is not None:
             raise ConversionError(
-                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory: a program of PyTorch cannot state that",
+                f"%{value.name} overlaps the input {value.argument.overlaps[0]!r} in memory:"
+                " a program of PyTorch cannot state that",
                 where=f"graph {graph.name!r}",
                 fix="capture the model with inputs that do not overlap, or run the graph with IRExecutor",
             )
@@ -144,12 +147,13 @@ def _refusal(graph: Graph, error: Exception) -> ConversionError:
     return ConversionError(
         f"PyTorch refuses the program: {type(error).__name__}: {reason}",
         where=f"graph {graph.name!r}",
-        fix="rename or leave out what PyTorch's own exception names, or run the graph with npu_runtime.IRExecutor",
+        fix="rename or leave out what PyTorch's own exception names,"
+        " or run the graph with npu_runtime.IRExecutor",
     )
 
 
 def _write_results(fx_graph: FxGraph, graph: Graph, writer: NodeWriter) -> list[OutputSpec]:
-    """Write the output node: what is updated, then what is returned; return what each of them is."""
+    """Write the output node, new contents before results; return their specifications."""
     memory = in_updated_memory(graph)
     specs: list[OutputSpec] = []
     results: list[Any] = []
@@ -159,7 +163,7 @@ def _write_results(fx_graph: FxGraph, graph: Graph, writer: NodeWriter) -> list[
             if target.argument.kind is not kind:
                 continue
             node = writer.nodes[content]
-            # What is written one by one must not be read after it has been.
+            # The new contents are written one by one: none may alias a tensor written before it.
             if content.producer is None or content in memory or node in results:
                 node = writer.clone(node)
             name = writer.nodes[target].name if kind is InputKind.INPUT else target.argument.target
@@ -198,5 +202,5 @@ def _example_call(graph: Graph, metadata: Metadata) -> tuple[tuple[Any, ...], di
 def _call_signature(graph: Graph, call: tuple[Any, Any]) -> ModuleCallSignature:
     structure, leaves = graph.results
     results = unflatten(structure, [0] * len(leaves))
-    # PyTorch lists inputs and outputs here for modules inside of a program only.
+    # PyTorch lists inputs and outputs here for submodules only.
     return ModuleCallSignature([], [], tree_spec(call), tree_spec(results), parameter_names(graph))
