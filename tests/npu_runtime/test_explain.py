@@ -188,7 +188,7 @@ def test_steps_that_begin_with_one_node_have_a_time_each(monkeypatch: pytest.Mon
     assert sum(node.seconds or 0.0 for node in nodes) == pytest.approx(found[0].steps_seconds)
 
 
-@pytest.mark.parametrize("call", [IRExecutor.profile, IRExecutor.explain], ids=["profile", "explain"])
+@pytest.mark.parametrize("call", [profile, explain], ids=["profile", "explain"])
 def test_a_tensor_in_place_of_the_arguments_is_refused(call: Any, graph: Graph) -> None:
     with pytest.raises(
         ExecutionError, match=r"positional arguments are a tuple, not Tensor\n.*\n  fix: pass \(x,\)"

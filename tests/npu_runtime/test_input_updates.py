@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from npu_ir import ExecutionError, Graph, extract_ir, parse_ir
-from npu_runtime import IRExecutor
+from npu_runtime import IRExecutor, profile
 
 
 class Cache(nn.Module):
@@ -203,7 +203,7 @@ def test_profiling_and_comparing_write_to_no_argument() -> None:
     model, args = Cache(), arguments()
     executor = executor_of(model)
 
-    executor.profile(args, repeat=1, warmup=1)
+    profile(executor, args, repeat=1, warmup=1)
     assert compare(model, executor, arguments()).ok
 
     torch.testing.assert_close(args[1], arguments()[1])

@@ -73,7 +73,7 @@ def executor_of(model: nn.Module, *args: torch.Tensor, **options: Any) -> IRExec
 
 @pytest.fixture(scope="module")
 def net(_slow_op: None) -> Profile:
-    return executor_of(Net(), X).profile([X], repeat=5, warmup=1)
+    return profile(executor_of(Net(), X), [X], repeat=5, warmup=1)
 
 
 # What is measured
@@ -122,7 +122,7 @@ def test_operations_are_counted_as_pytorch_counts_them() -> None:
     with FlopCounterMode(display=False) as counter:
         model(image)
 
-    steps = executor_of(model, image).profile([image], repeat=1).steps
+    steps = profile(executor_of(model, image), [image], repeat=1).steps
 
     assert sum(step.flops for step in steps) == counter.get_total_flops()
     assert [step.op_type for step in steps if step.flops] == ["aten.conv2d.default", "aten.linear.default"]
@@ -133,7 +133,7 @@ def test_operations_are_counted_as_pytorch_counts_them() -> None:
 def test_operations_of_packed_products_are_counted() -> None:
     rows = torch.randn(128, 256)
 
-    steps = executor_of(nn.Linear(256, 256), rows, passes="cpu").profile([rows], repeat=1).steps
+    steps = profile(executor_of(nn.Linear(256, 256), rows, passes="cpu"), [rows], repeat=1).steps
 
     (product,) = [step for step in steps if step.op_type.startswith("mkldnn._linear_pointwise")]
     assert product.flops == 2 * (128 * 256) * 256
@@ -155,7 +155,7 @@ def test_open_sizes_leave_operations_unknown_and_bytes_known() -> None:
     model = nn.Linear(3, 4)
     graph = extract_ir(model, (X,), dynamic_shapes=({0: rows},))
 
-    found = IRExecutor(graph, model.state_dict()).profile([torch.randn(7, 3)], repeat=1)
+    found = profile(IRExecutor(graph, model.state_dict()), [torch.randn(7, 3)], repeat=1)
 
     assert found.steps[0].flops is None
     assert found.steps[0].gflops is None
@@ -171,7 +171,7 @@ def test_what_another_backend_runs_at_once_is_one_step() -> None:
         def supports(self, node: OpNode) -> str | None:
             return None if node.provenance.module.startswith("block") else "only the block"
 
-    found = executor_of(Net(), X, backend=Twin()).profile([X], repeat=1)
+    found = profile(executor_of(Net(), X, backend=Twin()), [X], repeat=1)
 
     assert [(step.backend, len(step.nodes)) for step in found.steps] == [("twin", 4), ("aten", 1)]
     assert found.steps[0].flops == 2 * 5 * 3 * 3
@@ -183,7 +183,7 @@ def test_buffers_and_arguments_stay_as_they_are() -> None:
     executor, given = executor_of(Counter(), X), X.clone()
     executor(given)
 
-    executor.profile([given], repeat=3)
+    profile(executor, [given], repeat=3)
 
     assert executor.state_dict()["calls"] == 1
     assert torch.equal(given, X)
@@ -193,18 +193,18 @@ def test_buffers_and_arguments_stay_as_they_are() -> None:
 def test_keyword_arguments_are_passed_on() -> None:
     graph = extract_ir(nn.ReLU(), (), {"input": X})
 
-    assert len(IRExecutor(graph).profile([], {"input": X}, repeat=1).steps) == 1
+    assert len(profile(IRExecutor(graph), [], {"input": X}, repeat=1).steps) == 1
 
 
 @pytest.mark.parametrize(("repeat", "warmup"), [(0, 3), (3, -1)])
 def test_a_program_is_run_at_least_once(repeat: int, warmup: int) -> None:
     with pytest.raises(UsageError, match=f"repeat={repeat}, warmup={warmup}: a program is run at least once"):
-        executor_of(nn.ReLU(), X).profile([X], repeat=repeat, warmup=warmup)
+        profile(executor_of(nn.ReLU(), X), [X], repeat=repeat, warmup=warmup)
 
 
 def test_wrong_arguments_are_refused_as_by_a_call() -> None:
     with pytest.raises(ExecutionError, match=r"%input"):
-        executor_of(nn.ReLU(), X).profile([X.double()])
+        profile(executor_of(nn.ReLU(), X), [X.double()])
 
 
 # Totals
@@ -314,14 +314,14 @@ def test_a_module_that_is_entered_twice_has_two_events() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.act(self.act(x) + 1)
 
-    trace = executor_of(Twice(), X).profile([X], repeat=1).to_chrome_trace()
+    trace = profile(executor_of(Twice(), X), [X], repeat=1).to_chrome_trace()
 
     names = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "module"]
     assert names == ["act", "act"]
 
 
 def test_a_graph_without_steps_has_a_profile() -> None:
-    found = executor_of(nn.Identity(), X).profile([X], repeat=1)
+    found = profile(executor_of(nn.Identity(), X), [X], repeat=1)
 
     assert found.steps == ()
     assert "0 steps" in str(found)

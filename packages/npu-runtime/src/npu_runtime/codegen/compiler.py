@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +16,14 @@ from npu_ir.errors import UsageError
 from npu_ir.graph.binding import bind_inputs, bind_weights
 from npu_ir.interpreter.run_nodes import require_in_range
 from npu_ir.interpreter.size_choice import chosen_sizes
-from npu_ir.plugins.backend import Backend
-from npu_runtime.backends.partition import Choice, segment_of
+from npu_runtime.backends.partition import Choice
 from npu_runtime.codegen.compiled_function import Program
 from npu_runtime.codegen.python_source import source_of
 from npu_runtime.lowering.alias_sets import Memory, Sharing
-from npu_runtime.lowering.aten_calls import ATEN, NodeStep, step_of
-from npu_runtime.lowering.backend_calls import segment_step
+from npu_runtime.lowering.aten_calls import NodeStep
 from npu_runtime.lowering.inplace_reuse import overwriting
 from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import merge_views
 from npu_runtime.probing.op_probe import Prober
 from npu_runtime.probing.storage import is_laid_out, overlaps
@@ -69,7 +67,7 @@ def compile_graph(
         BackendError: A backend does not keep to its interface.
     """
     prober = Prober(device, known, frozenset(graph.inputs), _sample_sizes(graph))
-    plain = plain_steps(graph, choices, device, prober, _as_stated(graph, known))
+    plain = lower_body(graph, choices, device, prober, _as_stated(graph, known), region_runner)
     returned = [*graph.results[1], *graph.updates.values()]
     kept = {item for item in returned if isinstance(item, Value)}
     merged = merge_views(plain, kept)
@@ -79,30 +77,6 @@ def compile_graph(
     steps = overwriting(merged, memory)
     source = source_of(graph.name, (*graph.inputs, *state_of(graph)), steps, returned)
     return Compiled(tuple(plain), tuple(steps), Program(graph.name, source), memory, shares)
-
-
-def plain_steps(
-    graph: Graph,
-    choices: Mapping[OpNode, Choice],
-    device: torch.device,
-    prober: Prober,
-    as_stated: set[Value],
-) -> list[NodeStep]:
-    """Return one instruction per node of the body, or per partition of another backend, with its call traits.
-
-    Args:
-        graph: The program.
-        choices: The backend of each node; ATen for nodes that are missing.
-        device: The device to run on.
-        prober: Observes call traits.
-        as_stated: Arguments whose strides are those of their types in each call; extended by instruction
-            outputs.
-
-    Raises:
-        BackendError: A backend does not keep to its interface.
-    """
-    steps = (step for part in _parts(graph, choices) for step in _steps(part, prober, device))
-    return list(_trusted(steps, as_stated, is_planned=prober.is_planned))
 
 
 def state_of(graph: Graph) -> tuple[Value, ...]:
@@ -125,29 +99,6 @@ def _sample_sizes(graph: Graph) -> Mapping[str, int]:
         return {}
 
 
-# Consecutive nodes of one backend; None for ATen.
-_Part = tuple[Backend | None, list[OpNode]]
-
-
-def _parts(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[_Part]:
-    def backend(node: OpNode) -> Backend | None:
-        choice = choices.get(node)
-        return None if choice is None or choice.backend.name == ATEN else choice.backend
-
-    for owner, nodes in itertools.groupby(graph.body, backend):
-        yield owner, list(nodes)
-
-
-def _steps(part: _Part, prober: Prober, device: torch.device) -> Iterator[NodeStep]:
-    backend, nodes = part
-    if backend is not None:
-        yield segment_step(backend, segment_of(nodes, f"{backend.name}-{nodes[0].name}"), device)
-        return
-    for node in nodes:
-        regions = {argument: _runner(region, device) for argument, region in node.regions.items()}
-        yield step_of(node, prober, device, regions)
-
-
 def _as_stated(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
     """Return the arguments and prologue outputs whose strides are those of their types, in each call."""
     per_call = (*graph.inputs, *state_of(graph))
@@ -158,25 +109,7 @@ def _as_stated(graph: Graph, known: Mapping[Value, Any]) -> set[Value]:
     return certain | {value for value, item in known.items() if is_laid_out(item, value.type)}
 
 
-def _trusted(steps: Iterable[NodeStep], as_stated: set[Value], *, is_planned: bool) -> Iterator[NodeStep]:
-    """Yield instructions, with the traits of memory only if all inputs have the strides of their types.
-
-    Call traits are observed on such inputs, and need not hold for others.
-    """
-    for item in steps:
-        if item.seen is not None and as_stated.issuperset(item.step.inputs):
-            laid_out = zip(item.step.outputs, item.seen.is_laid_out, strict=True)
-            as_stated.update(value for value, is_so in laid_out if is_so)
-            yield item
-        elif item.seen is not None:
-            yield NodeStep(item.step, item.seen.elsewhere(len(item.step.inputs)))
-        else:
-            yield item
-        if item.step.is_segment and is_planned:  # it writes into planned tensors, which have these strides
-            as_stated.update(item.step.outputs)
-
-
-def _runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
+def region_runner(region: Graph, device: torch.device) -> Callable[[SymbolValues], Callable[..., Any]]:
     """Return a function from the values of the enclosing symbols to the callable of a region."""
     constants = bind_weights(region, None)
     compiled = compile_graph(region, {}, device, constants)

@@ -35,8 +35,6 @@ from npu_runtime.lowering.instruction import Step
 
 if TYPE_CHECKING:
     from npu_runtime.codegen.lifetimes import MemoryPlan
-    from npu_runtime.diagnostics.explain import Explanation
-    from npu_runtime.diagnostics.profile import Profile
 
 
 class IRExecutor:
@@ -255,24 +253,3 @@ class IRExecutor:
         returned = (*self.graph.results[1], *self.graph.updates.values())
         kept = [item for item in returned if isinstance(item, Value)]
         return plan_memory(self.steps, self._compiled.shares, kept, copied)
-
-    def profile(
-        self,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        *,
-        repeat: int = 20,
-        warmup: int = 3,
-    ) -> Profile:
-        """Return a time profile of runs; see `npu_runtime.diagnostics.profile.profile`."""
-        from npu_runtime.diagnostics.profile import profile
-
-        return profile(self, args, kwargs, repeat=repeat, warmup=warmup)
-
-    def explain(
-        self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
-    ) -> Explanation:
-        """Return the backend of each node, with refusals; see `npu_runtime.diagnostics.explain.explain`."""
-        from npu_runtime.diagnostics.explain import explain
-
-        return explain(self, args, kwargs)

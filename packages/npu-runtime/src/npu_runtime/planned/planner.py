@@ -13,11 +13,12 @@ from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.partition import assign
 from npu_runtime.backends.registry import backends_of
 from npu_runtime.codegen.compiled_function import Program
-from npu_runtime.codegen.compiler import plain_steps
+from npu_runtime.codegen.compiler import region_runner
 from npu_runtime.codegen.python_source import source_of
 from npu_runtime.executor.options import device_of
 from npu_runtime.lowering.aten_calls import NodeStep, step_of
 from npu_runtime.lowering.instruction import Step
+from npu_runtime.lowering.lower import lower_body
 from npu_runtime.lowering.view_fusion import merge_views
 from npu_runtime.planned.arena import Span, lower_bound, offsets_of
 from npu_runtime.planned.assign_buffers import Placer
@@ -101,7 +102,7 @@ def _steps(
     prober = Prober(device, known, frozenset(), {}, is_planned=True)
     as_stated = {value for value in (*graph.inputs, *graph.arguments, *constants) if not overlaps(value.type)}
     as_stated |= _expanded(graph, device, prober, as_stated)
-    plain = plain_steps(graph, assign(graph, backends), device, prober, as_stated)
+    plain = lower_body(graph, assign(graph, backends), device, prober, as_stated, region_runner)
     returned = (*graph.results[1], *graph.updates.values())
     return merge_views(plain, {item for item in returned if isinstance(item, Value)})
 
