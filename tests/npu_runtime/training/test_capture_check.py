@@ -274,5 +274,5 @@ def test_a_report_is_plain_data() -> None:
 
 
 def test_what_is_no_step_is_refused() -> None:
-    with pytest.raises(CaptureError, match="a int is no step"):
+    with pytest.raises(CaptureError, match="a int is not a step"):
         check_capture(3)  # type: ignore[arg-type]

@@ -394,7 +394,7 @@ def test_an_optimizer_of_parameters_that_the_model_no_longer_has_is_refused(how:
     else:
         model.load_state_dict(MLP().state_dict(), assign=True)
 
-    with pytest.raises(TracingError, match="(?s)that is no parameter of the model.*make the optimizer of"):
+    with pytest.raises(TracingError, match="(?s)that is not a parameter of the model.*make the optimizer of"):
         step(*rows())
 
 

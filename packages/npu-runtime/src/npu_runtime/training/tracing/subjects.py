@@ -1,4 +1,4 @@
-"""What a step works on: modules and optimizers, found where the step function refers to them."""
+"""Training components of a step: its modules and optimizers, found by references of its function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from npu_runtime.tensor_facts import overlapping
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """The modules and optimizers of a step, by a prefix for the names in them.
+    """The modules and optimizers of a step, by the prefix of the names in them.
 
     Attributes:
-        modules: A single one has no prefix.
+        modules: Modules by prefix; a single one has none.
         optimizers: Likewise.
-        watched: Further modules of the step, without tensors: a loss.
+        watched: Further modules without tensors, such as a loss; guards check them, too.
     """
 
     modules: Mapping[str, Module]
@@ -32,7 +32,7 @@ class Subjects:
     watched: Sequence[Module] = ()
 
     def parameters(self) -> dict[str, Parameter]:
-        """Return every parameter by name; one that is tied, by its first name."""
+        """Return every parameter by name; a tied one by its first name."""
         return {
             prefix + name: parameter
             for prefix, module in self.modules.items()
@@ -40,7 +40,7 @@ class Subjects:
         }
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return every buffer by name; one that is tied, by its first name."""
+        """Return every buffer by name; a tied one by its first name."""
         return {
             prefix + name: buffer
             for prefix, module in self.modules.items()
@@ -48,11 +48,11 @@ class Subjects:
         }
 
     def aliases(self, name: str, tensor: torch.Tensor) -> tuple[str, ...]:
-        """Return the further names of a parameter or buffer."""
+        """Return the other names of a parameter or buffer."""
         return tuple(other for other in self._names().get(id(tensor), ()) if other != name)
 
     def is_persistent(self, name: str) -> bool:
-        """Whether a buffer is in the ``state_dict`` of its module."""
+        """Return whether a buffer is in the ``state_dict`` of its module."""
         for prefix, module in self.modules.items():
             if name.startswith(prefix):
                 owner, _, key = name.removeprefix(prefix).rpartition(".")
@@ -66,22 +66,24 @@ class Subjects:
         """Return the names of the parameters of each optimizer, in its order.
 
         Raises:
-            TracingError: One of them is no parameter of the modules.
+            TracingError: One of them is not a parameter of the modules.
         """
         names = {id(parameter): name for name, parameter in self.parameters().items()}
-        found: dict[str, list[str]] = {}
+        names_of: dict[str, list[str]] = {}
         for prefix, optimizer in self.optimizers.items():
             tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
             unknown = next((tensor for tensor in tensors if id(tensor) not in names), None)
             if unknown is not None:
                 raise TracingError(
-                    f"the optimizer {type(optimizer).__name__} updates a tensor of shape {tuple(unknown.shape)} "
-                    "that is no parameter of the model",
-                    fix="make the optimizer of model.parameters(), after the last change to them; or name the other "
+                    f"the optimizer {type(optimizer).__name__} updates a tensor of shape "
+                    f"{tuple(unknown.shape)} "
+                    "that is not a parameter of the model",
+                    fix="make the optimizer of model.parameters(), after the last change to them; "
+                    "or name the other "
                     "module, too: modules=[...]",
                 )
-            found[prefix] = [names[id(tensor)] for tensor in tensors]
-        return found
+            names_of[prefix] = [names[id(tensor)] for tensor in tensors]
+        return names_of
 
     def _names(self) -> dict[int, list[str]]:
         names: dict[int, list[str]] = {}
@@ -95,10 +97,10 @@ class Subjects:
 def subjects_of(
     modules: Sequence[tuple[str, Module]], optimizers: Sequence[tuple[str, Optimizer]]
 ) -> Subjects:
-    """Return modules and optimizers under the names they go by; a single one needs none.
+    """Return training components with modules and optimizers by name; a single one gets no prefix.
 
     Raises:
-        TracingError: Two parameters lie in the same memory, or a module has none of its own.
+        TracingError: Two tensors share memory, or a module is lazy and its parameters have no shape yet.
     """
     named_modules = _prefixed(modules)
     named_optimizers = _prefixed(optimizers)
@@ -132,12 +134,14 @@ def find_subjects(
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
 ) -> Subjects:
-    """Return the modules and optimizers that a step function works on.
+    """Return the modules and optimizers that a step function refers to.
+
+    They are searched in its closure, its globals, its defaults, and the attributes of the object it is a
+    method of.
 
     Args:
         function: The step.
-        modules: The modules, where they are not to be found: in its closure, its globals, its defaults, or as
-            attributes of the object that it is a method of.
+        modules: The modules to use instead of those found.
         optimizers: The optimizers, likewise.
 
     Raises:
@@ -152,7 +156,8 @@ def find_subjects(
     if not named:
         raise TracingError(
             f"the step function {getattr(function, '__name__', function)!r} refers to no module",
-            fix="name what it trains: compile_ir(step, example_batch=..., modules=[model], optimizers=[optimizer])",
+            fix="name what it trains: compile_ir(step, example_batch=..., modules=[model], "
+            "optimizers=[optimizer])",
         )
     return subjects_of(named, chosen)
 
@@ -166,7 +171,7 @@ def _is_inside(module: Module, other: Module) -> bool:
 
 
 def _reached(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a function refers to, by name: nested functions are followed."""
+    """Yield the objects that a function refers to, by name; functions of the same module are followed."""
     pending: list[Any] = [function]
     seen: set[int] = set()
     while pending:
