@@ -305,7 +305,9 @@ def test_memory_that_was_exchanged_is_noticed_and_can_be_bound() -> None:
     artifact = compile_and_capture(model, optimizer, loss_fn, batch, passes=None)
     model.first.weight.data = model.first.weight.detach() + 1
 
-    with pytest.raises(CaptureError, match="'first.weight' was given other memory after the step was captured"):
+    with pytest.raises(
+        CaptureError, match="'first.weight' was given other memory after the step was captured"
+    ):
         artifact.replay(*batch)
     artifact.rebind(artifact.weights)
     before = model.first.weight.detach().clone()

@@ -1,4 +1,4 @@
-"""``npu explain``: who runs each node of a saved graph, and why not another backend."""
+"""``npu explain``: the backend of each node of a saved graph, and the reasons of the others."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _QUANTITIES = {"flops": "FLOPs", "count": "nodes", "time": "time"}
 
 _EPILOG = f"""\
-Backends are asked in the order in which they are given; what all of them refuse, ATen runs. Nothing is run, and
-no weights are needed: graphs of any size will do. With --time the graph is run, on the weights of --weights, those
-that were saved with FILE, or random ones; inputs that are not given get random data.
+Backends are asked in the order in which they are given; ATen runs the nodes that all of them refuse. Nothing is
+run, and no weights are needed: graphs of any size will do. With --time the graph is run, on the weights of
+--weights, those that were saved with FILE, or random ones; inputs that are not given get random data.
 
 {input_text.HELP}
 example:
@@ -67,21 +67,21 @@ def add_to(commands: Any) -> None:
         "--time", action="store_true", help="run the graph, and say how long each backend takes"
     )
     add_data(parser, "for --time: ")
-    parser.set_defaults(run=run, seed=None, int_high=None)  # to see whether they are given
+    parser.set_defaults(run=run, seed=None, int_high=None)  # None, so that `_require_sense` sees those given
 
 
 def _percent(text: str) -> float:
     try:
         number = float(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
     if not 0 <= number <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage from 0 to 100")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage from 0 to 100")
     return number
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain, print and save it, and return whether the backends run enough."""
+    """Explain the graph, print and save the explanation, and return the exit code of ``--fail-under``."""
     from npu_runtime.explaining.table import explanation_parts
 
     _require_sense(options)
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_sense(options: argparse.Namespace) -> None:
-    """Refuse what would be ignored."""
+    """Raise for options that would be ignored."""
     if options.by is not None and options.fail_under is None:
         raise UsageError("--by is for --fail-under", fix="add --fail-under PCT, or leave it out")
     if options.by == "time" and not options.time:
@@ -119,7 +119,7 @@ def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
 
 
 def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
-    """Return the explanation with times, and what it was run on."""
+    """Return the explanation with times, and facts about the weights and arguments of the run."""
     from npu_runtime.explaining import explain
 
     options.seed = 0 if options.seed is None else options.seed
@@ -135,7 +135,7 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
 
 
 def _judged(found: Explanation, options: argparse.Namespace) -> int:
-    """Print whether the backends that were named run enough, and return the exit code."""
+    """Print the share of the named backends against ``--fail-under``, and return the exit code."""
     by = options.by or "flops"
     named = list(dict.fromkeys(options.backend or ["aten"]))
     share = 100 * sum(found.share(name, by) for name in named)

@@ -1,4 +1,4 @@
-"""``npu profile``: where the time of a call goes."""
+"""``npu profile``: the time of a call by node, op or module."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, m
 
 _LIMIT = 20
 _EPILOG = f"""\
-The program that the executor runs is timed step by step, beside calls of it without clocks. A step may stand for
-several nodes: (+2) says so. Nodes that only prepare weights run once, when weights are bound, and are not there.
+The program of the executor is timed step by step, alternating with calls without clocks. A step may compute
+several nodes, shown as (+2). Nodes that only prepare weights run once, when weights are bound, and are left out.
 
 {HELP}
 {input_text.HELP}
@@ -56,7 +56,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Profile, print and save."""
+    """Profile the graph, print a table, and save the profile."""
     from npu_runtime.profiling import profile
     from npu_runtime.profiling.tables import call_facts, table_rows
 

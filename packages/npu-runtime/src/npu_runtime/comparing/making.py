@@ -1,4 +1,4 @@
-"""Making sides of what callers give, and refusing what cannot be compared before anything runs."""
+"""Conversion of arguments to sides of a comparison, and checks that they can be compared."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _SIDES = "an nn.Module, a Graph, an IRExecutor, after_pass(graph, passes, k) or 
 
 
 def after_pass(graph: Graph, passes: Any, k: int | None = None) -> Graph:
-    """Return ``graph`` as it is after the first ``k`` runs of passes; ``graph`` itself stays as it is.
+    """Return a copy of ``graph`` as it is after the first ``k`` runs of passes.
 
     The interpreter runs it in a comparison; ``IRExecutor(after_pass(...), passes=None)`` executes it.
 
     Args:
-        graph: The graph.
+        graph: The graph, which is not changed.
         passes: As `npu_passes.PassManager` takes them.
-        k: How many runs, in the order of ``PassManager(passes).run(graph).passes``; None for all.
+        k: The number of runs, in the order of ``PassManager(passes).run(graph).passes``; None for all.
 
     Raises:
         PassError: As for `npu_passes.PassManager`.
-        VerificationError: There are not so many runs.
+        VerificationError: There are fewer runs.
     """
     manager = PassManager(passes)
     rounds = Rounds(graph.clone(), manager.passes, manager.max_rounds, Journal())
@@ -101,7 +101,7 @@ def _make(
     if isinstance(given, torch.nn.Module):
         return ModuleSide(given, args, kwargs, weights or {})
     graph = given.graph if isinstance(given, Float64) else given
-    # What no side knows is passed on: binding says that it is not expected.
+    # Weights that neither graph has are passed on, so that binding raises an error about them.
     chosen = (
         known_to(graph, own) if weights is None else {**_unknown(weights, both), **known_to(graph, weights)}
     )
@@ -117,10 +117,10 @@ def _unknown(weights: Weights, both: tuple[Any, Any]) -> dict[str, torch.Tensor]
 
 
 def require_comparable(a: Side, b: Side, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse sides that take other inputs or give other results; nothing has been run yet.
+    """Raise before the runs if the sides do not take these inputs, or have different numbers of results.
 
     Raises:
-        VerificationError: Says what differs.
+        VerificationError: Names the difference.
     """
     for side in (a, b):
         side.bound(args, kwargs)

@@ -1,4 +1,4 @@
-"""Running the one node of a reproduction again."""
+"""Replay of the node of a reproduction."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from npu_runtime.executor import IRExecutor
 def replay(
     folder: str | os.PathLike[str], *, backend: str | Backend | Sequence[str | Backend] | None = None
 ) -> str:
-    """Run the node of a reproduction, and return as text how it compares with both sides.
+    """Run the node of a reproduction, and return its comparison with both sides as text.
 
-    The interpreter runs it; where side b was an executor, so does an executor, without passes.
+    The interpreter runs it; if side b was an executor, an executor without passes also does.
 
     Args:
-        folder: Where the reproduction is.
-        backend: As `IRExecutor` takes it, in place of the backends of side b.
+        folder: The folder of the reproduction.
+        backend: As `IRExecutor` takes it, instead of the backends of side b.
 
     Raises:
         NpuError: A file is missing or damaged, or the node fails in the interpreter.
@@ -66,10 +66,10 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What values are compared with.
+    """A reference value.
 
     Attributes:
-        name: What it is.
+        name: Its name in the text.
         item: A tensor or number.
     """
 
@@ -77,7 +77,7 @@ class _Reference:
     item: Any
 
     def apart(self, item: Any) -> str:
-        """Return how far a value is from it."""
+        """Return the difference of a value from the reference as text."""
         exact = self.item
         if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
             return f"of shape {list(item.shape)}, and {list(exact.shape)} in {self.name}"
@@ -88,7 +88,7 @@ class _Reference:
 def _executed(
     graph: Graph, weights: Mapping[str, Any], args: list[Any], backends: Any
 ) -> tuple[str, list[Any] | str]:
-    """Return on what an executor runs the last node, and the results; or what it fails with: a finding as well."""
+    """Return the backend of the last node and the results of an executor, or its error: a finding as well."""
     try:
         executor = IRExecutor(graph, weights, backend=backends, passes=None)
         moved = [item.to(executor.device) if isinstance(item, torch.Tensor) else item for item in args]

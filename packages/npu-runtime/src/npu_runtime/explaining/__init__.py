@@ -1,4 +1,4 @@
-"""Who runs each node of a graph, and why not another backend."""
+"""Explanations of a graph's partitioning: the backend of each node, and the reasons of the others."""
 
 from npu_runtime.explaining.explanation import Explanation, NodeExplanation, Total
 from npu_runtime.explaining.making import explain, explain_graph

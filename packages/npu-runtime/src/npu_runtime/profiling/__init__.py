@@ -1,4 +1,4 @@
-"""Where the time of a call goes: node by node, op by op, module by module."""
+"""Profiles of a call: its time by node, by op and by module."""
 
 from npu_runtime.profiling.measuring import profile
 from npu_runtime.profiling.report import Profile, StepTime, Total

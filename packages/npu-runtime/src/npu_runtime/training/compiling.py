@@ -89,8 +89,8 @@ def step_of(
         if not callable(model) or optimizer is not None or loss_fn is not None or options:
             raise TracingError(
                 f"a step function stands alone: {type(model).__name__} was given with other parts of a step",
-                fix="compile_ir(model, optimizer, loss_fn, batch), or compile_ir(step_fn, "
-                "example_batch=batch)",
+                fix="compile_ir(model, optimizer, loss_fn, batch), "
+                "or compile_ir(step_fn, example_batch=batch)",
             )
         return model, find_subjects(model, modules, optimizers)
     if not isinstance(optimizer, Optimizer):

@@ -123,8 +123,8 @@ def _backend_ops(backend: Backend, segment: Segment) -> list[BackendOp]:
         raise
     except Exception as error:
         raise BackendError(
-            f"the backend {backend.name!r} failed to lower {len(segment.nodes)} nodes that it "
-            f"supports: {error}",
+            f"the backend {backend.name!r} failed to lower {len(segment.nodes)} nodes "
+            f"that it supports: {error}",
             where=place,
         ) from error
     problem = lowering_problem(segment.graph, ops)

@@ -75,9 +75,8 @@ class Subjects:
             unknown = next((tensor for tensor in tensors if id(tensor) not in names), None)
             if unknown is not None:
                 raise TracingError(
-                    f"the optimizer {type(optimizer).__name__} updates a tensor of shape "
-                    f"{tuple(unknown.shape)} "
-                    "that is not a parameter of the model",
+                    f"the optimizer {type(optimizer).__name__} updates a tensor "
+                    f"of shape {tuple(unknown.shape)} that is not a parameter of the model",
                     fix="make the optimizer of model.parameters(), after the last change to them; "
                     "or name the other "
                     "module, too: modules=[...]",
