@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from npu_runtime.profiling import Timing
 
 _EPILOG = f"""\
-The executor, the interpreter and, if --model is given, PyTorch in inference mode run in turns, some calls at a
-time; the medians are compared. The difference is that from the interpreter, relative to its largest value. If it
-is not a number, because one of the two returns NaN or another shape, the exit code is 1.
+The executor, the interpreter and, if --model is given, PyTorch in inference mode run in turns, some calls
+at a time; the medians are compared. The difference is that from the interpreter, relative to its largest
+value. If it is not a number, because one of the two returns NaN or another shape, the exit code is 1.
 
 {HELP}
 {factory.HELP}

@@ -35,8 +35,8 @@ steps:
     return {"model": model, "optimizer": optimizer, "loss_fn": loss_fn, "example_batch": batch,
             "clip_grad_norm": 1.0}
     return step_fn, example_batch        (a function with zero_grad(), backward() and step())
-  MODULE is imported with the current folder on the path, or is the path of a .py file. Models keep the mode they
-  have. Arguments are Python literals, in quotes for the shell: 'steps.py:make(0.1, width=64)'
+  MODULE is imported with the current folder on the path, or is the path of a .py file. Models keep the mode
+  they have. Arguments are Python literals, in quotes for the shell: 'steps.py:make(0.1, width=64)'
 
 example:
   npu capture-step steps.py:make -o step.json --save-weights

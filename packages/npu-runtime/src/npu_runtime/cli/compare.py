@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _SIDES = """\
 sides:
   interpreter                 the graph, node by node
-  executor                    the graph, by the executor; executor:passes=NAME with this pipeline or these passes
-                              (default: default), executor:passes=none without passes, executor:after=PASS,PASS@K
-                              after the first K runs of passes
+  executor                    the graph, by the executor; executor:passes=NAME with this pipeline or these
+                              passes (default: default), executor:passes=none without passes,
+                              executor:after=PASS,PASS@K after the first K runs of passes
   backend:NAME                the graph, by the executor on this backend
   after:PASS,PASS@K           the graph after the first K runs of passes (all without @K), by the interpreter
   float64                     the graph in float64: weights, inputs and constants
@@ -33,11 +33,11 @@ sides:
 """
 _WHOLE_SIDES = ("interpreter", "executor", "float64")  # those without a colon, which separates words in bash
 _EPILOG = f"""\
-Both sides run on the same weights and inputs. Their inner values are aligned, also if passes have changed the
-graph, and compared; so are results and in-place changes. A difference beyond the tolerance does not count if
-rounding explains it, judged by a run in float64. The exit code is 1 if the sides differ, and the first value that
-differs is named. Weights are those of --weights, those of the model, those that were saved with FILE, or random
-ones. An input that is not given gets random data.
+Both sides run on the same weights and inputs. Their inner values are aligned, also if passes have changed
+the graph, and compared; so are results and in-place changes. A difference beyond the tolerance does not
+count if rounding explains it, judged by a run in float64. The exit code is 1 if the sides differ, and the
+first value that differs is named. Weights are those of --weights, those of the model, those that were saved
+with FILE, or random ones. An input that is not given gets random data.
 
 {_SIDES}
 {factory.HELP}

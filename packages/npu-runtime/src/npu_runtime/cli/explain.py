@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 _QUANTITIES = {"flops": "FLOPs", "count": "nodes", "time": "time"}
 
 _EPILOG = f"""\
-Backends are asked in the order in which they are given; ATen runs the nodes that all of them refuse. Nothing is
-run, and no weights are needed: graphs of any size will do. With --time the graph is run, on the weights of
---weights, those that were saved with FILE, or random ones; inputs that are not given get random data.
+Backends are asked in the order in which they are given; ATen runs the nodes that all of them refuse.
+Nothing is run, and no weights are needed: graphs of any size will do. With --time the graph is run, on the
+weights of --weights, those that were saved with FILE, or random ones; inputs that are not given get random
+data.
 
 {input_text.HELP}
 example:

@@ -20,7 +20,8 @@ from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, m
 _LIMIT = 20
 _EPILOG = f"""\
 The program of the executor is timed step by step, alternating with calls without clocks. A step may compute
-several nodes, shown as (+2). Nodes that only prepare weights run once, when weights are bound, and are left out.
+several nodes, shown as (+2). Nodes that only prepare weights run once, when weights are bound, and are left
+out.
 
 {HELP}
 {input_text.HELP}

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from npu_runtime.executor import IRExecutor
 
 HELP = """\
-Weights are those of --weights, those that were saved with FILE, or random ones. An input that is not given, or
-given by its type, gets random data.
+Weights are those of --weights, those that were saved with FILE, or random ones. An input that is not given,
+or given by its type, gets random data.
 """
 
 

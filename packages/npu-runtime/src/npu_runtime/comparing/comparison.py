@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether no value diverges."""
+        """True if no row diverges."""
         return self.first_divergence is None
 
     @property

@@ -23,7 +23,7 @@ _SIDES = "an nn.Module, a Graph, an IRExecutor, after_pass(graph, passes, k) or 
 
 
 def after_pass(graph: Graph, passes: Any, k: int | None = None) -> Graph:
-    """Return a copy of ``graph`` as it is after the first ``k`` runs of passes.
+    """Return the graph after the first ``k`` runs of passes.
 
     The interpreter runs it in a comparison; ``IRExecutor(after_pass(...), passes=None)`` executes it.
 

@@ -86,7 +86,7 @@ class ModuleSide(GraphSide):
     def _departures(
         self, results: Sequence[Any], updates: Weights, values: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Yield notes on results where the captured graph differs from the module, as inner values may, too."""
+        """Yield notes on results that the captured graph computes otherwise than the module."""
         structure, leaves = self.graph.results
         pairs = list(zip(structure.leaf_paths("result"), leaves, results, strict=True))
         pairs += [

@@ -8,9 +8,9 @@ from typing import Any
 
 from npu_runtime.comparing.metrics import Difference, Error
 
-# A difference of up to this multiple of the noise floor counts as rounding: in its largest element, and in the
-# mean (RMS), which varies less by chance. Two ways to sum n numbers differ by the sum of their errors, which are
-# of similar size; a wrong value is off by orders of magnitude.
+# A difference of up to this multiple of the noise floor counts as rounding: in its largest element, and in
+# the mean (RMS), which varies less by chance. Two ways to sum n numbers differ by the sum of their errors,
+# which are of similar size; a wrong value is off by orders of magnitude.
 NOISE_MULTIPLE = 8
 NOISE_MULTIPLE_RMS = 4
 
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def diverges(self) -> bool:
-        """Whether the sides differ by more than the tolerance and more than rounding explains."""
+        """True if the sides differ by more than the tolerance and more than rounding explains."""
         return self.problem is not None and not self.is_noise
 
     @property
@@ -72,7 +72,7 @@ class Row:
 
     @property
     def is_beyond_rounding(self) -> bool:
-        """Whether it diverges, or the difference exceeds the known noise floor `NOISE_MULTIPLE` times."""
+        """True if it diverges, or the difference exceeds the known noise floor `NOISE_MULTIPLE` times."""
         floor = self.noise_floor
         return self.diverges or (
             floor is not None

@@ -60,7 +60,7 @@ class CaptureReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the step can be captured."""
+        """True if the step can be captured."""
         return not self.errors
 
     def require(self) -> None:

@@ -28,7 +28,7 @@ def _fills_with_random_numbers(node: Node) -> bool:
 
 
 def _fill_in_order_of_memory(module: GraphModule, node: Node) -> None:
-    """Let the op fill a view whose elements are in memory order, in which its functional form draws.
+    """Make the op fill a view whose elements are in memory order, in which its functional form draws.
 
     The functional form of an op makes its result in memory order; so dropout of a transposed activation draws
     the same numbers as it does in place.

@@ -117,7 +117,7 @@ def swapped(
     state: State,
     groups: Sequence[Mapping[str, Any]],
 ) -> Iterator[None]:
-    """Give an optimizer other parameters and state, and replace entries of its groups, for the block.
+    """Replace the parameters, the state and entries of the groups of an optimizer, for the block.
 
     Args:
         optimizer: Restored after the block.

@@ -70,7 +70,7 @@ class Originals:
         gradients: Mapping[str, torch.Tensor],
         see: Callable[[Mapping[str, torch.Tensor]], None],
     ) -> Iterator[None]:
-        """Give modules and optimizers other tensors and numbers, by name, for the block.
+        """Replace the tensors and numbers of modules and optimizers, by name, for the block.
 
         Args:
             weights: The substitute of each of `weights`.
