@@ -68,12 +68,15 @@ class Float64Run:
     It calls the operators of PyTorch, even where another executor is registered for an op: that executor may
     be the error looked for. A value that cannot be computed is `Missing`, and so are all that depend on it.
 
-    Args: graph: The graph. bound: Its weights, constants and inputs. wanted: Names of the values that `take`
-        will return, each once. device: The device of tensors that the graph creates on ``meta``. given:
-        Values that a side of the comparison computed, by name: used for nodes that `is_decided` is true of.
+    Args:
+        graph: The graph.
+        bound: Its weights, constants and inputs.
+        wanted: Names of the values that `take` will return, each once.
+        device: The device of tensors that the graph creates on ``meta``.
+        given: Values that a side of the comparison computed, by name: used for nodes that `is_decided` is
+            true of.
         rounding: If given, each value is perturbed by half a unit in the last place of its declared dtype, up
-        or down
-            at random.
+            or down at random.
     """
 
     def __init__(

@@ -16,12 +16,16 @@ _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 class Difference:
     """The difference of a value from an expected one, over the elements that are finite in both.
 
-    Attributes: max_abs: Largest absolute difference; nan if the values cannot be compared. rms: Root mean
-        square of the differences. max_rel: Largest difference relative to the expected element, where that is
-        not 0. ulp: Largest distance in units in the last place of the dtype; None unless both are floats of
-        one dtype. snr_db: Signal-to-noise ratio, ``10 log10(sum |expected|^2 / sum |difference|^2)``; inf if
-        all are equal. unlike: Number of elements that are NaN or infinite in one value only, or infinities of
-        other signs. count: Number of elements.
+    Attributes:
+        max_abs: Largest absolute difference; nan if the values cannot be compared.
+        rms: Root mean square of the differences.
+        max_rel: Largest difference relative to the expected element, where that is not 0.
+        ulp: Largest distance in units in the last place of the dtype; None unless both are floats of one
+            dtype.
+        snr_db: Signal-to-noise ratio, ``10 log10(sum |expected|^2 / sum |difference|^2)``; inf if all are
+            equal.
+        unlike: Number of elements that are NaN or infinite in one value only, or infinities of other signs.
+        count: Number of elements.
     """
 
     max_abs: float = 0.0

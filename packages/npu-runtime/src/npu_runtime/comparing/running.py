@@ -40,16 +40,22 @@ def compare(
     Both start from the same random state. Sides, inputs and random state are restored. The peak memory holds
     the aligned values of one side, and the live values of the other and of the float64 runs.
 
-    Args: a: The trusted side: relative differences are relative to it. b: The side to examine. inputs:
-        Positional arguments for both, in a tuple or list. kwargs: Keyword arguments for both. weights:
-        Weights of modules and graphs by ``state_dict`` key, or a file of them. By default a module has its
-            own, and a graph those of the other side. Executors have their own.
+    Args:
+        a: The trusted side: relative differences are relative to it.
+        b: The side to examine.
+        inputs: Positional arguments for both, in a tuple or list.
+        kwargs: Keyword arguments for both.
+        weights: Weights of modules and graphs by ``state_dict`` key, or a file of them. By default a module
+            has its own, and a graph those of the other side. Executors have their own.
         rtol: Relative tolerance; by default that of each dtype (`npu_ir.verify.compare`).
         atol: Absolute tolerance, likewise.
         repro_dir: The folder to write the first divergence to, as a script that runs the one node.
 
-    Raises: VerificationError: The sides cannot be compared, a module fails, or the reproduction cannot be
-        written. ExecutionError: A node fails. WeightError: Weights do not fit a graph.
+    Raises:
+        VerificationError: The sides cannot be compared, a module fails, or the reproduction cannot be
+            written.
+        ExecutionError: A node fails.
+        WeightError: Weights do not fit a graph.
     """
     if not isinstance(inputs, (tuple, list)):
         raise VerificationError(

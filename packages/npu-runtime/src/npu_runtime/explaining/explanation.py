@@ -60,9 +60,12 @@ class Total:
 class Explanation:
     """The backend of each node in the body of a graph, and the reasons of the others.
 
-    Attributes: graph: The name of the graph. backends: The names of the backends in order of preference;
-        ATen, which supports every node, is the last. nodes: The nodes in order, without those of the
-        prologue, which ATen runs once. prologue_nodes: The number of nodes of the prologue.
+    Attributes:
+        graph: The name of the graph.
+        backends: The names of the backends in order of preference; ATen, which supports every node, is the
+            last.
+        nodes: The nodes in order, without those of the prologue, which ATen runs once.
+        prologue_nodes: The number of nodes of the prologue.
     """
 
     graph: str

@@ -62,11 +62,13 @@ def compile_and_capture(  # noqa: PLR0913
     Parameters, buffers, optimizer state and random generators hold afterwards what they held before. On a
     CUDA device the step becomes a CUDA graph; elsewhere its planned program is replayed.
 
-    Args: step: A graph, a traced step, or a model or step function as `compile_ir` takes it. optimizer: As
-        for `compile_ir`. loss_fn: As for `compile_ir`. example_batch: As for `compile_ir`; for a graph the
-        arguments of a call, or a dict of them by name. The warm-up
-            runs on it. Without it, a graph or traced step is warmed up only where a device records it, on
-            zeros.
+    Args:
+        step: A graph, a traced step, or a model or step function as `compile_ir` takes it.
+        optimizer: As for `compile_ir`.
+        loss_fn: As for `compile_ir`.
+        example_batch: As for `compile_ir`; for a graph the arguments of a call, or a dict of them by name.
+            The warm-up runs on it. Without it, a graph or traced step is warmed up only where a device
+            records it, on zeros.
         weights: Parameters, buffers and state of a graph, by name, updated in their own memory; other steps
             bring theirs. The optimizer takes over its state from the artifact with the first step that is
             taken.

@@ -26,11 +26,13 @@ class CompileArtifact(CompiledStep):
     ``optimizer.state_dict()``, eager steps continue from it, and a state loaded there is the one the next
     replay works on. Calls from several threads wait for each other.
 
-    Attributes: name: The name that `get_artifact` takes. graph: The graph, after the passes. weights:
-        Parameters, buffers and optimizer state by name, in their own memory. backends: The backends, in order
-        of preference. capture_state: ``"cuda-graph"``: recorded by the device; ``"planned"``: the planned
-        program over fixed memory;
-            ``"off"``: the executor, op by op.
+    Attributes:
+        name: The name that `get_artifact` takes.
+        graph: The graph, after the passes.
+        weights: Parameters, buffers and optimizer state by name, in their own memory.
+        backends: The backends, in order of preference.
+        capture_state: ``"cuda-graph"``: recorded by the device; ``"planned"``: the planned program over fixed
+            memory; ``"off"``: the executor, op by op.
         reason: Why it is not captured, or not recorded by the device; empty otherwise.
         report: The report of the capture check; None without one.
         program: The planned program over fixed memory; None where the step is not captured.
@@ -45,9 +47,9 @@ class CompileArtifact(CompiledStep):
             borrow: Return the tensors that the next step overwrites, instead of copies.
             named: Further arguments. ``hyperparameters`` are by default the current ones of the optimizers.
 
-        Raises: ExecutionError: The arguments do not match the graph, or an op fails. No state has changed
-            then, random
-                generators included.
+        Raises:
+            ExecutionError: The arguments do not match the graph, or an op fails. No state has changed then,
+                random generators included.
             CaptureError: This thread is replaying already; or hyperparameters have changed such that Python
                 would take another branch; or a tensor of the model has been given other memory.
         """

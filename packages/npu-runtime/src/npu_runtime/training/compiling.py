@@ -35,10 +35,12 @@ def compile_ir(
     ``compile_ir(step_fn, example_batch=...)`` takes an ordinary PyTorch step function instead of the model:
     one that calls ``zero_grad()``, ``backward()`` and ``step()``.
 
-    Args: model: The model, on any device including ``meta``; or a step function. optimizer: An optimizer of
-        the model's parameters. loss_fn: As for `StepFunction`. example_batch: A tuple of arguments for the
-        step, ``(*inputs, target)``; or a dict of arguments by name. Only
-            shapes and dtypes of tensors matter, not their contents.
+    Args:
+        model: The model, on any device including ``meta``; or a step function.
+        optimizer: An optimizer of the model's parameters.
+        loss_fn: As for `StepFunction`.
+        example_batch: A tuple of arguments for the step, ``(*inputs, target)``; or a dict of arguments by
+            name. Only shapes and dtypes of tensors matter, not their contents.
         options: ``name`` of the graph; for a model: ``accumulate``, ``clip_grad_norm``, ``clip_grad_value``
             and ``autocast`` of `StepFunction`; for a step function: ``modules`` and ``optimizers``, where its
             closure does not refer to them.

@@ -23,11 +23,13 @@ LossFunction = Callable[..., Any]
 class StepFunction:
     """A training step of a model, an optimizer and a loss function; a call takes one step in eager PyTorch.
 
-    Attributes: model: Called with the inputs. optimizer: An optimizer of the model's parameters. loss_fn:
-        ``loss_fn(model(*inputs), target)``. Returns the loss; or a tuple or list that begins with it, or a
-            dict with a ``"loss"``: the rest is returned unchanged. None: the model takes the whole batch and
-            returns that itself; a transformers model is called with ``use_cache=False`` unless the call gives
-            it.
+    Attributes:
+        model: Called with the inputs.
+        optimizer: An optimizer of the model's parameters.
+        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss; or a tuple or list that begins with
+            it, or a dict with a ``"loss"``: the rest is returned unchanged. None: the model takes the whole
+            batch and returns that itself; a transformers model is called with ``use_cache=False`` unless the
+            call gives it.
         accumulate: The number of microbatches, as even as possible along the first dimension of the batch.
             Their gradients are averaged, weighted by rows: the gradient of a loss that is a mean over rows.
         clip_grad_norm: The largest total norm of the gradients, which are scaled down to it.

@@ -46,11 +46,13 @@ class TrainStep:
 
     Gradients are not state: each call begins without any, and ``parameter.grad`` is neither read nor written.
 
-    Args: model: The model; or a step function as `compile_ir` takes it, alone. optimizer: An optimizer of the
-        model's parameters: any of `torch.optim` but LBFGS, Adafactor and SparseAdam. loss_fn:
-        ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that begins with
-            it, or a dict with a ``"loss"``. None: the model takes the whole batch and returns that itself; a
-            transformers model is called with ``use_cache=False`` unless the call gives it.
+    Args:
+        model: The model; or a step function as `compile_ir` takes it, alone.
+        optimizer: An optimizer of the model's parameters: any of `torch.optim` but LBFGS, Adafactor and
+            SparseAdam.
+        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that
+            begins with it, or a dict with a ``"loss"``. None: the model takes the whole batch and returns
+            that itself; a transformers model is called with ``use_cache=False`` unless the call gives it.
         backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
         passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` is
             ``"train-cpu"`` where ATen runs the step on a CPU.
@@ -118,9 +120,11 @@ class TrainStep:
         Returns:
             The results of ``loss_fn``, such as the loss, detached.
 
-        Raises: TracingError: The step cannot be traced into a graph; the message has the reason, the line and
-            a fix. CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or the step calls
-            itself. ExecutionError: An op fails. All parameters, buffers and state are as they were.
+        Raises:
+            TracingError: The step cannot be traced into a graph; the message has the reason, the line and a
+                fix.
+            CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or the step calls itself.
+            ExecutionError: An op fails. All parameters, buffers and state are as they were.
         """
         with self._lock:
             self._require_idle()

@@ -58,8 +58,9 @@ class BufferPool:
             name: The name of a value of the plan, or any other.
             type: The type of the buffer; one that does not exist is allocated with it.
 
-        Raises: CaptureError: It does not exist, and either this is a capture or no type is given; or it has
-            another type.
+        Raises:
+            CaptureError: It does not exist, and either this is a capture or no type is given; or it has
+                another type.
         """
         self._gets += 1
         buffer = self._planned.get(name)

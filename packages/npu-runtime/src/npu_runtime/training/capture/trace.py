@@ -16,10 +16,13 @@ _LISTED = 6
 class Call:
     """One call of a step.
 
-    Attributes: phase: ``"bind"`` for calls when the program is bound (views of fixed memory), ``"compute"``
-        or ``"commit"``. backend: The backend that ran it. kernel: The name or description of the callable.
-        kinds: The kinds of the ops that it computed, as in the lowered graph. nodes: The names of the nodes
-        that it computed; none for a copy into state.
+    Attributes:
+        phase: ``"bind"`` for calls when the program is bound (views of fixed memory), ``"compute"`` or
+            ``"commit"``.
+        backend: The backend that ran it.
+        kernel: The name or description of the callable.
+        kinds: The kinds of the ops that it computed, as in the lowered graph.
+        nodes: The names of the nodes that it computed; none for a copy into state.
     """
 
     phase: str
@@ -72,8 +75,9 @@ class Trace:
     def require_lowering(self, lowered: Lowered) -> None:
         """Raise unless every op of a lowered graph ran exactly once, on the same backend.
 
-        Raises: CaptureError: Names the ops that did not run, that ran more than once or unexpectedly, or
-            elsewhere.
+        Raises:
+            CaptureError: Names the ops that did not run, that ran more than once or unexpectedly, or
+                elsewhere.
         """
         problems = list(_differences(self, lowered))
         if problems:

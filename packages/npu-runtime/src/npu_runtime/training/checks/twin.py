@@ -37,9 +37,10 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
     5. No fixed tensor has moved to another address.
     6. All state holds afterwards, bit by bit, what it held before.
 
-    Args: artifact: Captured or not. batch: As for `CompileArtifact.replay`. Use a batch of the training data:
-        with zero gradients, no learning rate
-            has an influence.
+    Args:
+        artifact: Captured or not.
+        batch: As for `CompileArtifact.replay`. Use a batch of the training data: with zero gradients, no
+            learning rate has an influence.
         named: As for `CompileArtifact.replay`.
     """
     state = artifact.state

@@ -14,9 +14,9 @@ from npu_runtime.errors import CaptureError
 class Violation:
     """Something that a replay would get wrong, or a note about something unexpected.
 
-    Attributes: kind: Its kind, in kebab-case: ``host-sync``, ``data-dependent-size``, ``symbolic-size``,
-        ``other-device``,
-            ``unregistered-random``, ``baked-tensor``, ``baked-number``, ``parameter-hook``,
+    Attributes:
+        kind: Its kind, in kebab-case: ``host-sync``, ``data-dependent-size``, ``symbolic-size``,
+            ``other-device``, ``unregistered-random``, ``baked-tensor``, ``baked-number``, ``parameter-hook``,
             ``optimizer-hook``, ``accumulated-gradient``, ``allocation``, ``untraceable``; of the replay check
             ``frozen-number``, ``frozen-seed``, ``moved-pointer``, ``not-repeatable``, ``not-restored``.
         message: The problem.

@@ -57,9 +57,9 @@ def trace_function(
         kwargs: The named arguments of the batch.
         name: The name of the graph.
 
-    Raises: TracingError: The step needs the contents of a tensor in Python, or does something that a graph
-        would not
-            repeat.
+    Raises:
+        TracingError: The step needs the contents of a tensor in Python, or does something that a graph would
+            not repeat.
         ConversionError: An op cannot be represented in a graph.
     """
     for optimizer in subjects.optimizers.values():

@@ -28,8 +28,10 @@ _FIX = "let the step draw random numbers as they come: seed the generator outsid
 class RandomStates:
     """The calls of a traced step that save or set the state of PyTorch's generators.
 
-    Attributes: events: Each call: the last node traced before it, ``"save"`` or ``"set"``, and the index of
-        the state. saved: A token for each saved state, which the step gets instead of it.
+    Attributes:
+        events: Each call: the last node traced before it, ``"save"`` or ``"set"``, and the index of the
+            state.
+        saved: A token for each saved state, which the step gets instead of it.
     """
 
     events: list[tuple[Node | None, str, int]] = field(default_factory=list)

@@ -22,14 +22,16 @@ class Originals:
     Args:
         subjects: The training components.
 
-    Attributes: weights: Parameters, buffers and optimizer state. state: The optimizer state among the
-        weights. numbers: The open hyperparameters. gradients: Placeholder gradients from before the step, by
-        trained parameter: the parameters themselves, which
-            have the same types. The trace shows whether the step reads them.
+    Attributes:
+        weights: Parameters, buffers and optimizer state.
+        state: The optimizer state among the weights.
+        numbers: The open hyperparameters.
+        gradients: Placeholder gradients from before the step, by trained parameter: the parameters
+            themselves, which have the same types. The trace shows whether the step reads them.
 
-    Raises: TracingError: The state has entries that a graph would not change; two optimizers have state of
-        one parameter;
-            or an optimizer updates a tensor that is not a parameter of the modules.
+    Raises:
+        TracingError: The state has entries that a graph would not change; two optimizers have state of one
+            parameter; or an optimizer updates a tensor that is not a parameter of the modules.
     """
 
     def __init__(self, subjects: Subjects) -> None:
