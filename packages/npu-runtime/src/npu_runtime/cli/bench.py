@@ -160,18 +160,18 @@ def _model_and_weights(
 
 
 def _calls(
-    model: torch.nn.Module | None, interpreter: Interpreter, executor: IRExecutor, given: GraphCall
+    model: torch.nn.Module | None, interpreter: Interpreter, executor: IRExecutor, call: GraphCall
 ) -> dict[str, Callable[[], Any]]:
     """Return the functions to time, by name."""
-    calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": partial(_eager, model, given)}
-    calls["interpreter"] = lambda: interpreter.run(*given.args, **given.kwargs)
-    calls["executor"] = lambda: executor(*given.args, **given.kwargs)
+    calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": partial(_eager, model, call)}
+    calls["interpreter"] = lambda: interpreter.run(*call.args, **call.kwargs)
+    calls["executor"] = lambda: executor(*call.args, **call.kwargs)
     return calls
 
 
-def _eager(model: torch.nn.Module, given: GraphCall) -> None:
+def _eager(model: torch.nn.Module, call: GraphCall) -> None:
     with torch.inference_mode():
-        model(*given.args, **given.kwargs)
+        model(*call.args, **call.kwargs)
 
 
 def _difference_text(difference: float) -> str:

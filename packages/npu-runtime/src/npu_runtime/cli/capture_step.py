@@ -115,18 +115,18 @@ def _made(reference: str) -> dict[str, Any]:
         FactoryError: The user's code raises, or returns something else than the parts of a step.
     """
     make = factory.find_factory(reference)
-    made = factory.call_factory(make, reference)
-    if isinstance(made, tuple) and len(made) == len(_PARTS):
-        return dict(zip(_PARTS, made, strict=True))
-    if isinstance(made, tuple) and len(made) == 2:
-        return dict(zip(("model", "example_batch"), made, strict=True))
-    if not isinstance(made, Mapping):
-        what = f"a tuple of {len(made)}" if isinstance(made, tuple) else factory.described(made)
+    parts = factory.call_factory(make, reference)
+    if isinstance(parts, tuple) and len(parts) == len(_PARTS):
+        return dict(zip(_PARTS, parts, strict=True))
+    if isinstance(parts, tuple) and len(parts) == 2:
+        return dict(zip(("model", "example_batch"), parts, strict=True))
+    if not isinstance(parts, Mapping):
+        what = f"a tuple of {len(parts)}" if isinstance(parts, tuple) else factory.described(parts)
         raise FactoryError(
             f"{reference} returns {what}, not a training step", where=factory.place_of(make), fix=_FIX
         )
-    unknown = [key for key in made if key not in (*_PARTS, *_OPTIONS)]
-    missing = [key for key in ("model", "example_batch") if key not in made]
+    unknown = [key for key in parts if key not in (*_PARTS, *_OPTIONS)]
+    missing = [key for key in ("model", "example_batch") if key not in parts]
     if unknown or missing:
         problem = f"no {missing[0]!r}" if missing else f"{unknown[0]!r}, which is not a part of a step"
         raise FactoryError(
@@ -134,7 +134,7 @@ def _made(reference: str) -> dict[str, Any]:
             where=factory.place_of(make),
             fix=f"its keys are {', '.join((*_PARTS, *_OPTIONS))}",
         )
-    return dict(made)
+    return dict(parts)
 
 
 def _traced(parts: dict[str, Any], name: str | None) -> TracedStep:

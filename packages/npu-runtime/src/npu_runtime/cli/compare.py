@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     (a, b), weights, origin = _sides(texts, (saved.graph, other), options)
     torch.manual_seed(options.seed)
     options.progress.stage("running and comparing both sides")
-    found = compare(
+    comparison = compare(
         a,
         b,
         saved.call.args,
@@ -105,11 +105,11 @@ def run(options: argparse.Namespace) -> int:
         atol=options.atol,
         repro_dir=options.repro,
     )
-    print_report([*found.parts(), ""])
+    print_report([*comparison.parts(), ""])
     print_facts({"weights": origin, **saved.facts})
     if options.json is not None:
-        write_json(found.to_dict(), options.json, "the comparison")
-    return OK if found.ok else FAILED
+        write_json(comparison.to_dict(), options.json, "the comparison")
+    return OK if comparison.ok else FAILED
 
 
 def _sides(

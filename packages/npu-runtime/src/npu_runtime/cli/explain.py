@@ -86,14 +86,14 @@ def run(options: argparse.Namespace) -> int:
     from npu_runtime.explaining.table import explanation_parts
 
     _require_sense(options)
-    found, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
-    print_report(explanation_parts(found))
+    explanation, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
+    print_report(explanation_parts(explanation))
     if facts:
         print()
         print_facts(facts)
     if options.json is not None:
-        write_json(found.to_dict(), options.json, "the explanation")
-    return OK if options.fail_under is None else _judged(found, options)
+        write_json(explanation.to_dict(), options.json, "the explanation")
+    return OK if options.fail_under is None else _judged(explanation, options)
 
 
 def _require_sense(options: argparse.Namespace) -> None:
@@ -135,11 +135,11 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     return explain(executor, saved.call.args, saved.call.kwargs), {"weights": origin, **saved.facts}
 
 
-def _judged(found: Explanation, options: argparse.Namespace) -> int:
+def _judged(explanation: Explanation, options: argparse.Namespace) -> int:
     """Print the share of the named backends against ``--fail-under``, and return the exit code."""
     by = options.by or "flops"
     named = list(dict.fromkeys(options.backend or ["aten"]))
-    share = 100 * sum(found.share(name, by) for name in named)
+    share = 100 * sum(explanation.share(name, by) for name in named)
     is_enough = share >= options.fail_under
     verdict = "at least" if is_enough else "less than"
     print(

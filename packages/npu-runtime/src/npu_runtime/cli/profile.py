@@ -70,15 +70,15 @@ def run(options: argparse.Namespace) -> None:
     torch.manual_seed(options.seed)
     options.progress.stage("timing steps")
     with chosen_threads(options):
-        found = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
-    columns, rows = table_rows(found, options.by)
+        measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
+    columns, rows = table_rows(measured, options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):
         print(f"... {counted(len(rows) - len(shown), 'row')} more (--limit 0)")
     print()
-    print_facts({**call_facts(found), "weights": origin, **saved.facts})
+    print_facts({**call_facts(measured), "weights": origin, **saved.facts})
     if options.json is not None:
-        write_json(found.to_dict(), options.json, "the profile")
+        write_json(measured.to_dict(), options.json, "the profile")
     if options.trace is not None:
-        write_json(found.to_chrome_trace(), options.trace, "the trace")
+        write_json(measured.to_chrome_trace(), options.trace, "the trace")

@@ -34,9 +34,9 @@ def align(left: Graph, right: Graph) -> list[Pair]:
     """
     alignment = _Alignment(left, right)
     return [
-        Pair((index, place), value, other)
+        Pair((index, position), value, other)
         for index, value in enumerate(_produced(left))
-        for place, other in alignment.add(value)
+        for position, other in alignment.add(value)
     ]
 
 

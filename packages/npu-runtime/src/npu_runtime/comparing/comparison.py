@@ -144,9 +144,9 @@ def _worst(rows: Sequence[Row]) -> list[Row]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    found = row.difference
+    difference = row.difference
     state = "differs" if row.diverges else "rounding" if row.is_noise else ""
     floor = "" if row.noise_floor is None else f"{row.noise_floor.max:.2g}"
-    ulp = "" if found.ulp is None else f"{found.ulp:,}"
-    numbers = (f"{found.max_abs:.2g}", f"{found.max_rel:.2g}", f"{found.snr_db:.1f}")
+    ulp = "" if difference.ulp is None else f"{difference.ulp:,}"
+    numbers = (f"{difference.max_abs:.2g}", f"{difference.max_rel:.2g}", f"{difference.snr_db:.1f}")
     return (row.title, row.op, row.type, ulp, *numbers, floor, state)

@@ -24,7 +24,7 @@ from npu_ir.ops.schema import find_op
 from npu_ir.structure import unflatten
 from npu_runtime.comparing.promotion import float64_by_default, promoted, promoted_data
 
-# Ops that reinterpret the bits of floats, which are others in float64.
+# Ops that reinterpret the bits of floats, which differ in float64.
 _OF_BITS = ("aten.view.dtype", "aten.view_copy.dtype")
 # Discontinuous ops with floating-point results: rounding of an input can change these by a whole step.
 _STEPS = frozenset(
@@ -180,15 +180,15 @@ def _results(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[
         return [Missing(reason)] * len(node.outputs)
     try:
         with no_outside_influence(device), float64_by_default():
-            found = _called(node, inputs, device)
+            results = _called(node, inputs, device)
     except _FAILURES as error:
         text = str(error).splitlines()[0][:120] if str(error) else repr(error)
-        found = [Missing(f"{place_of(node)} fails in float64: {text}")] * len(node.outputs)
-    if found == [None] and not node.outputs:
+        results = [Missing(f"{place_of(node)} fails in float64: {text}")] * len(node.outputs)
+    if results == [None] and not node.outputs:
         return []
-    if len(found) != len(node.outputs):
+    if len(results) != len(node.outputs):
         return [Missing(f"{place_of(node)} has another number of results in float64")] * len(node.outputs)
-    return [promoted(item) for item in found]
+    return [promoted(item) for item in results]
 
 
 def _obstacle(node: OpNode) -> str | None:

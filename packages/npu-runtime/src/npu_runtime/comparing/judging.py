@@ -89,10 +89,10 @@ class Judge:
                 f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"
             )
             return replace(row, problem=unlike)
-        found = compare_values(row.name, dense(b.item), dense(a.item), self.rtol, self.atol)
-        if found.ok:
+        verdict = compare_values(row.name, dense(b.item), dense(a.item), self.rtol, self.atol)
+        if verdict.ok:
             return row
-        return replace(row, problem=found.problem, is_noise=self._is_noise(row, a, b))
+        return replace(row, problem=verdict.problem, is_noise=self._is_noise(row, a, b))
 
     def _is_noise(self, row: Row, a: Seen, b: Seen) -> bool:
         """Return whether rounding explains the difference, in each element and in the mean."""

@@ -54,13 +54,13 @@ def replay(
     else:
         reference = _Reference("float64 on these inputs", exact)
     now = side.run(args, {}, None).results[output]
-    given = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
-    lines += [f"{name}: {reference.apart(item)}" for name, item in given.items()]
+    compared = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
+    lines += [f"{name}: {reference.apart(item)}" for name, item in compared.items()]
     backends = facts["backends"] if backend is None else backend
     if backends is not None:
         runner, result = _executed(graph, weights, args, backends)
-        found = result if isinstance(result, str) else reference.apart(result[output])
-        lines.append(f"this node, run by the executor{runner}: {found}")
+        text = result if isinstance(result, str) else reference.apart(result[output])
+        lines.append(f"this node, run by the executor{runner}: {text}")
     return "\n".join(lines)
 
 
@@ -81,8 +81,9 @@ class _Reference:
         exact = self.item
         if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
             return f"of shape {list(item.shape)}, and {list(exact.shape)} in {self.name}"
-        found = measure(item, exact)
-        return f"{found.max_abs:.3g} from {self.name}, {found.max_rel:.3g} of it, SNR {found.snr_db:.1f} dB"
+        difference = measure(item, exact)
+        distance = f"{difference.max_abs:.3g} from {self.name}, {difference.max_rel:.3g} of it"
+        return f"{distance}, SNR {difference.snr_db:.1f} dB"
 
 
 def _executed(

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from npu_runtime.comparing import replay
 
-# Import here what registers ops of your own.
+# Import modules here that register custom ops.
 
 print(replay(Path(__file__).parent))
 '''
@@ -138,19 +138,19 @@ def _inputs(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) -> dict[
     bound = side.bound(*call)
     produced = {value for node in nodes for value in node.outputs}
     inputs = {value for node in nodes for value in node.inputs} - produced
-    found = {value.name: bound[value] for value in inputs if value in bound}
-    wanted = {value.name for value in inputs} - found.keys()
+    values = {value.name: bound[value] for value in inputs if value in bound}
+    wanted = {value.name for value in inputs} - values.keys()
 
     def observe(seen: OpNode, outputs: list[Any]) -> None:
         for value, item in zip(seen.outputs, outputs, strict=True):
             if value.name in wanted and item is not None:
-                found[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
+                values[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
 
     if wanted and not side.is_exact:
         args, kwargs = copied(call)
         side.run(args, kwargs, observe)
-    if wanted - found.keys():
+    if wanted - values.keys():
         weights = {value.argument.target: item for value, item in side.weights().items() if value.argument}
         args, kwargs = copied(call)
         GraphSide(side.graph, weights).run(args, kwargs, observe)
-    return found
+    return values

@@ -128,8 +128,8 @@ class SideBySide:
         return observe
 
     def _compare_pair(self, pair: Pair, seen: Seen) -> None:
-        kept, reference = self._taken(pair.left)
-        values, items = self._swapped(pair.left, pair.right), self._swapped(kept, seen)
+        stored, reference = self._taken(pair.left)
+        values, items = self._swapped(pair.left, pair.right), self._swapped(stored, seen)
         row = row_of("value", values[0].name, *values, items[0])
         row = self._judge.judged(row, *items, reference, same_strides=have_same_strides(*values))
         self._rows[pair.order] = row
@@ -171,11 +171,11 @@ class SideBySide:
 
     def _end(self, kind: str, name: str, left: Any, right: Any, left_leaf: Any, right_leaf: Any) -> Row:
         """Return the row of a result or update, given its items and leaves of the first and second side."""
-        given, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
-        a, b = (_seen(side, item) for side, item in zip(self._sides, given, strict=True))
+        items, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
+        a, b = (_seen(side, item) for side, item in zip(self._sides, items, strict=True))
         row = row_of(kind, name, *leaves, a)
         if _NOT_THERE in (left, right):
-            who = "b" if given[0] is _NOT_THERE else "a"
+            who = "b" if items[0] is _NOT_THERE else "a"
             return row_of(kind, name, *leaves, None, problem=f"only {who} updates it")
         row = self._judge.judged(
             row, a, b, self._reference(left_leaf), same_strides=have_same_strides(*leaves)
@@ -212,9 +212,9 @@ def _count(graph: Graph) -> int:
 
 def _contents(graph: Graph, outcome: Outcome) -> dict[str, tuple[Value, Any]]:
     """Return the updates by their first name: the value in the graph, and the content after the run."""
-    found = {}
+    updates = {}
     for target, value in graph.updates.items():
         names = outside_names(target)
-        given = next((outcome.updates[name] for name in names if name in outcome.updates), _NOT_THERE)
-        found[names[0]] = value, given
-    return found
+        content = next((outcome.updates[name] for name in names if name in outcome.updates), _NOT_THERE)
+        updates[names[0]] = value, content
+    return updates

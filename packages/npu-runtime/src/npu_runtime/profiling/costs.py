@@ -39,20 +39,20 @@ class TrafficMeter:
         """Return a function that does the same, and measures its traffic."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = list(_tensors((args, list(kwargs.values()))))
+            inputs = list(_tensors((args, list(kwargs.values()))))
             result = function(*args, **kwargs)
             overwrites = self._steps[len(self.seen)].overwrites is not None
-            self.seen.append(_traffic(given, list(_tensors(result)), overwrites=overwrites))
+            self.seen.append(_traffic(inputs, list(_tensors(result)), overwrites=overwrites))
             return result
 
         return call
 
 
-def _traffic(given: Sequence[torch.Tensor], made: Sequence[torch.Tensor], *, overwrites: bool) -> Traffic:
-    own = [item for item in made if overwrites or not any(_share_memory(item, other) for other in given)]
-    if made and not own:
+def _traffic(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, overwrites: bool) -> Traffic:
+    own = [item for item in outputs if overwrites or not any(_share_memory(item, other) for other in inputs)]
+    if outputs and not own:
         return Traffic(0, 0)
-    distinct = {id(item): item for item in given}.values()
+    distinct = {id(item): item for item in inputs}.values()
     return Traffic(sum(map(_size, distinct)), sum(map(_size, own)))
 
 

@@ -118,11 +118,11 @@ class Profile:
 
         The name ``""`` is that of the model itself, which includes all instructions.
         """
-        found: dict[str, list[StepTime]] = {}
+        steps_of: dict[str, list[StepTime]] = {}
         for step in self.steps:
             for path in module_paths(step.module):
-                found.setdefault(path, []).append(step)
-        return _sorted(_total(name, steps) for name, steps in found.items())
+                steps_of.setdefault(path, []).append(step)
+        return _sorted(_total(name, steps) for name, steps in steps_of.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile as plain data."""
@@ -172,10 +172,10 @@ def module_paths(module: str) -> list[str]:
 
 
 def _totals(steps: Iterable[StepTime], key: Callable[[StepTime], str]) -> list[Total]:
-    found: dict[str, list[StepTime]] = {}
+    groups: dict[str, list[StepTime]] = {}
     for step in steps:
-        found.setdefault(key(step), []).append(step)
-    return _sorted(_total(name, group) for name, group in found.items())
+        groups.setdefault(key(step), []).append(step)
+    return _sorted(_total(name, group) for name, group in groups.items())
 
 
 def _sorted(totals: Iterable[Total]) -> list[Total]:

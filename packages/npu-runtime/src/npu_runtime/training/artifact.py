@@ -105,21 +105,21 @@ def compile_and_capture(  # noqa: PLR0913
     if not isinstance(step, (Graph, TracedStep)):
         step = trace_step(step, optimizer, loss_fn, example_batch, name=name, **options)
     source = step.graph if isinstance(step, TracedStep) else step
-    given = {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})}
+    all_weights = {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})}
     backends = tuple(backends_of(backend))
-    place = device_of(device, given, backends)
-    graph = optimized(source, passes_on(passes, place, backends))
-    held = _held(graph, given)
+    target = device_of(device, all_weights, backends)
+    graph = optimized(source, passes_on(passes, target, backends))
+    bound_weights = _held(graph, all_weights)
     subjects = step.subjects if isinstance(step, TracedStep) else None
-    report = check_graph(graph, held, place, subjects) if validate else None
+    report = check_graph(graph, bound_weights, target, subjects) if validate else None
     capturing = Capturing(
-        graph, backends, place, capture, report, warmup_runs, tuple(generators), graph_device
+        graph, backends, target, capture, report, warmup_runs, tuple(generators), graph_device
     )
-    running = capturing.on(held)
+    running = capturing.on(bound_weights)
     artifact = CompileArtifact(
         name=name or graph.name,
         graph=graph,
-        weights=held,
+        weights=bound_weights,
         backends=backends,
         capture_state=running.capture_state,
         reason=running.reason,

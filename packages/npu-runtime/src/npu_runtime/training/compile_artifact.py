@@ -60,8 +60,8 @@ class CompileArtifact(CompiledStep):
                 self._require_branches()
             numbers = self._runner.load(batch, self._with_hyperparameters(named))
             results = self._launched_safely(numbers)
-            kept = results if borrow else list(map(_apart, results))
-        return self._in_structure(kept)
+            owned = results if borrow else list(map(_apart, results))
+        return self._in_structure(owned)
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Copy a batch into the fixed inputs; no step is taken."""
@@ -138,7 +138,7 @@ class CompileArtifact(CompiledStep):
 
     def _require_same_memory(self) -> None:
         # A replay writes to the captured addresses, even if the model's tensors have other memory since.
-        moved = next((name for name, tensor, place in self._places if tensor.data_ptr() != place), None)
+        moved = next((name for name, tensor, address in self._places if tensor.data_ptr() != address), None)
         if moved is not None:
             raise CaptureError(
                 f"{moved!r} was given other memory after the step was captured: "

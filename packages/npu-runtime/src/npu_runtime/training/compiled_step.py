@@ -170,6 +170,6 @@ class CompiledStep:
         """The scalars of the last step; before the first one those of the optimizers, or zeros."""
         if self._numbers is not None:
             return self._numbers
-        known = {} if self._hyperparameters is None else self._hyperparameters()
+        current = {} if self._hyperparameters is None else self._hyperparameters()
         numbers = [value for value in self.graph.inputs if not isinstance(value.type, TensorType)]
-        return [known.get(value.name, 0.0) for value in numbers]
+        return [current.get(value.name, 0.0) for value in numbers]

@@ -112,7 +112,8 @@ class Fingerprint:
             map(repr, self._numbers)
         ):
             return False
-        for group, key, value in self._settings:  # noqa: SIM110 - all() of a generator takes three times as long
+        # A loop, since all() of a generator takes three times as long.
+        for group, key, value in self._settings:  # noqa: SIM110
             if group[key] != value:
                 return False
         return True

@@ -189,12 +189,12 @@ class TrainStep:
                 f"the state of a step has the keys 'model' and 'optimizer', not {sorted(map(str, state))}",
                 fix="give what state_dict() returned",
             )
-        for items, given in (
+        for items, loaded in (
             (self._subjects.modules, state["model"]),
             (self._subjects.optimizers, state["optimizer"]),
         ):
             for name, item in items.items():
-                item.load_state_dict(given if len(items) == 1 else given[name.removesuffix(".")])
+                item.load_state_dict(loaded if len(items) == 1 else loaded[name.removesuffix(".")])
 
     def sync_to(self, model: Module, optimizer: Optimizer | None = None) -> None:
         """Copy the state of this training into another model, and another optimizer of its parameters.
@@ -252,12 +252,12 @@ class TrainStep:
 
     def _variant(self, batch: Any, named: Any) -> Variant | None:
         """Return the specialization for this call, traced if necessary; None for an eager first step."""
-        known = self._fingerprint
+        guards = self._fingerprint
         try:
             # Other parts or types need a new trace; other memory of the same types, as after
             # optimizer.load_state_dict(), only needs another binding.
-            fits = known.has_same_parts() and known.has_same_types()
-            if fits and not known.has_same_memory():
+            fits = guards.has_same_parts() and guards.has_same_types()
+            if fits and not guards.has_same_memory():
                 fits = all(item.rebind() for item in self._variants.values())
             if not fits:
                 self._forget()
@@ -290,7 +290,7 @@ class TrainStep:
         self._fingerprint = Fingerprint(self._subjects)
 
 
-def _single(found: dict[str, Any]) -> Any:
-    if len(found) == 1:
-        return next(iter(found.values()))
-    return {name.removesuffix("."): item for name, item in found.items()}
+def _single(items: dict[str, Any]) -> Any:
+    if len(items) == 1:
+        return next(iter(items.values()))
+    return {name.removesuffix("."): item for name, item in items.items()}

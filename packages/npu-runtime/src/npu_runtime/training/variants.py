@@ -104,13 +104,13 @@ class Variant:
         """Return whether Python would again take the branches that the trace took on hyperparameters."""
         values = self._read()
         if values != self._values:
-            given = dict(zip(self._names, values, strict=True))
+            current = dict(zip(self._names, values, strict=True))
             changed = {
-                name for name, old in zip(self._names, self._values, strict=True) if given[name] != old
+                name for name, old in zip(self._names, self._values, strict=True) if current[name] != old
             }
             # A scheduler may change the learning rate at each step: only branches on it are evaluated.
             affected = (branch for branch in self.traced.branches if not changed.isdisjoint(branch.names))
-            if not all(branch.holds(given) for branch in affected):
+            if not all(branch.holds(current) for branch in affected):
                 return False
             self._values = values
         return True

@@ -126,8 +126,8 @@ class OpByOpRunner:
 
     def _tensor_of(self, target: Value) -> torch.Tensor:
         if target in self._held:
-            held: torch.Tensor = self._held[target]
-            return held
+            tensor: torch.Tensor = self._held[target]
+            return tensor
         return named_weight(target, self._weights).detach()
 
     def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -143,10 +143,10 @@ class OpByOpRunner:
     def run(self, *numbers: Any) -> Sequence[Any]:
         """Take one step; the state is updated after all of it has been computed."""
         named = [value for value in self._graph.inputs if not isinstance(value.type, TensorType)]
-        given = {**self._held, **dict(zip(named, numbers, strict=True))}
+        arguments = {**self._held, **dict(zip(named, numbers, strict=True))}
         structure, leaves = self._graph.call
         args, kwargs = unflatten(
-            structure, [given[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+            structure, [arguments[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
         )
         with REPLAYING:
             self._executor.load_state_dict(self._weights)

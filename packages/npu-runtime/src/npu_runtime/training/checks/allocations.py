@@ -25,7 +25,7 @@ def unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> It
     """
     steps = {id(step.function): step for calls in program.plan.calls.values() for step in calls}
     running: list[Step] = []  # the current instruction
-    found: dict[tuple[Step, str], list[torch.Tensor]] = {}
+    allocations: dict[tuple[Step, str], list[torch.Tensor]] = {}
 
     def begin(function: Callable[..., Any]) -> None:
         running[:] = [steps[id(function)]]
@@ -34,12 +34,12 @@ def unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> It
         if running and not running[0].outputs:
             allocated = _new_tensors(given, results)
             if allocated:
-                found.setdefault((running[0], str(op)), allocated)
+                allocations.setdefault((running[0], str(op)), allocated)
 
     watched = program.watched(begin)
     with seeing_calls(see):
         watched.run(*numbers)
-    for (step, op), tensors in found.items():
+    for (step, op), tensors in allocations.items():
         listed = ", ".join(str(TensorType.of(item)) for item in tensors)
         yield Violation(
             "allocation",

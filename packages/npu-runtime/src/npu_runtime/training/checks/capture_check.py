@@ -71,11 +71,11 @@ def _checked(
     device: torch.device | str | None,
 ) -> CaptureReport:
     if isinstance(step, Graph):
-        place = torch.device(device) if device is not None else _device_of(weights)
-        return check_graph(step, weights, place, plan=plan)
-    held = {**step.weights(), **weights}
-    place = torch.device(device) if device is not None else _device_of(held)
-    return check_graph(step.graph, held, place, step.subjects, plan)
+        target = torch.device(device) if device is not None else _device_of(weights)
+        return check_graph(step, weights, target, plan=plan)
+    bound = {**step.weights(), **weights}
+    target = torch.device(device) if device is not None else _device_of(bound)
+    return check_graph(step.graph, bound, target, step.subjects, plan)
 
 
 def check_graph(
@@ -86,14 +86,14 @@ def check_graph(
     plan: Plan | None = None,
 ) -> CaptureReport:
     """Report all obstacles to capturing a graph bound to these weights and training components."""
-    found = list(graph_violations(graph, device))
-    found += device_violations(graph, weights, device)
-    found += baked_parameters(graph, weights)
+    violations = list(graph_violations(graph, device))
+    violations += device_violations(graph, weights, device)
+    violations += baked_parameters(graph, weights)
     if subjects is not None:
-        found += subject_violations(subjects)
+        violations += subject_violations(subjects)
     if plan is not None:
-        found += _allocations(plan)
-    return CaptureReport(graph.name, tuple(found))
+        violations += _allocations(plan)
+    return CaptureReport(graph.name, tuple(violations))
 
 
 def _device_of(weights: Mapping[str, torch.Tensor]) -> torch.device:

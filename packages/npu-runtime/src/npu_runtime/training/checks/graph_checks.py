@@ -51,8 +51,8 @@ def _reads_a_tensor_into_a_number(node: OpNode) -> bool:
 
 
 def _data_dependent_size(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001
-    known = {name for value in node.inputs for name in value.type.symbols}
-    if any(value.type.symbols - known for value in node.outputs):
+    input_symbols = {name for value in node.inputs for name in value.type.symbols}
+    if any(value.type.symbols - input_symbols for value in node.outputs):
         yield Violation(
             "data-dependent-size",
             f"{node.op_type} returns as many elements as its data has it: memory cannot be planned",

@@ -48,13 +48,13 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
     pointers = artifact.pointers()
     with unchanged(state.values(), artifact.generators):
         artifact.prepare(batch, named)
-        found = list(_frozen(artifact))
+        violations = list(_frozen(artifact))
         if artifact.program is not None:
             # A recorded program takes none: its numbers are 0-d tensors among the inputs.
             numbers = artifact.example_numbers if artifact.program.numbers else ()
-            found += unplanned_allocations(artifact.program, numbers)
-    found += _moved(pointers, artifact.pointers(), artifact.moved())
-    found += (
+            violations += unplanned_allocations(artifact.program, numbers)
+    violations += _moved(pointers, artifact.pointers(), artifact.moved())
+    violations += (
         Violation(
             "not-restored",
             f"the state %{name} is not what it was before",
@@ -64,7 +64,7 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
         for name, item in state.items()
         if not is_same(item, before[name])
     )
-    return CaptureReport(artifact.graph.name, tuple(found))
+    return CaptureReport(artifact.graph.name, tuple(violations))
 
 
 def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:

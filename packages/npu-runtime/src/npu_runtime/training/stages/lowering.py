@@ -50,8 +50,8 @@ class Lowered:
     @property
     def temporaries(self) -> tuple[Temporary, ...]:
         """The tensors between ops that are not values of the graph, in the order of their ops."""
-        made = (item for lowered in self.ops for item in lowered.op.outputs)
-        return tuple(dict.fromkeys(item for item in made if isinstance(item, Temporary)))
+        outputs = (item for lowered in self.ops for item in lowered.op.outputs)
+        return tuple(dict.fromkeys(item for item in outputs if isinstance(item, Temporary)))
 
     @property
     def fallbacks(self) -> tuple[LoweredOp, ...]:

@@ -156,6 +156,8 @@ def _plain(result: Any) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _random_numbers_kept() -> Iterator[None]:
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    is_initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    # Asking for the devices of CUDA must not initialize it.
+    devices = range(torch.cuda.device_count()) if is_initialized else []
     with torch.random.fork_rng(devices=list(devices)):
         yield

@@ -91,14 +91,14 @@ class Reader:
     """
 
     def __init__(self, optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> None:
-        places: dict[str, tuple[Mapping[str, Any], str, tuple[int, ...]]] = {}
+        locations: dict[str, tuple[Mapping[str, Any], str, tuple[int, ...]]] = {}
         for prefix, optimizer in optimizers.items():
             for index, group in enumerate(optimizer.param_groups):
                 for key, value in group.items():
                     if key != "params":
                         for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
-                            places[name] = group, key, path
-        self._places = [places[name] for name in names]
+                            locations[name] = group, key, path
+        self._places = [locations[name] for name in names]
 
     def __call__(self) -> list[float]:
         """Return the current values."""

@@ -85,10 +85,10 @@ def _initial(optimizer: Optimizer) -> list[dict[str, Any]]:
     return _with_counters_side_by_side(state)
 
 
-def _with_counters_side_by_side(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_counters_side_by_side(state: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the state with its step counters as slices of one tensor, which one call can increment."""
     rows: dict[Any, list[dict[str, Any]]] = {}
-    for entries in found:
+    for entries in state:
         counter = entries.get("step")
         if isinstance(counter, torch.Tensor) and not counter.dim():
             rows.setdefault((counter.dtype, counter.device), []).append(entries)
@@ -96,7 +96,7 @@ def _with_counters_side_by_side(found: list[dict[str, Any]]) -> list[dict[str, A
         counters = torch.stack([entries["step"] for entries in row]).unbind()
         for entries, counter in zip(row, counters, strict=True):
             entries["step"] = counter
-    return found
+    return state
 
 
 def _momentum_buffers(optimizer: SGD) -> list[dict[str, Any]]:

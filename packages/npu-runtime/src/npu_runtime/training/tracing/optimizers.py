@@ -80,14 +80,14 @@ def traceable(
 
     own = vars(optimizer).get("step")
     with swapped(optimizer, parameters, state, groups):
-        given = [dict(group) for group in optimizer.param_groups]
-        kept = {item: set(entries) for item, entries in zip(parameters, state, strict=True)}
+        groups_before = [dict(group) for group in optimizer.param_groups]
+        known_keys = {item: set(entries) for item, entries in zip(parameters, state, strict=True)}
         optimizer.step = traced_step  # type: ignore[method-assign,assignment]
         attributes = dict(vars(optimizer))
         try:
             yield
-            _require_unchanged(optimizer, given)
-            _require_same_state(optimizer, kept)
+            _require_unchanged(optimizer, groups_before)
+            _require_same_state(optimizer, known_keys)
             _require_same_attributes(optimizer, attributes)
         finally:
             vars(optimizer).update(attributes)
@@ -112,8 +112,8 @@ def _open_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) 
     ]
 
 
-def _require_unchanged(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> None:
-    for index, (group, before) in enumerate(zip(optimizer.param_groups, given, strict=True)):
+def _require_unchanged(optimizer: Optimizer, groups_before: Sequence[Mapping[str, Any]]) -> None:
+    for index, (group, before) in enumerate(zip(optimizer.param_groups, groups_before, strict=True)):
         for key, value in group.items():
             if key != "params" and value is not before.get(key):
                 raise TracingError(
@@ -154,9 +154,9 @@ def _write_replaced(optimizer: Optimizer, parameters: Sequence[torch.Tensor], st
         old.copy_(new)
 
 
-def _require_same_state(optimizer: Optimizer, kept: Mapping[torch.Tensor, set[str]]) -> None:
+def _require_same_state(optimizer: Optimizer, known_keys: Mapping[torch.Tensor, set[str]]) -> None:
     for item, entries in optimizer.state.items():
-        new = {key for key, value in entries.items() if value is not None} - kept.get(item, set())
+        new = {key for key, value in entries.items() if value is not None} - known_keys.get(item, set())
         if new:
             raise UnknownStateError(
                 f"only a first step tells what state {type(optimizer).__name__} keeps: "

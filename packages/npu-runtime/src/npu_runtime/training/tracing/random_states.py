@@ -129,7 +129,7 @@ def _kept(module: GraphModule, node: Node) -> Callable[[], Node]:
     """Return a function that inserts, once, a copy of a node's result before anything mutates it."""
     copies: list[Node] = []
 
-    def kept() -> Node:
+    def copy_of_result() -> Node:
         if isinstance(node.meta.get("val"), (tuple, list)):
             return node  # several results are fresh tensors, which no op writes into
         if not copies:
@@ -137,7 +137,7 @@ def _kept(module: GraphModule, node: Node) -> Callable[[], Node]:
                 copies.append(module.graph.call_function(torch.ops.aten.clone.default, (node,)))
         return copies[0]
 
-    return kept
+    return copy_of_result
 
 
 def _give_again(module: GraphModule, node: Node, drawn: Node) -> None:

@@ -85,11 +85,13 @@ class Originals:
             # detach() makes a leaf of autograd that shares the memory of its placeholder in the trace.
             parameters[key] = weights[key].detach().requires_grad_(original.requires_grad)
             parameters[key].grad = gradients.get(key)
-        given = {**parameters, **{key: weights[key] for key in self.subjects.buffers()}}
+        substitutes = {**parameters, **{key: weights[key] for key in self.subjects.buffers()}}
         with contextlib.ExitStack() as stack:
             for prefix, module in self.subjects.modules.items():
                 own = (name for name, _ in (*module.named_parameters(), *module.named_buffers()))
-                stack.enter_context(swapped_weights(module, {name: given[prefix + name] for name in own}))
+                stack.enter_context(
+                    swapped_weights(module, {name: substitutes[prefix + name] for name in own})
+                )
             for prefix, optimizer in self.subjects.optimizers.items():
                 names = self._owners[prefix]
                 mine = [parameters[key] for key in names]

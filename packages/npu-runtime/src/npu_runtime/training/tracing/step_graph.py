@@ -84,12 +84,12 @@ def step_graph(
     inputs: dict[str, Any] = {
         value.argument.target: value for value in graph.inputs if value.argument is not None
     }
-    given = iter(tensors)
+    names = iter(tensors)
     args, kwargs = unflatten(
-        structure, [inputs[next(given)] if isinstance(item, torch.Tensor) else item for item in leaves]
+        structure, [inputs[next(names)] if isinstance(item, torch.Tensor) else item for item in leaves]
     )
-    known = {**hyperparameters.fixed_numbers(originals.subjects.optimizers), **originals.numbers}
-    numbers = {key: inputs.get(key, value) for key, value in known.items()}
+    current = {**hyperparameters.fixed_numbers(originals.subjects.optimizers), **originals.numbers}
+    numbers = {key: inputs.get(key, value) for key, value in current.items()}
     graph.set_call(args, {**kwargs, HYPERPARAMETERS: numbers})
     graph.set_outputs(unflatten(results, list(graph.outputs)))
     for key, number in originals.numbers.items():

@@ -103,8 +103,8 @@ def subjects_of(
     """
     named_modules = _prefixed(modules)
     named_optimizers = _prefixed(optimizers)
-    found = Subjects(named_modules, named_optimizers)
-    tensors = {**found.parameters(), **found.buffers()}
+    components = Subjects(named_modules, named_optimizers)
+    tensors = {**components.parameters(), **components.buffers()}
     for name, tensor in tensors.items():
         if is_lazy(tensor):
             raise TracingError(
@@ -117,7 +117,7 @@ def subjects_of(
             f"{pair[0]!r} and {pair[1]!r} are different tensors in the same memory",
             fix="tie them by using one parameter twice, or clone one of them",
         )
-    return found
+    return components
 
 
 def _prefixed(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -147,18 +147,20 @@ def find_subjects(
         TracingError: There is no module.
     """
     reached = list(_reached(function))
-    found = [(name, item) for name, item in reached if isinstance(item, Module)]
-    outer = [pair for pair in found if not any(_is_inside(pair[1], other) for _, other in found)]
-    named = outer if modules is None else _named(modules, "module")
-    steps = [(name, item) for name, item in reached if isinstance(item, Optimizer)]
-    chosen = steps if optimizers is None else _named(optimizers, "optimizer")
-    if not named:
+    found_modules = [(name, item) for name, item in reached if isinstance(item, Module)]
+    outer = [
+        pair for pair in found_modules if not any(_is_inside(pair[1], other) for _, other in found_modules)
+    ]
+    named_modules = outer if modules is None else _named(modules, "module")
+    found_optimizers = [(name, item) for name, item in reached if isinstance(item, Optimizer)]
+    named_optimizers = found_optimizers if optimizers is None else _named(optimizers, "optimizer")
+    if not named_modules:
         raise TracingError(
             f"the step function {getattr(function, '__name__', function)!r} refers to no module",
             fix="name what it trains: compile_ir(step, example_batch=..., modules=[model], "
             "optimizers=[optimizer])",
         )
-    return subjects_of(named, chosen)
+    return subjects_of(named_modules, named_optimizers)
 
 
 def _named(items: Sequence[Any], word: str) -> list[tuple[str, Any]]:
