@@ -38,7 +38,7 @@ def test_nothing_stands_against_a_step_that_can_be_captured() -> None:
 
     assert report.ok
     assert report.violations == ()
-    assert str(report).endswith("nothing stands against a capture")
+    assert str(report).endswith("nothing prevents a capture")
     report.require()
 
 

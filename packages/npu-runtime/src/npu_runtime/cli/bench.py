@@ -176,8 +176,10 @@ def _eager(model: torch.nn.Module, call: GraphCall) -> None:
 
 def _difference_text(difference: float) -> str:
     if not math.isfinite(difference):
-        return "the executor gives NaN, infinities or shapes that the interpreter does not: "
-        "npu compare tells where"
+        return (
+            "the executor gives NaN, infinities or shapes that the interpreter does not: "
+            "npu compare shows where"
+        )
     return f"{difference:.1e}" if difference else "none"
 
 

@@ -129,7 +129,7 @@ class CompiledStep:
                 raise CaptureError(
                     f"{self.name!r} has no trace: it is not captured",
                     where=self.reason,
-                    fix='capture="require" says what stands against it',
+                    fix='capture="require" reports what prevents it',
                 )
             with self._lock:
                 numbers = self.example_numbers if self.program.numbers else ()

@@ -88,7 +88,7 @@ class CaptureReport:
 
     def __str__(self) -> str:
         if not self.violations:
-            return f"{self.graph}: nothing stands against a capture"
+            return f"{self.graph}: nothing prevents a capture"
         counts = f"{len(self.errors)} errors, {len(self.notes)} notes"
         return "\n".join([f"{self.graph}: {counts}", *map(str, self.violations)])
 
