@@ -510,7 +510,7 @@ def test_a_step_that_calls_itself_is_refused() -> None:
 
     step = TrainStep(model, sgd(model), loss)
 
-    with pytest.raises(CaptureError, match="(?s)called by what it has called itself.*outside of the loss"):
+    with pytest.raises(CaptureError, match="(?s)a step calls itself.*outside of the loss"):
         step(*rows())
 
 

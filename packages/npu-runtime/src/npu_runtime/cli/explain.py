@@ -105,7 +105,7 @@ def _require_sense(options: argparse.Namespace) -> None:
     data = (options.weights, options.random_weights, options.constants, options.seed, options.int_high)
     if not options.time and (options.input or options.size or any(item is not None for item in data)):
         raise UsageError(
-            "nothing is run without --time, so no weights and no inputs are looked at",
+            "nothing is run without --time, so no weights and no inputs are used",
             fix="add --time, or leave out the data",
         )
 

@@ -57,8 +57,8 @@ def call_facts(profile: Profile) -> dict[str, str]:
         f"{counted(profile.threads, 'thread')}",
         "steps": f"{time_text(profile.steps_seconds)} in {counted(len(profile.steps), 'step')}; "
         f"between them {time_text(profile.between_seconds)}",
-        "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; what a clock takes, "
-        f"{time_text(profile.clock_seconds)}, has been taken off each step",
+        "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; the overhead of a clock, "
+        f"{time_text(profile.clock_seconds)}, has been subtracted from each step",
     }
 
 

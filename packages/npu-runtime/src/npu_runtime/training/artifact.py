@@ -193,7 +193,7 @@ def _branches(step: TracedStep) -> Callable[[], None]:
         for name, value in switches.items():
             if now.get(name) is not value:
                 raise CaptureError(
-                    f"the step was traced where {name} is {value}, which does not hold any more",
+                    f"the step was traced where {name} is {value}, which is not so now",
                     where="the hyperparameters of the optimizers",
                     fix="compile the step again; TrainStep does so by itself",
                 )
@@ -201,7 +201,7 @@ def _branches(step: TracedStep) -> Callable[[], None]:
         for branch in step.branches:
             if not branch.holds(values):
                 raise CaptureError(
-                    f"the step was traced where {branch.text}, which does not hold any more",
+                    f"the step was traced where {branch.text}, which is not so now",
                     where="the hyperparameters of the optimizers",
                     fix="compile the step again; TrainStep does so by itself",
                 )

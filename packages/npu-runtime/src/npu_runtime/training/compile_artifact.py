@@ -144,7 +144,7 @@ class CompileArtifact(CompiledStep):
                 f"{moved!r} was given other memory after the step was captured: "
                 "a replay would update the old one",
                 where=f"graph {self.graph.name!r}",
-                fix="bind the artifact to the tensors of now: artifact.rebind({**model.state_dict(), ...})",
+                fix="bind the artifact to the current tensors: artifact.rebind({**model.state_dict(), ...})",
             )
 
     def _launched_safely(self, numbers: Sequence[Any]) -> Sequence[Any]:

@@ -76,7 +76,7 @@ class SharedState:
             other = current.get(name)
             if other is None or not is_alike(other, tensor):
                 raise CaptureError(
-                    f"the optimizer has {'no ' if other is None else 'another kind of '}{name!r} by now",
+                    f"the optimizer has {'no ' if other is None else 'another kind of '}{name!r} now",
                     where=f"graph {self._traced.graph.name!r}",
                     fix="compile the step again; TrainStep does so by itself",
                 )

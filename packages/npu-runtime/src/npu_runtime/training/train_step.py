@@ -145,7 +145,7 @@ class TrainStep:
         """The graph of the last step, after the passes.
 
         Raises:
-            CaptureError: No step was taken so far.
+            CaptureError: No step has been taken.
         """
         return self._last().graph
 
@@ -154,14 +154,14 @@ class TrainStep:
         """The `CompileArtifact` of the last step: its plan, its lowered graph, its call log.
 
         Raises:
-            CaptureError: No step was taken so far.
+            CaptureError: No step has been taken.
         """
         return self._last().artifact
 
     def explain(self) -> str:
         """Return a text about each specialization: how it runs, and why it is not captured."""
         if not self._variants:
-            return "no step was taken so far"
+            return "no step has been taken"
         return "\n\n".join(str(variant) for variant in self._variants.values())
 
     def state_dict(self) -> dict[str, Any]:
@@ -230,14 +230,12 @@ class TrainStep:
 
     def _last(self) -> Variant:
         if self._current is None:
-            raise CaptureError("no step was taken so far", fix="call the step once, or use compile_ir")
+            raise CaptureError("no step has been taken", fix="call the step once, or use compile_ir")
         return self._current
 
     def _require_idle(self) -> None:
         if self._is_running:
-            raise CaptureError(
-                "a step is called by what it has called itself", fix="take the inner step outside of the loss"
-            )
+            raise CaptureError("a step calls itself", fix="take the inner step outside of the loss")
 
     def _run_anew(self, batch: Any, named: Any) -> Any:
         """Take a step whose specialization is not the current one, or whose guards fail."""

@@ -108,10 +108,9 @@ def _allocations(plan: Plan) -> Iterator[Violation]:
             producer = graph.value(item.value).producer
             yield Violation(
                 "allocation",
-                f"%{item.value}, {item.bytes:,} bytes, is made anew in each run: {item.why}",
+                f"%{item.value}, {item.bytes:,} bytes, is allocated in each run: {item.why}",
                 f"graph {graph.name!r}" if producer is None else place_of_node(producer),
-                "nothing has to be done: it is part of the plan; "
-                "an op that writes into given memory saves it",
+                "nothing to do: it is part of the plan; an op with an out-variant would avoid it",
                 is_note=True,
             )
 

@@ -33,7 +33,7 @@ def _host_sync(node: OpNode, device: torch.device) -> Iterator[Violation]:  # no
         return
     yield Violation(
         "host-sync",
-        f"{node.op_type} takes the content of a tensor to Python: in a replay it stays what it was",
+        f"{node.op_type} reads the content of a tensor in Python: a replay would use the value of the trace",
         place_of_node(node),
         "keep it a tensor: no .item(), float() or comparison of tensors in Python",
     )
@@ -55,7 +55,7 @@ def _data_dependent_size(node: OpNode, device: torch.device) -> Iterator[Violati
     if any(value.type.symbols - input_symbols for value in node.outputs):
         yield Violation(
             "data-dependent-size",
-            f"{node.op_type} returns as many elements as its data has it: memory cannot be planned",
+            f"{node.op_type} returns a number of elements that depends on data: memory cannot be planned",
             place_of_node(node),
             "use a mask and torch.where in place of nonzero(), masked_select() and boolean indices",
         )
@@ -124,8 +124,8 @@ def _baked_tensors(graph: Graph) -> Iterator[Violation]:
             "baked-number" if is_number else "baked-tensor",
             f"the tensor %{value.name} holds in every replay what it held when the step was traced: {held}",
             _first_reader(value, graph),
-            "pass it to the step as an argument, or make it a buffer, if it is ever to change; "
-            "if not, all is well",
+            "pass it to the step as an argument, or make it a buffer, if it has to change; "
+            "otherwise ignore this note",
             is_note=True,
         )
 

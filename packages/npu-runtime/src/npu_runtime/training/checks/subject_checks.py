@@ -36,7 +36,7 @@ def subject_violations(subjects: Subjects) -> Iterator[Violation]:
                 "which would not run"
                 " in a replay",
                 _line_of(hook),
-                "call what it does behind each replay, and remove the hook",
+                "do its work after each replay, and remove the hook",
             )
 
 
@@ -87,4 +87,4 @@ def _name_of(hook: Any) -> str:
 
 def _line_of(hook: Any) -> str:
     code = getattr(getattr(hook, "__func__", hook), "__code__", None)
-    return "its code is not known" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    return "its source is unknown" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -90,8 +90,8 @@ def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
         ):
             yield Violation(
                 "frozen-number",
-                f"{name} has no influence: with {numbers[index]!r} and with other values all comes out "
-                "the same",
+                f"{name} has no influence: results and state are the same with {numbers[index]!r} "
+                "and with other values",
                 f"graph {artifact.graph.name!r}",
                 "give a batch with gradients that are not zero; if it stays so, the step has frozen it",
             )

@@ -81,7 +81,7 @@ def dump_stages(folder: str | os.PathLike[str], dumps: tuple[Dump, ...]) -> tupl
                 staging.write(functools.partial(_write, name, text))
     except OSError as error:
         raise CaptureError(
-            f"the stages cannot be dumped: {error.strerror or error}",
+            f"the dumps cannot be written: {error.strerror or error}",
             where=str(path),
             fix="check that this is a folder, and may be written to",
         ) from error

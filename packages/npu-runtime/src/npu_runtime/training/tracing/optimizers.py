@@ -37,7 +37,7 @@ def require_traceable(optimizer: Optimizer) -> None:
     if hooks:
         raise TracingError(
             f"{name} has hooks on its step, which would run once, while it is traced, and never again",
-            fix="call what they do behind the step, and remove them",
+            fix="do their work after the step, and remove them",
         )
 
 

@@ -110,7 +110,8 @@ def require_no_sync(module: GraphModule) -> None:
     for node in module.graph.nodes:
         if str(node.target) in _SYNCHRONIZING:
             raise TracingError(
-                f"{node.target} takes the content of a tensor to Python, and the device would have to wait",
+                f"{node.target} reads the content of a tensor in Python, "
+                "for which the device would have to wait",
                 where=place(node),
                 fix="keep it a tensor: no .item(), float(), nonzero() or masks as indices in a step",
             )
