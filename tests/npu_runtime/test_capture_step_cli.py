@@ -178,7 +178,7 @@ def test_stages_are_dumped(tmp_path: Path, capsys: Capture) -> None:
         pytest.param(
             ["capture_steps.py:misspelt"],
             1,
-            "the dict of capture_steps.py:misspelt has 'clip_norm', which is no part of a step",
+            "the dict of capture_steps.py:misspelt has 'clip_norm', which is not a part of a step",
             id="misspelt",
         ),
         pytest.param(

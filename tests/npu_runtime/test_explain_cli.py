@@ -131,8 +131,8 @@ def test_a_timed_run_says_what_it_ran_on(words: list[str], origin: str, capsys: 
         pytest.param(["--weights", "w.pt"], "nothing is run without --time", id="weights"),
         pytest.param(["--input", "x=f32[2]"], "nothing is run without --time", id="input"),
         pytest.param(["--json", "no/folder.json"], "--json no/folder.json: there is no folder no", id="file"),
-        pytest.param(["--fail-under", "many"], "'many' is no number", id="no number"),
-        pytest.param(["--fail-under", "120"], "'120' is no percentage from 0 to 100", id="too much"),
+        pytest.param(["--fail-under", "many"], "'many' is not a number", id="no number"),
+        pytest.param(["--fail-under", "120"], "'120' is not a percentage from 0 to 100", id="too much"),
         pytest.param(["--passes", "no-such-pass"], "there is no pass 'no-such-pass'", id="pass"),
         pytest.param(
             ["--passes", "no-such-pass", "--time"], "there is no pass 'no-such-pass'", id="pass, timed"

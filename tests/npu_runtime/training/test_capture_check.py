@@ -38,7 +38,7 @@ def test_nothing_stands_against_a_step_that_can_be_captured() -> None:
 
     assert report.ok
     assert report.violations == ()
-    assert str(report).endswith("nothing stands against a capture")
+    assert str(report).endswith("nothing prevents a capture")
     report.require()
 
 
@@ -52,19 +52,19 @@ def test_nothing_stands_against_a_step_that_can_be_captured() -> None:
                 "  input %s: f32[]\n",
             ),
             "host-sync",
-            "takes the content of a tensor to Python",
+            "reads the content of a tensor in Python",
             id="item",
         ),
         pytest.param(
             lambda: graph_of("  %y: bool = aten.equal.default(%x, %x)"),
             "host-sync",
-            "aten.equal.default takes the content of a tensor to Python",
+            "aten.equal.default reads the content of a tensor in Python",
             id="comparison",
         ),
         pytest.param(
             lambda: nonzero_graph(),
             "data-dependent-size",
-            "as many elements as its data has it",
+            "a number of elements that depends on data",
             id="nonzero",
         ),
         pytest.param(
@@ -274,5 +274,5 @@ def test_a_report_is_plain_data() -> None:
 
 
 def test_what_is_no_step_is_refused() -> None:
-    with pytest.raises(CaptureError, match="a int is no step"):
+    with pytest.raises(CaptureError, match="a int is not a step"):
         check_capture(3)  # type: ignore[arg-type]

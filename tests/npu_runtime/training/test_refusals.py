@@ -168,7 +168,7 @@ def test_a_model_without_anything_to_train_is_refused() -> None:
 
 
 def test_an_optimizer_of_another_model_is_refused() -> None:
-    with refused("that is no parameter of the model", "make the optimizer of model.parameters()"):
+    with refused("that is not a parameter of the model", "make the optimizer of model.parameters()"):
         step_of(MLP(), optim.SGD(MLP().parameters(), 0.1))
 
 

@@ -153,7 +153,7 @@ def test_memory_that_was_exchanged_is_found() -> None:
     report = check_replay(artifact, *batch)
 
     assert kinds(report) == ["moved-pointer"]
-    assert "'second.weight' lies elsewhere" in report.violations[0].message
+    assert "'second.weight' was given other memory" in report.violations[0].message
 
 
 def test_a_graph_without_numbers_is_checked_too() -> None:

@@ -1,4 +1,4 @@
-"""``npu bench``: how long a call takes, by the executor, the interpreter and PyTorch."""
+"""``npu bench``: times of a call by the executor, the interpreter and PyTorch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
 
 _EPILOG = f"""\
-The executor, the interpreter and, if --model is given, PyTorch in inference mode run in turns, some calls at a time; the
-medians are compared. The difference is that from the interpreter, relative to its largest value. If it is not a number,
-because one of the two returns NaN or another shape, the exit code is 1.
+The executor, the interpreter and, if --model is given, PyTorch in inference mode run in turns, some calls
+at a time; the medians are compared. The difference is that from the interpreter, relative to its largest
+value. If it is not a number, because one of the two returns NaN or another shape, the exit code is 1.
 
 {HELP}
 {factory.HELP}
@@ -49,7 +49,8 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         help="time calls of a saved graph",
-        description="Time calls of a saved graph by the executor and by the interpreter, and calls of its model.",
+        description="Time calls of a saved graph by the executor and by the interpreter, "
+        "and calls of its model.",
         epilog=_EPILOG,
     )
     add_timed_graph(parser)
@@ -66,7 +67,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Time calls, print and save what they take, and return whether the results can be compared."""
+    """Time calls, print and save the times, and return the exit code: whether the results can be compared."""
     from npu_ir import Interpreter
     from npu_runtime.diagnostics.profile import take_turns
 
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     options.progress.stage("reading weights")
     model, weights, origin = _model_and_weights(saved.graph, options)
     options.progress.stage("preparing the executor")
-    make_executor(saved.graph, weights, options)  # the first one waits for imports and plugins
+    make_executor(saved.graph, weights, options)  # not timed: the first one imports modules and loads plugins
     start = time.perf_counter()
     executor = make_executor(saved.graph, weights, options)
     compile_seconds = time.perf_counter() - start
@@ -91,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
     _print(timings)
     print_facts(
         {
-            "executor": f"ready in {time_text(compile_seconds)}, {len(executor.steps):,} steps for {len(saved.graph):,} nodes",
+            "executor": f"ready in {time_text(compile_seconds)}, "
+            f"{len(executor.steps):,} steps for {len(saved.graph):,} nodes",
             "difference": _difference_text(difference),
             "threads": str(threads),
             "weights": origin,
@@ -113,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _difference(runners: Sequence[Any], saved: SavedGraph, seed: int) -> float:
-    """Return how far the results of two runners are apart, with the same random numbers."""
+    """Return the difference of the results of two runners, with the same random numbers."""
     results = []
     for runner in runners:
         torch.manual_seed(seed)
@@ -124,7 +126,7 @@ def _difference(runners: Sequence[Any], saved: SavedGraph, seed: int) -> float:
 def _model_and_weights(
     graph: Graph, options: argparse.Namespace
 ) -> tuple[torch.nn.Module | None, dict[str, torch.Tensor], str]:
-    """Return the model, if one is named, the weights for all, and where they are from."""
+    """Return the model if one is named, the weights for all, and their origin as text."""
     if options.model is None:
         return None, *weights_or_random(graph, options, options.seed)
     from npu_ir.verify.reference import model_tensors
@@ -158,23 +160,26 @@ def _model_and_weights(
 
 
 def _calls(
-    model: torch.nn.Module | None, interpreter: Interpreter, executor: IRExecutor, given: GraphCall
+    model: torch.nn.Module | None, interpreter: Interpreter, executor: IRExecutor, call: GraphCall
 ) -> dict[str, Callable[[], Any]]:
-    """Return what is timed, by name."""
-    calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": partial(_eager, model, given)}
-    calls["interpreter"] = lambda: interpreter.run(*given.args, **given.kwargs)
-    calls["executor"] = lambda: executor(*given.args, **given.kwargs)
+    """Return the functions to time, by name."""
+    calls: dict[str, Callable[[], Any]] = {} if model is None else {"eager": partial(_eager, model, call)}
+    calls["interpreter"] = lambda: interpreter.run(*call.args, **call.kwargs)
+    calls["executor"] = lambda: executor(*call.args, **call.kwargs)
     return calls
 
 
-def _eager(model: torch.nn.Module, given: GraphCall) -> None:
+def _eager(model: torch.nn.Module, call: GraphCall) -> None:
     with torch.inference_mode():
-        model(*given.args, **given.kwargs)
+        model(*call.args, **call.kwargs)
 
 
 def _difference_text(difference: float) -> str:
     if not math.isfinite(difference):
-        return "the executor gives NaN, infinities or shapes that the interpreter does not: npu compare tells where"
+        return (
+            "the executor gives NaN, infinities or shapes that the interpreter does not: "
+            "npu compare shows where"
+        )
     return f"{difference:.1e}" if difference else "none"
 
 

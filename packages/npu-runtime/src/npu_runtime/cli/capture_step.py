@@ -1,4 +1,4 @@
-"""``npu capture-step``: a training step as a graph."""
+"""``npu capture-step``: capture of a training step as a graph."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 
 _PARTS = ("model", "optimizer", "loss_fn", "example_batch")
 _OPTIONS = ("accumulate", "clip_grad_norm", "clip_grad_value", "autocast", "modules", "optimizers")
-_FIX = "return (model, optimizer, loss_fn, example_batch), a dict of these, or a pair of a step function and its batch"
+_FIX = (
+    "return (model, optimizer, loss_fn, example_batch), a dict of these, "
+    "or a pair of a step function and its batch"
+)
 _EPILOG = """\
 steps:
-  MODULE:FACTORY names a function that makes what a step is of:
+  MODULE:FACTORY names a function that returns the parts of a step:
     return model, optimizer, loss_fn, example_batch
-    return {"model": model, "optimizer": optimizer, "loss_fn": loss_fn, "example_batch": batch, "clip_grad_norm": 1.0}
+    return {"model": model, "optimizer": optimizer, "loss_fn": loss_fn, "example_batch": batch,
+            "clip_grad_norm": 1.0}
     return step_fn, example_batch        (a function with zero_grad(), backward() and step())
-  MODULE is imported with the current folder on the path, or is the path of a .py file. Models keep the mode they have.
-  Arguments are Python literals, in quotes for the shell: 'steps.py:make(0.1, width=64)'
+  MODULE is imported with the current folder on the path, or is the path of a .py file. Models keep the mode
+  they have. Arguments are Python literals, in quotes for the shell: 'steps.py:make(0.1, width=64)'
 
 example:
   npu capture-step steps.py:make -o step.json --save-weights
@@ -50,7 +54,9 @@ def add_to(commands: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "factory", metavar="MODULE:FACTORY", help="what makes the parts of the step: steps.py:make"
+        "factory",
+        metavar="MODULE:FACTORY",
+        help="a function that returns the parts of the step: steps.py:make",
     )
     add_graph_output(parser, "where to save the graph, as JSON (default: nowhere)")
     parser.add_argument(
@@ -76,7 +82,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Trace, save and say what came of it."""
+    """Trace the step, save it, and print its facts."""
     if options.save_weights and options.output is None:
         raise UsageError("--save-weights needs a place", fix="give -o FILE")
     passes = chosen_passes(options.passes)
@@ -102,33 +108,33 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _made(reference: str) -> dict[str, Any]:
-    """Return what `MODULE:FACTORY` makes, as arguments of `compile_ir`.
+    """Call `MODULE:FACTORY`, and return its results as arguments of `compile_ir`.
 
     Raises:
         UsageError: There is no such factory, or it does not take these arguments.
-        FactoryError: The user's code raises, or makes something else than the parts of a step.
+        FactoryError: The user's code raises, or returns something else than the parts of a step.
     """
     make = factory.find_factory(reference)
-    made = factory.call_factory(make, reference)
-    if isinstance(made, tuple) and len(made) == len(_PARTS):
-        return dict(zip(_PARTS, made, strict=True))
-    if isinstance(made, tuple) and len(made) == 2:
-        return dict(zip(("model", "example_batch"), made, strict=True))
-    if not isinstance(made, Mapping):
-        what = f"a tuple of {len(made)}" if isinstance(made, tuple) else factory.described(made)
+    parts = factory.call_factory(make, reference)
+    if isinstance(parts, tuple) and len(parts) == len(_PARTS):
+        return dict(zip(_PARTS, parts, strict=True))
+    if isinstance(parts, tuple) and len(parts) == 2:
+        return dict(zip(("model", "example_batch"), parts, strict=True))
+    if not isinstance(parts, Mapping):
+        what = f"a tuple of {len(parts)}" if isinstance(parts, tuple) else factory.described(parts)
         raise FactoryError(
             f"{reference} returns {what}, not a training step", where=factory.place_of(make), fix=_FIX
         )
-    unknown = [key for key in made if key not in (*_PARTS, *_OPTIONS)]
-    missing = [key for key in ("model", "example_batch") if key not in made]
+    unknown = [key for key in parts if key not in (*_PARTS, *_OPTIONS)]
+    missing = [key for key in ("model", "example_batch") if key not in parts]
     if unknown or missing:
-        problem = f"no {missing[0]!r}" if missing else f"{unknown[0]!r}, which is no part of a step"
+        problem = f"no {missing[0]!r}" if missing else f"{unknown[0]!r}, which is not a part of a step"
         raise FactoryError(
             f"the dict of {reference} has {problem}",
             where=factory.place_of(make),
             fix=f"its keys are {', '.join((*_PARTS, *_OPTIONS))}",
         )
-    return dict(made)
+    return dict(parts)
 
 
 def _traced(parts: dict[str, Any], name: str | None) -> TracedStep:
@@ -138,7 +144,7 @@ def _traced(parts: dict[str, Any], name: str | None) -> TracedStep:
 
 
 def _weights_of(graph: Graph, step: TracedStep) -> dict[str, Any]:
-    """Return what a step is bound to at the beginning, of that which the graph has a place for."""
+    """Return the initial weights of a step that the graph has arguments for, by name."""
     wanted = {name for value in graph.weights for name in outside_names(value)}
     return {name: tensor.detach() for name, tensor in step.weights().items() if name in wanted}
 

@@ -1,4 +1,4 @@
-"""``npu compare``: two ways to run a model, side by side."""
+"""``npu compare``: comparison of two ways to run a model."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 _SIDES = """\
 sides:
   interpreter                 the graph, node by node
-  executor                    the graph, by the executor; executor:passes=NAME with this pipeline or these passes
-                              (default: default), executor:passes=none as it is, executor:after=PASS,PASS@K as it is
-                              after the first K runs of passes
+  executor                    the graph, by the executor; executor:passes=NAME with this pipeline or these
+                              passes (default: default), executor:passes=none without passes,
+                              executor:after=PASS,PASS@K after the first K runs of passes
   backend:NAME                the graph, by the executor on this backend
-  after:PASS,PASS@K           the graph as it is after the first K runs of passes (all without @K), by the interpreter
+  after:PASS,PASS@K           the graph after the first K runs of passes (all without @K), by the interpreter
   float64                     the graph in float64: weights, inputs and constants
   eager:MODULE:FACTORY        the model itself, in PyTorch
 """
-_WHOLE_SIDES = ("interpreter", "executor", "float64")  # those without a colon, at which bash parts words
+_WHOLE_SIDES = ("interpreter", "executor", "float64")  # those without a colon, which separates words in bash
 _EPILOG = f"""\
-Both sides run on the same weights and inputs. What they compute inside is aligned, also where passes have changed
-the graph, and compared; so are results and in-place changes. Beyond the tolerance, a difference that rounding
-explains, as a run in float64 tells, is not blamed. The exit code is 1 where the sides differ, and the first value
-that differs is named. Weights are those of --weights, those of the model, those that were saved with
-FILE, or random ones. An input that is not given gets random data.
+Both sides run on the same weights and inputs. Their inner values are aligned, also if passes have changed
+the graph, and compared; so are results and in-place changes. A difference beyond the tolerance does not
+count if rounding explains it, judged by a run in float64. The exit code is 1 if the sides differ, and the
+first value that differs is named. Weights are those of --weights, those of the model, those that were saved
+with FILE, or random ones. An input that is not given gets random data.
 
 {_SIDES}
 {factory.HELP}
@@ -61,10 +61,10 @@ def add_to(commands: Any) -> None:
     add_file(parser, "file_b", nargs="?", help="the graph of side b, where it is another one")
     sides = (
         parser.add_argument(
-            "--a", default="interpreter", metavar="SIDE", help="what is trusted (default: interpreter)"
+            "--a", default="interpreter", metavar="SIDE", help="the trusted side (default: interpreter)"
         ),
         parser.add_argument(
-            "--b", default="executor", metavar="SIDE", help="what is examined (default: executor)"
+            "--b", default="executor", metavar="SIDE", help="the side to examine (default: executor)"
         ),
     )
     for side in sides:
@@ -82,7 +82,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, print the report, and return whether the sides differ."""
+    """Compare the sides, print the report, and return the exit code: whether they differ."""
     from npu_runtime.cli.side_text import parse_side
     from npu_runtime.diagnostics.compare import compare
 
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     (a, b), weights, origin = _sides(texts, (saved.graph, other), options)
     torch.manual_seed(options.seed)
     options.progress.stage("running and comparing both sides")
-    found = compare(
+    comparison = compare(
         a,
         b,
         saved.call.args,
@@ -105,17 +105,17 @@ def run(options: argparse.Namespace) -> int:
         atol=options.atol,
         repro_dir=options.repro,
     )
-    print_report([*found.parts(), ""])
+    print_report([*comparison.parts(), ""])
     print_facts({"weights": origin, **saved.facts})
     if options.json is not None:
-        write_json(found.to_dict(), options.json, "the comparison")
-    return OK if found.ok else FAILED
+        write_json(comparison.to_dict(), options.json, "the comparison")
+    return OK if comparison.ok else FAILED
 
 
 def _sides(
     texts: tuple[SideText, SideText], graphs: tuple[Graph, Graph], options: argparse.Namespace
 ) -> tuple[list[Any], dict[str, torch.Tensor] | None, str]:
-    """Return the sides, the weights for those that have none of their own, and where these are from."""
+    """Return the sides, the weights for those without own ones, and the origin of these as text."""
     from npu_ir.verify.reference import model_tensors
 
     models = {text: text.make_model(train=options.train) for text in texts if text.is_eager}

@@ -1,4 +1,4 @@
-"""``npu explain``: who runs each node of a saved graph, and why not another backend."""
+"""``npu explain``: the backend of each node of a saved graph, and the reasons of the others."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 _QUANTITIES = {"flops": "FLOPs", "count": "nodes", "time": "time"}
 
 _EPILOG = f"""\
-Backends are asked in the order in which they are given; what all of them refuse, ATen runs. Nothing is run, and
-no weights are needed: graphs of any size will do. With --time the graph is run, on the weights of --weights, those
-that were saved with FILE, or random ones; inputs that are not given get random data.
+Backends are asked in the order in which they are given; ATen runs the nodes that all of them refuse.
+Nothing is run, and no weights are needed: graphs of any size will do. With --time the graph is run, on the
+weights of --weights, those that were saved with FILE, or random ones; inputs that are not given get random
+data.
 
 {input_text.HELP}
 example:
@@ -67,36 +68,36 @@ def add_to(commands: Any) -> None:
         "--time", action="store_true", help="run the graph, and say how long each backend takes"
     )
     add_data(parser, "for --time: ")
-    parser.set_defaults(run=run, seed=None, int_high=None)  # to see whether they are given
+    parser.set_defaults(run=run, seed=None, int_high=None)  # None, so that `_require_sense` sees those given
 
 
 def _percent(text: str) -> float:
     try:
         number = float(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from error
     if not 0 <= number <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage from 0 to 100")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage from 0 to 100")
     return number
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain, print and save it, and return whether the backends run enough."""
+    """Explain the graph, print and save the explanation, and return the exit code of ``--fail-under``."""
     from npu_runtime.diagnostics.explain.table import explanation_parts
 
     _require_sense(options)
-    found, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
-    print_report(explanation_parts(found))
+    explanation, facts = _timed(options) if options.time else (_untimed(load_ir(options.file), options), {})
+    print_report(explanation_parts(explanation))
     if facts:
         print()
         print_facts(facts)
     if options.json is not None:
-        write_json(found.to_dict(), options.json, "the explanation")
-    return OK if options.fail_under is None else _judged(found, options)
+        write_json(explanation.to_dict(), options.json, "the explanation")
+    return OK if options.fail_under is None else _judged(explanation, options)
 
 
 def _require_sense(options: argparse.Namespace) -> None:
-    """Refuse what would be ignored."""
+    """Raise for options that would be ignored."""
     if options.by is not None and options.fail_under is None:
         raise UsageError("--by is for --fail-under", fix="add --fail-under PCT, or leave it out")
     if options.by == "time" and not options.time:
@@ -104,7 +105,7 @@ def _require_sense(options: argparse.Namespace) -> None:
     data = (options.weights, options.random_weights, options.constants, options.seed, options.int_high)
     if not options.time and (options.input or options.size or any(item is not None for item in data)):
         raise UsageError(
-            "nothing is run without --time, so no weights and no inputs are looked at",
+            "nothing is run without --time, so no weights and no inputs are used",
             fix="add --time, or leave out the data",
         )
 
@@ -119,7 +120,7 @@ def _untimed(graph: Graph, options: argparse.Namespace) -> Explanation:
 
 
 def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
-    """Return the explanation with times, and what it was run on."""
+    """Return the explanation with times, and facts about the weights and arguments of the run."""
     from npu_runtime.diagnostics.explain import explain
 
     options.seed = 0 if options.seed is None else options.seed
@@ -134,11 +135,11 @@ def _timed(options: argparse.Namespace) -> tuple[Explanation, dict[str, str]]:
     return explain(executor, saved.call.args, saved.call.kwargs), {"weights": origin, **saved.facts}
 
 
-def _judged(found: Explanation, options: argparse.Namespace) -> int:
-    """Print whether the backends that were named run enough, and return the exit code."""
+def _judged(explanation: Explanation, options: argparse.Namespace) -> int:
+    """Print the share of the named backends against ``--fail-under``, and return the exit code."""
     by = options.by or "flops"
     named = list(dict.fromkeys(options.backend or ["aten"]))
-    share = 100 * sum(found.share(name, by) for name in named)
+    share = 100 * sum(explanation.share(name, by) for name in named)
     is_enough = share >= options.fail_under
     verdict = "at least" if is_enough else "less than"
     print(

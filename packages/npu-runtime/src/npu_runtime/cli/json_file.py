@@ -1,4 +1,4 @@
-"""Writing what a command found as JSON."""
+"""JSON output of commands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from npu_ir.errors import SerializationError
 
 
 def write_json(data: Any, path: Path, what: str) -> None:
-    """Write plain data to a file.
+    """Write plain data to a file as JSON.
 
     Raises:
-        SerializationError: It cannot be written.
+        SerializationError: The file cannot be written.
     """
     try:
         path.write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""``npu profile``: where the time of a call goes."""
+"""``npu profile``: the time of a call by node, op or module."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, m
 
 _LIMIT = 20
 _EPILOG = f"""\
-The program that the executor runs is timed step by step, beside calls of it without clocks. A step may stand for
-several nodes: (+2) says so. Nodes that only prepare weights run once, when weights are bound, and are not there.
+The program of the executor is timed step by step, alternating with calls without clocks. A step may compute
+several nodes, shown as (+2). Nodes that only prepare weights run once, when weights are bound, and are left
+out.
 
 {HELP}
 {input_text.HELP}
@@ -56,7 +57,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Profile, print and save."""
+    """Profile the graph, print a table, and save the profile."""
     from npu_runtime.diagnostics.profile import profile
     from npu_runtime.diagnostics.profile.tables import call_facts, table_rows
 
@@ -69,15 +70,15 @@ def run(options: argparse.Namespace) -> None:
     torch.manual_seed(options.seed)
     options.progress.stage("timing steps")
     with chosen_threads(options):
-        found = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
-    columns, rows = table_rows(found, options.by)
+        measured = profile(executor, saved.call.args, saved.call.kwargs, repeat=options.repeat)
+    columns, rows = table_rows(measured, options.by)
     shown = rows[: options.limit or None]
     print_table(columns, shown)
     if len(shown) < len(rows):
         print(f"... {counted(len(rows) - len(shown), 'row')} more (--limit 0)")
     print()
-    print_facts({**call_facts(found), "weights": origin, **saved.facts})
+    print_facts({**call_facts(measured), "weights": origin, **saved.facts})
     if options.json is not None:
-        write_json(found.to_dict(), options.json, "the profile")
+        write_json(measured.to_dict(), options.json, "the profile")
     if options.trace is not None:
-        write_json(found.to_chrome_trace(), options.trace, "the trace")
+        write_json(measured.to_chrome_trace(), options.trace, "the trace")

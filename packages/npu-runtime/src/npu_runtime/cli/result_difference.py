@@ -1,4 +1,4 @@
-"""How far results of one run are from those of another, as one number."""
+"""The difference of the results of two runs, as one number."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import torch
 from npu_ir.core.literals import same_literal
 from npu_ir.core.tensor_bytes import same_data
 
-# What `run_flat` returns: results, and what is updated by name.
+# The return type of `run_flat`: flat results, and updates by name.
 Results = tuple[Sequence[Any], Mapping[str, torch.Tensor]]
 
 
 def result_difference(wanted: Results, found: Results) -> float:
-    """Return the largest difference of a result or update, relative to the largest value of the wanted one.
+    """Return the largest difference of a result or update, relative to the largest expected element.
 
-    It is infinite where it is no number: dtypes or shapes differ, or elements are NaN or infinite in one only.
+    It is infinite if it cannot be computed: dtypes or shapes differ, or elements are NaN or infinite in one
+    only.
     """
     pairs = [
         *zip(wanted[0], found[0], strict=True),

@@ -1,4 +1,4 @@
-"""What commands run: a saved graph, with weights and arguments; and the passes and backends that they name."""
+"""Command-line options for a saved graph with weights and arguments, and for passes and backends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NONE = "none"
 
 
 def add_graph(parser: argparse.ArgumentParser) -> None:
-    """Add the graph."""
+    """Add the argument for the graph."""
     add_file(parser, "file", help="a graph saved by npu extract or save_ir")
 
 
@@ -42,16 +42,16 @@ def add_passes(parser: argparse.ArgumentParser) -> None:
 
 
 def names_of_passes() -> set[str]:
-    """Return the names that ``--passes`` takes."""
+    """Return the names that ``--passes`` accepts."""
     return {NONE, *all_pipelines(), *all_passes()}
 
 
 def add_data(parser: argparse.ArgumentParser, use: str = "") -> None:
-    """Add what tells the weights and arguments of a call.
+    """Add the options for the weights and arguments of a call.
 
     Args:
-        parser: Of the command.
-        use: What they are for, at the beginning of each help.
+        parser: The parser of the command.
+        use: Their purpose, at the beginning of each help text.
     """
     add_weights(parser, "any file that npu run takes", use)
     add_inputs(parser, f"{use}an argument of the graph")
@@ -61,12 +61,12 @@ def add_data(parser: argparse.ArgumentParser, use: str = "") -> None:
 
 @dataclass(frozen=True, slots=True)
 class SavedGraph:
-    """A graph, and a call of it.
+    """A saved graph, and a call of it.
 
     Attributes:
-        graph: As it was saved.
-        call: What it is called with.
-        facts: What there is to say of the call.
+        graph: The graph.
+        call: The arguments of the call.
+        facts: Facts about the call to print, by title.
     """
 
     graph: Graph
@@ -95,7 +95,7 @@ def load_call(options: argparse.Namespace) -> SavedGraph:
 
 
 def chosen_passes(text: str) -> list[Pass] | None:
-    """Return the passes that ``--passes`` names, a pipeline or several by name; None for none.
+    """Return the passes that ``--passes`` names: a pipeline, or passes; None for ``none``.
 
     Raises:
         UsageError: There is no such pass.
@@ -118,7 +118,7 @@ def chosen_backends(names: Sequence[str]) -> list[Backend]:
 
 @contextlib.contextmanager
 def _wrong_usage() -> Iterator[None]:
-    """Say of a name that nobody knows that the command line is wrong."""
+    """Turn errors about unknown names into usage errors of the command line."""
     try:
         yield
     except (PassError, BackendError) as error:

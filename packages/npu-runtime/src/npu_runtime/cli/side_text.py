@@ -1,4 +1,4 @@
-"""Sides of a comparison as text: ``executor:passes=cpu``, ``after:cse,dead-code@1``."""
+"""Sides of a comparison as text on the command line: ``executor:passes=cpu``, ``after:cse,dead-code@1``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Weights = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class SideText:
-    """One side as the command line names it.
+    """One side as named on the command line.
 
     Attributes:
-        text: All of it.
-        kind: The word in front.
-        rest: What follows the colon.
+        text: The whole text.
+        kind: The word before the colon.
+        rest: The text after the colon.
     """
 
     text: str
@@ -38,11 +38,11 @@ class SideText:
         return self.kind == "eager"
 
     def make_model(self, *, train: bool) -> torch.nn.Module:
-        """Return the model that an eager side names; errors as for `npu_ir.cli.factory.make_model`."""
+        """Return the model of an eager side; errors as for `npu_ir.cli.factory.make_model`."""
         return factory.make_model(self.rest, train=train)
 
     def make(self, graph: Graph, weights: Weights | None) -> Any:
-        """Return the side that this text stands for, as `compare` takes it; an eager side is no matter of graphs.
+        """Return the side that the text names, as `compare` takes it; an eager side has a model instead.
 
         Raises:
             UsageError: There is no such backend, pass, or number of runs.
@@ -52,10 +52,10 @@ class SideText:
 
 
 def parse_side(text: str) -> SideText:
-    """Return what a text says of a side.
+    """Parse the text of a side.
 
     Raises:
-        UsageError: It says nothing that is known.
+        UsageError: The text does not name a side.
     """
     kind, colon, rest = text.partition(":")
     needs_rest = kind in ("backend", "after", "eager")
@@ -63,7 +63,8 @@ def parse_side(text: str) -> SideText:
     known = ("interpreter", "executor", "backend", "after", "float64", "eager")
     if kind not in known or bool(colon) > takes_rest or (needs_rest and not rest):
         raise UsageError(
-            f"{text!r} is no side", fix=f"see the list of sides in npu compare --help: {', '.join(known)}"
+            f"{text!r} is not a side",
+            fix=f"see the list of sides in npu compare --help: {', '.join(known)}",
         )
     if kind == "executor" and colon:
         name, _, value = rest.partition("=")
@@ -105,12 +106,14 @@ def _after(side: SideText, graph: Graph, _: Weights) -> Any:
 
 
 def _state(side: SideText, text: str, graph: Graph) -> Graph:
-    """Return the graph as it is after so many runs of passes: ``PASS,PASS@K``."""
+    """Return the graph after the first K runs of passes: ``PASS,PASS@K``."""
     head, at, count = text.rpartition("@")
     passes = head if at else text
     if not passes or (at and not count.isdecimal()):
         raise UsageError(
-            f"{side.text!r}: {count!r} is no number of runs" if passes else f"{side.text!r} names no passes",
+            f"{side.text!r}: {count!r} is not a number of runs"
+            if passes
+            else f"{side.text!r} names no passes",
             fix="write after:PASS,PASS@2",
         )
     try:

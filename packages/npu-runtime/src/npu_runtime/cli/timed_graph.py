@@ -1,4 +1,4 @@
-"""What ``npu profile`` and ``npu bench`` time: a saved graph, on an executor, with so many threads."""
+"""Command-line options of ``npu profile``, ``npu bench`` and ``npu explain`` for a timed executor."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from npu_runtime.executor.executor import IRExecutor
 
 HELP = """\
-Weights are those of --weights, those that were saved with FILE, or random ones. An input that is not given, or given by
-its type, gets random data.
+Weights are those of --weights, those that were saved with FILE, or random ones. An input that is not given,
+or given by its type, gets random data.
 """
 
 
 def add_timed_graph(parser: argparse.ArgumentParser) -> None:
-    """Add the options that tell what to run, on what, and how often."""
+    """Add the options for the graph, its arguments, backends, threads and repetitions."""
     add_graph(parser)
     add_passes(parser)
     add_backends(parser, "who runs what it can; several in order of preference (default: aten)")
@@ -43,7 +43,7 @@ def add_timed_graph(parser: argparse.ArgumentParser) -> None:
 
 
 def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argparse.Namespace) -> IRExecutor:
-    """Return the executor that the command line asks for.
+    """Return the executor that the command line describes.
 
     Raises:
         UsageError: There is no such pass or backend.
@@ -57,7 +57,7 @@ def make_executor(graph: Graph, weights: dict[str, torch.Tensor], options: argpa
 
 @contextlib.contextmanager
 def chosen_threads(options: argparse.Namespace) -> Iterator[None]:
-    """Let ops use as many threads as the command line says."""
+    """Set the number of threads of ops to that of the command line, for the block."""
     before = torch.get_num_threads()
     if options.threads is not None:
         torch.set_num_threads(options.threads)

@@ -1,4 +1,4 @@
-"""A whole graph as the ops that run it, in order: what backends make of their nodes, and ATen for all others."""
+"""Lowering of a whole graph to ops: backends lower their partitions, and ATen runs the remaining nodes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from npu_runtime.lowering.aten_calls import ATEN
 
 @dataclass(frozen=True, slots=True)
 class LoweredOp:
-    """One op, and who runs it.
+    """An op and the backend that runs it.
 
     Attributes:
-        op: Its operands are values of the whole graph, and temporaries.
-        backend: Who runs it.
-        refusals: Why each backend that was asked before does not, by name: the reason it fell back.
+        op: The op; its operands are values of the whole graph, and temporaries.
+        backend: The name of the backend.
+        refusals: The reason of each preferred backend for not supporting it, by name.
     """
 
     op: BackendOp
@@ -33,13 +33,13 @@ class LoweredOp:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What runs a graph.
+    """A lowered graph: the ops that run it, in order.
 
     Attributes:
-        graph: What was lowered.
-        backends: Who was asked, in order of preference; ATen is the last.
-        prologue: What runs once, when weights are bound: always by ATen.
-        ops: What runs at each call, in order.
+        graph: The graph before lowering.
+        backends: The names of the backends in order of preference; ATen is the last.
+        prologue: The ops that run once, when weights are bound: always on ATen.
+        ops: The ops that run at each call.
     """
 
     graph: Graph
@@ -49,9 +49,9 @@ class Lowered:
 
     @property
     def temporaries(self) -> tuple[Temporary, ...]:
-        """What ops pass on that the graph does not have, in the order in which it is made."""
-        made = (item for lowered in self.ops for item in lowered.op.outputs)
-        return tuple(dict.fromkeys(item for item in made if isinstance(item, Temporary)))
+        """The tensors between ops that are not values of the graph, in the order of their ops."""
+        outputs = (item for lowered in self.ops for item in lowered.op.outputs)
+        return tuple(dict.fromkeys(item for item in outputs if isinstance(item, Temporary)))
 
     @property
     def fallbacks(self) -> tuple[LoweredOp, ...]:
@@ -59,7 +59,7 @@ class Lowered:
         return tuple(item for item in self.ops if item.refusals and item.backend == ATEN)
 
     def count(self, kind: str) -> int:
-        """Return how many ops are of a kind: a backend's name of an op, or an op type of ATen."""
+        """Return the number of ops of a kind: a backend's name for an op, or an op type of ATen."""
         return sum(item.op.kind == kind for item in self.ops)
 
     def __iter__(self) -> Iterator[BackendOp]:
@@ -75,18 +75,18 @@ class Lowered:
 
 
 def lower_to_backend_ops(graph: Graph, backend: str | Backend | Sequence[str | Backend] = ATEN) -> Lowered:
-    """Return the ops that run a graph: those of the backends for what they take, those of ATen for the rest.
+    """Lower a graph to ops: those of the backends for the nodes they support, those of ATen for the rest.
 
-    Nothing is prepared or run, and no device is needed. Consecutive nodes of one backend are lowered together, as
-    `IRExecutor` and the planned program run them.
+    Nothing is prepared or run, and no device is needed. A partition, consecutive nodes of one backend, is
+    lowered as a whole, as `IRExecutor` and the planned program run it.
 
     Args:
-        graph: The program; it stays as it is.
+        graph: The graph, which is not changed.
         backend: A name, a `Backend`, or several in order of preference.
 
     Raises:
         GraphError: The graph breaks a rule of the IR.
-        BackendError: There is no such backend, or it does not keep to its interface.
+        BackendError: There is no such backend, or it violates its interface.
     """
     graph.check()
     backends = named_backends(backend)
@@ -115,7 +115,7 @@ def _aten_op(node: OpNode) -> BackendOp:
 
 
 def _backend_ops(backend: Backend, segment: Segment) -> list[BackendOp]:
-    """Return what a backend makes of a segment, in terms of the whole graph."""
+    """Lower a partition; the ops returned refer to values and nodes of the whole graph."""
     place = f"nodes {segment.nodes[0].name!r} to {segment.nodes[-1].name!r}"
     try:
         ops = backend.lower(segment.graph)
@@ -123,7 +123,8 @@ def _backend_ops(backend: Backend, segment: Segment) -> list[BackendOp]:
         raise
     except Exception as error:
         raise BackendError(
-            f"the backend {backend.name!r} failed to lower {len(segment.nodes)} nodes that it supports: {error}",
+            f"the backend {backend.name!r} failed to lower {len(segment.nodes)} nodes "
+            f"that it supports: {error}",
             where=place,
         ) from error
     problem = lowering_problem(segment.graph, ops)

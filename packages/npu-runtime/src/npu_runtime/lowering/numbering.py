@@ -1,4 +1,4 @@
-"""Numbers for what a dump shows: values ``v000`` and temporaries behind them, in an order that never changes."""
+"""Deterministic numbers for values in dumps: values of the graph (``v000``), followed by temporaries."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from npu_ir.plugins.backend import Operand, Temporary
 
 
 class Numbers:
-    """Numbers values of a graph in its own order, then temporaries; ids of values would tell how it was edited.
+    """Numbers of the values of a graph in its own order, then of temporaries.
+
+    Unlike ids of values, they do not depend on how the graph was edited.
 
     Args:
-        graph: Its arguments come first, then what its nodes make.
-        temporaries: In the order in which they are made.
+        graph: Its arguments are numbered first, then the outputs of its nodes.
+        temporaries: In the order in which they are computed.
     """
 
     def __init__(self, graph: Graph, temporaries: Iterable[Temporary] = ()) -> None:
@@ -26,16 +28,16 @@ class Numbers:
         return self._numbers[item]
 
     def label(self, item: Operand) -> str:
-        """Return the number of a value as the lists of values show it."""
+        """Return the label of a value: ``v000``."""
         return f"v{self._numbers[item]:03d}"
 
     def listed(self, items: Iterable[Operand]) -> str:
-        """Return values as an op shows them: ``(0, 1)``."""
+        """Return the numbers of several values as text: ``(0, 1)``."""
         return f"({', '.join(str(self._numbers[item]) for item in items)})"
 
 
 def type_text(type: Type) -> str:
-    """Return ``shape=(64, 8) dtype=f32``, with strides where the tensor is not contiguous; ``float`` of a number."""
+    """Return ``shape=(64, 8) dtype=f32``, with strides unless contiguous; ``number=float`` for a scalar."""
     if not isinstance(type, TensorType):
         return f"number={type}"
     parts = [f"shape={_tuple_text(type.shape)}", f"dtype={dtype_name(type.dtype)}"]
@@ -45,7 +47,7 @@ def type_text(type: Type) -> str:
 
 
 def role_of(value: Value) -> str:
-    """Return what a value from outside is: ``param``, ``buffer``, ``state``, ``input`` or ``const``."""
+    """Return the role of an argument: ``param``, ``buffer``, ``state``, ``input``, ``const``; else ""."""
     return "" if value.argument is None else str(value.argument.kind.value)
 
 

@@ -1,14 +1,14 @@
-"""The ids of attribute schemas as people write them."""
+"""Readable names of attribute schema ids."""
 
 from __future__ import annotations
 
 
 def schema_name(schema_id: int) -> str:
-    """Return the four letters that an id consists of, the first one in its lowest byte; a number in hex otherwise.
+    """Return the four ASCII letters that an id encodes, the first in its lowest byte; hex if it encodes none.
 
-    0 stands for no schema: "".
+    The id 0 means no schema and returns "".
 
-    Source: kernels name their schemas so, ``int.from_bytes(b"GEMM", "little")``.
+    Source: kernels define their ids so, ``int.from_bytes(b"GEMM", "little")``.
     """
     if not schema_id:
         return ""

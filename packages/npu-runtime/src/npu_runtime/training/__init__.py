@@ -1,4 +1,9 @@
-"""Training steps: traced, checked, planned, replayed."""
+"""Training steps: traced into one graph, checked, planned and replayed.
+
+In: a model with its optimizer and loss function, or a step function. Out: a `TrainStep` to call in a loop, or
+the graph of the step (`compile_ir`). Start with ``train_step.py``; ``tracing`` makes the graph, ``checks``
+finds what a replay would get wrong, ``capture`` makes the step replayable.
+"""
 
 from __future__ import annotations
 

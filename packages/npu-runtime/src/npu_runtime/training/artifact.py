@@ -1,4 +1,4 @@
-"""`CompileArtifact`: a step that has been compiled and captured, to be replayed."""
+"""`CompileArtifact`: a compiled and captured training step, ready for replay."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from npu_ir.core.structure import LEAF, unflatten
 from npu_ir.ops.effects import is_random
+from npu_ir.core.structure import LEAF, unflatten
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.training.capture.runners import named_weight, store
@@ -20,38 +20,38 @@ from npu_runtime.training.compiled_step import CompiledStep
 
 @dataclass(eq=False)
 class CompileArtifact(CompiledStep):
-    """A step over the memory of its model: `replay` takes a step, `run_ir` computes the same on the executor.
+    """A compiled step bound to its model: `replay` takes a step, `run_ir` computes it on the executor.
 
-    Made by `compile_and_capture`. The state it trains with is that of the optimizer: it is in ``optimizer.state_dict()``,
-    eager steps go on with it, and what is loaded there is what the next replay works on. It is not for two threads at
-    once: calls of `replay` wait for each other.
+    `compile_and_capture` returns one. It shares its state with the optimizer: the state is in
+    ``optimizer.state_dict()``, eager steps continue from it, and a state loaded there is the one the next
+    replay works on. Calls from several threads wait for each other.
 
     Attributes:
-        name: What `get_artifact` finds it by.
-        graph: After the passes.
-        weights: What a step works on, by name: parameters, buffers, optimizer state, in their own memory.
-        backends: Who was asked to run nodes, in order of preference.
-        capture_state: ``"cuda-graph"``: recorded by the device; ``"planned"``: the planned program over fixed memory;
-            ``"off"``: the executor, op by op.
+        name: The name that `get_artifact` takes.
+        graph: The graph, after the passes.
+        weights: Parameters, buffers and optimizer state by name, in their own memory.
+        backends: The backends, in order of preference.
+        capture_state: ``"cuda-graph"``: recorded by the device; ``"planned"``: the planned program over fixed
+            memory; ``"off"``: the executor, op by op.
         reason: Why it is not captured, or not recorded by the device; empty otherwise.
-        report: Of the capture check; None where it was not asked for.
-        program: Over fixed memory; None where the step is not captured.
-        generators: Those that the step draws from, besides PyTorch's default ones.
+        report: The report of the capture check; None without one.
+        program: The planned program over fixed memory; None where the step is not captured.
+        generators: Further generators that the step draws from, besides PyTorch's default ones.
     """
 
     def replay(self, *batch: Any, borrow: bool = False, **named: Any) -> Any:
-        """Take a step, and return what it returns.
+        """Take a step, and return its results.
 
         Args:
-            batch: As the step was traced for.
-            borrow: Return the memory that the next step overwrites, in place of copies.
-            named: Further arguments. ``hyperparameters`` are those of the optimizers, now, if they are not given.
+            batch: The batch, of the types that the step was traced for.
+            borrow: Return the tensors that the next step overwrites, instead of copies.
+            named: Further arguments. ``hyperparameters`` are by default the current ones of the optimizers.
 
         Raises:
-            ExecutionError: The arguments are not what the step was made for, or an op fails. No state has changed
-                then, random generators included.
-            CaptureError: This is a replay already; or hyperparameters have changed such that Python would go another way;
-                or a tensor of the model lies elsewhere now.
+            ExecutionError: The arguments do not match the graph, or an op fails. No state has changed then,
+                random generators included.
+            CaptureError: This thread is replaying already; or hyperparameters have changed such that Python
+                would take another branch; or a tensor of the model has been given other memory.
         """
         with self._lock:
             self._follow_optimizers()
@@ -60,8 +60,8 @@ class CompileArtifact(CompiledStep):
                 self._require_branches()
             numbers = self._runner.load(batch, self._with_hyperparameters(named))
             results = self._launched_safely(numbers)
-            kept = results if borrow else list(map(_apart, results))
-        return self._in_structure(kept)
+            owned = results if borrow else list(map(_apart, results))
+        return self._in_structure(owned)
 
     def prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Copy a batch into the fixed inputs; no step is taken."""
@@ -70,10 +70,10 @@ class CompileArtifact(CompiledStep):
             self._numbers = self._runner.load(args, self._with_hyperparameters(kwargs))
 
     def launch(self, numbers: Sequence[Any] = ()) -> Sequence[Any]:
-        """Take a step on what `inputs` hold; return its results, flat: memory that the next step overwrites.
+        """Take a step on the contents of `inputs`; return its flat results, which the next step overwrites.
 
         Args:
-            numbers: A number for each input that is one, in the order of ``graph.inputs``.
+            numbers: A number for each scalar input, in the order of ``graph.inputs``.
         """
         with self._lock:
             results = self.run_unshared(numbers)
@@ -82,17 +82,17 @@ class CompileArtifact(CompiledStep):
             return results
 
     def run_unshared(self, numbers: Sequence[Any] = ()) -> Sequence[Any]:
-        """Take a step as `launch` does, and leave the optimizers without its state: for steps that are taken back."""
+        """Take a step as `launch` does, without giving its state to the optimizers, so it can be undone."""
         with self._lock:
             self._numbers = numbers
             return self._runner.run(*numbers)
 
     def run_ir(self, *batch: Any, commit: bool = False, **named: Any) -> Any:
-        """Compute a step by `IRExecutor` on the same graph and the same state, and return what it returns.
+        """Compute a step by `IRExecutor` on the same graph and the same state, and return its results.
 
         Args:
             batch: As for `replay`.
-            commit: Change the state, as `replay` does; if not, all is as before, random generators included.
+            commit: Update the state, as `replay` does; otherwise restore it, random generators included.
             named: As for `replay`.
         """
         with self._lock:
@@ -108,7 +108,7 @@ class CompileArtifact(CompiledStep):
         return self._in_structure(results)
 
     def mutations(self, *batch: Any, **named: Any) -> dict[str, torch.Tensor]:
-        """Return what `run_ir` computes for the state, by name; nothing changes."""
+        """Return the new state that `run_ir` computes, by name, without updating anything."""
         with self._lock:
             self._follow_optimizers()
             with unchanged(self.weights.values(), self.generators):
@@ -119,33 +119,36 @@ class CompileArtifact(CompiledStep):
         return executor.run_flat(batch, self._with_hyperparameters(named))
 
     def rebind(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Work on other tensors of the same types; nothing is traced, lowered or planned again."""
+        """Bind the step to other tensors of the same types; nothing is traced, lowered or planned again."""
         with self._lock:
             other = self._run_on(weights)
             self.weights, self.program, self._runner = weights, other.program, other.runner
             self.capture_state, self.reason = other.capture_state, other.reason
             self._trace = None
             for name in ("pool", "_places", "_shared"):
-                self.__dict__.pop(name, None)
+                self.__dict__.pop(name, None)  # cached properties, computed from the old tensors
 
     # Inside
 
     def _follow_optimizers(self) -> None:
-        """Work on the state that the optimizers have, where they were given other state since the last step."""
+        """Rebind to the state of the optimizers, if it was replaced since the last step."""
         replaced = {} if self._shared is None else self._shared.replaced()
         if replaced:
             self.rebind({**self.weights, **replaced})
 
     def _require_same_memory(self) -> None:
-        moved = next((name for name, tensor, place in self._places if tensor.data_ptr() != place), None)
+        # A replay writes to the captured addresses, even if the model's tensors have other memory since.
+        moved = next((name for name, tensor, address in self._places if tensor.data_ptr() != address), None)
         if moved is not None:
             raise CaptureError(
-                f"{moved!r} lies elsewhere than when the step was captured: a replay would change what nobody reads",
+                f"{moved!r} was given other memory after the step was captured: "
+                "a replay would update the old one",
                 where=f"graph {self.graph.name!r}",
-                fix="bind the artifact to the tensors of now: artifact.rebind({**model.state_dict(), ...})",
+                fix="bind the artifact to the current tensors: artifact.rebind({**model.state_dict(), ...})",
             )
 
     def _launched_safely(self, numbers: Sequence[Any]) -> Sequence[Any]:
+        """Launch a step; if it fails, restore the random generators it may have advanced."""
         if not self._draws:
             return self.launch(numbers)
         before = Snapshot([], self.generators, [self.pool.device])

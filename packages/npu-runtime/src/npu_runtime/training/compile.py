@@ -1,4 +1,4 @@
-"""`compile_and_capture`: from a step to what replays it."""
+"""Compilation and capture of a training step into a `CompileArtifact`, which replays it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from torch.optim import Optimizer
 from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import backends_of
-from npu_runtime.errors import CaptureError
 from npu_runtime.executor.options import Passes, device_of, optimized, passes_on
-from npu_runtime.training.artifact import CompileArtifact
+from npu_runtime.errors import CaptureError
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
 from npu_runtime.training.capture.select_runner import Capturing
 from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
+from npu_runtime.training.artifact import CompileArtifact
+from npu_runtime.training.trace import arguments_of, trace_step
 from npu_runtime.training.shared_state import SharedState
 from npu_runtime.training.step_function import LossFunction
-from npu_runtime.training.trace import arguments_of, trace_step
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.traced_step import TracedStep
 
 __all__ = ["CAPTURE_MODES", "CompileArtifact", "compile_and_capture", "get_artifact"]
 
 CAPTURE_MODES = ("require", "prefer", "off")
-# Weak: an artifact, and the memory it holds, lives as long as somebody has it.
+# Weak references: the registry must not keep an artifact, and the memory it owns, alive.
 _ARTIFACTS: weakref.WeakValueDictionary[str, CompileArtifact] = weakref.WeakValueDictionary()
 
 
-def compile_and_capture(  # noqa: PLR0913 - each stage has its own
+# Each stage has options of its own.
+def compile_and_capture(  # noqa: PLR0913
     step: Graph | TracedStep | Module | Callable[..., Any],
     optimizer: Optimizer | None = None,
     loss_fn: LossFunction | None = None,
@@ -56,37 +57,42 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
     graph_device: GraphDevice | None = None,
     **options: Any,
 ) -> CompileArtifact:
-    """Compile a step: trace, passes, check, lowering, plan, warm-up, capture. Nothing has changed afterwards.
+    """Compile and capture a step: trace, passes, check, lowering, plan, warm-up, capture.
 
-    On a CUDA device the step becomes a CUDA graph; elsewhere its planned program is what is replayed.
+    Parameters, buffers, optimizer state and random generators hold afterwards what they held before. On a
+    CUDA device the step becomes a CUDA graph; elsewhere its planned program is replayed.
 
     Args:
-        step: A graph, a traced step, or what `compile_ir` takes.
+        step: A graph, a traced step, or a model or step function as `compile_ir` takes it.
         optimizer: As for `compile_ir`.
         loss_fn: As for `compile_ir`.
-        example_batch: As for `compile_ir`; of a graph the arguments of a call, or a dict of them by name. The warm-up
-            runs on it. A graph or traced step is only warmed up without it where a device records: on zeros.
-        weights: What a graph works on, by name, changed in its own memory; of other steps it is known. The state of an
-            optimizer becomes that of the optimizer itself with the first step that is taken.
-        name: What `get_artifact` finds the artifact by; the name of the graph, unregistered, if not given.
-        backend: Who runs what it can: a name, a `Backend`, or several in order of preference.
-        device: Where it runs; where the weights are if not given.
-        passes: What to run over the graph: the name of a pipeline, or passes; None for none. ``"train"`` is
+        example_batch: As for `compile_ir`; for a graph the arguments of a call, or a dict of them by name.
+            The warm-up runs on it. Without it, a graph or traced step is warmed up only where a device
+            records it, on zeros.
+        weights: Parameters, buffers and state of a graph, by name, updated in their own memory; other steps
+            bring theirs. The optimizer takes over its state from the artifact with the first step that is
+            taken.
+        name: The name to register for `get_artifact`; if not given, that of the graph, and it is not
+            registered.
+        backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
+        device: Where the step runs; by default the device of the weights.
+        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` is
             ``"train-cpu"`` where ATen runs the step on a CPU.
-        warmup_runs: How often it is run before it is captured.
+        warmup_runs: The number of runs before the capture.
         warmup_sync: Wait for the device after each of these runs.
-        capture: ``"require"``: fail where it cannot be captured. ``"prefer"``: run it otherwise there, and say why.
-            ``"off"``: run it op by op.
+        capture: ``"require"``: fail if the step cannot be captured. ``"prefer"``: then run it uncaptured, and
+            report the reason. ``"off"``: run it op by op.
         validate: Run the capture check.
-        trace: Record what the warm-up calls; if not, that is done when it is asked for.
-        enforce_ops: Kinds of ops that the lowering must have.
-        generators: Those that the step draws from, besides PyTorch's default ones.
-        graph_device: What records; CUDA where the step is on a CUDA device, if not given.
+        trace: Record the call log during compilation; otherwise on first access.
+        enforce_ops: Kinds of ops that the lowered graph must contain.
+        generators: Further generators that the step draws from, besides PyTorch's default ones.
+        graph_device: The device that records; by default CUDA where the step is on a CUDA device.
         options: As for `compile_ir`.
 
     Raises:
-        TracingError: The step cannot become a graph.
-        CaptureError: It cannot be captured, and has to be; or an op that is enforced is missing; or this is a capture.
+        TracingError: The step cannot be traced into a graph.
+        CaptureError: The step must be captured and cannot be; or an enforced op is missing; or this thread is
+            capturing or replaying.
         WeightError: Weights are missing, unexpected, or of another type.
     """
     require_outside_capture("compile_and_capture")
@@ -99,21 +105,21 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
     if not isinstance(step, (Graph, TracedStep)):
         step = trace_step(step, optimizer, loss_fn, example_batch, name=name, **options)
     source = step.graph if isinstance(step, TracedStep) else step
-    given = {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})}
+    all_weights = {**(step.weights() if isinstance(step, TracedStep) else {}), **(weights or {})}
     backends = tuple(backends_of(backend))
-    place = device_of(device, given, backends)
-    graph = optimized(source, passes_on(passes, place, backends))
-    held = _held(graph, given)
+    target = device_of(device, all_weights, backends)
+    graph = optimized(source, passes_on(passes, target, backends))
+    bound_weights = _held(graph, all_weights)
     subjects = step.subjects if isinstance(step, TracedStep) else None
-    report = check_graph(graph, held, place, subjects) if validate else None
+    report = check_graph(graph, bound_weights, target, subjects) if validate else None
     capturing = Capturing(
-        graph, backends, place, capture, report, warmup_runs, tuple(generators), graph_device
+        graph, backends, target, capture, report, warmup_runs, tuple(generators), graph_device
     )
-    running = capturing.on(held)
+    running = capturing.on(bound_weights)
     artifact = CompileArtifact(
         name=name or graph.name,
         graph=graph,
-        weights=held,
+        weights=bound_weights,
         backends=backends,
         capture_state=running.capture_state,
         reason=running.reason,
@@ -136,31 +142,31 @@ def compile_and_capture(  # noqa: PLR0913 - each stage has its own
             warm = _Warm(artifact.program, artifact.state)
             warmup_capture_safe(warm, warmup_runs, warmup_sync, numbers=numbers, generators=generators)
             if trace:
-                artifact.trace  # noqa: B018 - it is recorded now
+                artifact.trace  # noqa: B018 - the property records the call log
     if name is not None:
         _ARTIFACTS[name] = artifact
     return artifact
 
 
 def get_artifact(name: str) -> CompileArtifact:
-    """Return the artifact that was made last under a name, as long as somebody holds it.
+    """Return the artifact last registered under a name; the registry holds artifacts weakly.
 
     Raises:
-        CaptureError: There is none.
+        CaptureError: No live artifact has this name.
     """
-    found = _ARTIFACTS.get(name)
-    if found is None:
+    artifact = _ARTIFACTS.get(name)
+    if artifact is None:
         known = ", ".join(sorted(_ARTIFACTS)) or "none"
         raise CaptureError(
             f"there is no artifact {name!r}",
             where="get_artifact",
             fix=f"make it by compile_and_capture(..., name={name!r}), and keep it: there are {known}",
         )
-    return found
+    return artifact
 
 
 class _Warm:
-    """A program and its state, to be warmed up."""
+    """A planned program and its state, as `warmup_capture_safe` takes them."""
 
     def __init__(self, program: Any, state: Mapping[str, torch.Tensor]) -> None:
         self.run = program.run
@@ -168,7 +174,7 @@ class _Warm:
 
 
 def _held(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return those weights that the graph reads: passes may have dropped some."""
+    """Return the weights that the graph has arguments for: passes may have dropped some."""
     names = {
         name
         for value in graph.arguments
@@ -179,6 +185,7 @@ def _held(graph: Graph, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.
 
 
 def _branches(step: TracedStep) -> Callable[[], None]:
+    """Return a check that hyperparameters still select the Python branches taken by the trace."""
     switches = hyperparameters.switches(step.subjects.optimizers)
 
     def require() -> None:
@@ -186,7 +193,7 @@ def _branches(step: TracedStep) -> Callable[[], None]:
         for name, value in switches.items():
             if now.get(name) is not value:
                 raise CaptureError(
-                    f"the step was traced where {name} is {value}, which does not hold any more",
+                    f"the step was traced where {name} is {value}, which is not so now",
                     where="the hyperparameters of the optimizers",
                     fix="compile the step again; TrainStep does so by itself",
                 )
@@ -194,7 +201,7 @@ def _branches(step: TracedStep) -> Callable[[], None]:
         for branch in step.branches:
             if not branch.holds(values):
                 raise CaptureError(
-                    f"the step was traced where {branch.text}, which does not hold any more",
+                    f"the step was traced where {branch.text}, which is not so now",
                     where="the hyperparameters of the optimizers",
                     fix="compile the step again; TrainStep does so by itself",
                 )
@@ -208,5 +215,6 @@ def _require_op(artifact: CompileArtifact, kind: str) -> None:
         raise CaptureError(
             f"{artifact.name!r} has no op {kind!r}",
             where="enforce_ops",
-            fix=f"it was lowered to {kinds}: passes make fused ops, and backends take those that they support",
+            fix=f"it was lowered to {kinds}: passes make fused ops, "
+            "and backends take those that they support",
         )

@@ -1,4 +1,4 @@
-"""A step that has been compiled: how it runs, what it was lowered to, where its values lie, what it calls."""
+"""A compiled step: its runner, its lowered graph, its memory plan and its call log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CUDA_GRAPH, PLANNED, OFF = "cuda-graph", "planned", "off"
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How a step runs; as the attributes of `CompileArtifact` of the same names."""
+    """A step bound to weights; the fields are the attributes of `CompileArtifact` of the same names."""
 
     capture_state: str
     reason: str
@@ -46,10 +46,7 @@ class Running:
 
 @dataclass(eq=False)
 class CompiledStep:
-    """A step that has been compiled, and all that is known of it; `CompileArtifact` also runs it.
-
-    Its fields are those of `CompileArtifact`, which says what they are.
-    """
+    """A compiled step and its diagnostics; `CompileArtifact` also runs it, and documents the fields."""
 
     name: str
     graph: Graph
@@ -71,22 +68,22 @@ class CompiledStep:
 
     @functools.cached_property
     def _shared(self) -> SharedState | None:
-        """The state that optimizers are to have; None where no optimizer belongs to the step."""
+        """The state shared with the optimizers; None for a plain graph, which has none."""
         return None if self._share is None else self._share(self.weights)
 
     @property
     def inputs(self) -> tuple[torch.Tensor | None, ...]:
-        """The fixed tensor of each input of the graph; None for a number."""
+        """The fixed tensor of each input of the graph; None for a scalar."""
         return self._runner.inputs
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What a step changes, by name."""
+        """The tensors that a step mutates, by name."""
         return self._runner.state
 
     @property
     def plan(self) -> Plan | None:
-        """Where each value lies; None where the step is not captured."""
+        """The buffer assignment of each value; None where the step is not captured."""
         return None if self.program is None else self.program.plan
 
     @functools.cached_property
@@ -100,25 +97,25 @@ class CompiledStep:
 
     @functools.cached_property
     def pool(self) -> BufferPool:
-        """All fixed memory, by the name of the value."""
+        """The fixed buffers, by the name of the value."""
         device = next((item.device for item in self._runner.tensors.values()), torch.device("cpu"))
         return BufferPool(self._runner.tensors, device)
 
     def pointers(self) -> dict[str, int]:
-        """Return the address of everything that has a fixed place: it never changes, but by `rebind`."""
+        """Return the address of every fixed buffer by name: only `rebind` changes one."""
         return {name: item.data_ptr() for name, item in self._runner.tensors.items()}
 
     def moved(self) -> list[str]:
-        """Return what a step changes and lies elsewhere now than the step does: its tensor was given other memory."""
+        """Return the names of mutated tensors whose memory was replaced since the step was bound."""
         return [name for name, tensor, address in self._places if tensor.data_ptr() != address]
 
     def has_foreign_state(self) -> bool:
-        """Whether the optimizers have other state than the step works on."""
+        """Return whether the optimizers hold other state than the step works on."""
         return self._shared is not None and self._shared.is_replaced()
 
     @functools.cached_property
     def _places(self) -> list[tuple[str, torch.Tensor, int]]:
-        """What a step changes: its name, its tensor in the model, and where the step takes it to lie."""
+        """Name, tensor in the model, and address in the step, of each mutated weight."""
         state = self._runner.state
         return [
             (target.argument.target, named_weight(target, self.weights), state[target.name].data_ptr())
@@ -128,7 +125,7 @@ class CompiledStep:
 
     @property
     def trace(self) -> Trace:
-        """What a step calls: recorded once, on what the inputs hold, on a snapshot of the state.
+        """The call log of one step: recorded once, on the contents of the inputs and a snapshot of the state.
 
         Raises:
             CaptureError: The step is not captured.
@@ -138,7 +135,7 @@ class CompiledStep:
                 raise CaptureError(
                     f"{self.name!r} has no trace: it is not captured",
                     where=self.reason,
-                    fix='capture="require" says what stands against it',
+                    fix='capture="require" reports what prevents it',
                 )
             with self._lock:
                 numbers = self.example_numbers if self.program.numbers else ()
@@ -146,17 +143,18 @@ class CompiledStep:
         return self._trace
 
     def assert_trace_has(self, kind: str, count: int | None = None) -> None:
-        """Refuse a step that does not run an op of this kind, or not so often; see `Trace.require`."""
+        """Raise unless the step runs an op of this kind, ``count`` times if given; see `Trace.require`."""
         self.trace.require(kind, count)
 
     def assert_trace_matches_lowering(self) -> None:
-        """Refuse a step that does not run what it was lowered to; see `Trace.require_lowering`."""
+        """Raise unless the step runs exactly the ops of its lowered graph; see `Trace.require_lowering`."""
         self.trace.require_lowering(self.lowered)
 
     def dump(self, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Write ``20_ir``, ``30_lowered``, ``31_op_attrs``, ``40_plan`` and ``50_runtime_trace``, as text and as JSON.
+        """Write the dumps of the step into a folder, as text and as JSON; return the files.
 
-        The last two are there where the step is captured.
+        They are ``20_ir``, ``30_lowered``, ``31_op_attrs``, ``40_plan`` and ``50_runtime_trace``; the last
+        two only where the step is captured.
         """
         dumps = [graph_dump(self._lowered_graph), *lowered_dumps(self.lowered)]
         if self.program is not None:
@@ -175,9 +173,9 @@ class CompiledStep:
 
     @property
     def example_numbers(self) -> Sequence[Any]:
-        """The numbers of the last step; those of the optimizers, or zeros, where there was none."""
+        """The scalars of the last step; before the first one those of the optimizers, or zeros."""
         if self._numbers is not None:
             return self._numbers
-        known = {} if self._hyperparameters is None else self._hyperparameters()
+        current = {} if self._hyperparameters is None else self._hyperparameters()
         numbers = [value for value in self.graph.inputs if not isinstance(value.type, TensorType)]
-        return [known.get(value.name, 0.0) for value in numbers]
+        return [current.get(value.name, 0.0) for value in numbers]

@@ -1,4 +1,4 @@
-"""A step without a graph: it makes the state of an optimizer that only its first step can make."""
+"""The first step in eager PyTorch, which initialises optimizer state that cannot be predicted."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from npu_runtime.training.tracing.components import Subjects
 def first_step(
     function: Callable[..., Any], subjects: Subjects, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Take a step in eager PyTorch; return its results, without gradients.
+    """Take a step in eager PyTorch; return its results, detached.
 
-    Where it raises, modules, optimizers and random numbers are put back as they were; gradients are in any case.
+    If it raises, modules, optimizers and random generators are restored; gradients are restored in any case.
     """
     optimizers = list(subjects.optimizers.values())
     before = [{item: dict(entries) for item, entries in optimizer.state.items()} for optimizer in optimizers]
-    kept = [
+    state_tensors = [
         tensor
         for state in before
         for entries in state.values()
         for tensor in entries.values()
         if isinstance(tensor, torch.Tensor)
     ]
-    snapshot = Snapshot([*subjects.parameters().values(), *subjects.buffers().values(), *kept])
+    snapshot = Snapshot([*subjects.parameters().values(), *subjects.buffers().values(), *state_tensors])
     gradients = [(parameter, parameter.grad) for parameter in subjects.parameters().values()]
     for parameter, _ in gradients:
         parameter.grad = None

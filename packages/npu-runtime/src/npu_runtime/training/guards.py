@@ -1,6 +1,8 @@
-"""Whether modules and optimizers are still what a step was traced for.
+"""Guards of a specialization: checks that modules and optimizers are still those that a step was traced for.
 
-It is asked at each call, so each question is a few loops that run in C.
+They run at each call, so each is a comparison of flat lists by loops in C (``map``, ``chain``). Three kinds
+differ in what a failure costs: other flags select another specialization, other memory needs a rebind, other
+parts or types make every specialization stale.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.components import Subjects
 
 _PLAIN = (int, float, bool, str, type(None))
-# What every module has, besides what its class gives it.
+# The attributes that `Module.__init__` sets: flags and owner dicts are compared separately, hooks too.
 _STANDARD = frozenset(vars(Module()))
 _HOOKS = operator.attrgetter("_backward_hooks")
 _TRAINS = operator.attrgetter("training")
@@ -26,10 +28,10 @@ _REQUIRES_GRAD = operator.attrgetter("requires_grad")
 
 
 class Fingerprint:
-    """What modules and optimizers consist of at one moment.
+    """The state of modules and optimizers at one moment, to be compared with their state at later calls.
 
     Args:
-        subjects: The modules and optimizers.
+        subjects: The training components.
     """
 
     def __init__(self, subjects: Subjects) -> None:
@@ -37,12 +39,12 @@ class Fingerprint:
         self._modules = [
             part for module in (*subjects.modules.values(), *subjects.watched) for part in module.modules()
         ]
-        # The dicts in which modules keep what they consist of, and what is in them now.
+        # The dicts in which modules register parameters, buffers and submodules show replaced entries.
         self._owners = [owner for module in self._modules for owner in _owners(module)]
         self._optimizers = list(subjects.optimizers.values())
         self._hooks = [hooks for item in (*self._modules, *self._optimizers) for hooks in _hooks(item)]
         self._attributes = list(map(vars, self._modules))
-        # What a trace takes for what it is, and what is no number: a function, a tuple of sizes, a tensor.
+        # Attributes that a trace bakes in by identity (functions, tuples of sizes, tensors), or private ones.
         self._values = [
             (owner, key)
             for owner in self._attributes
@@ -64,7 +66,7 @@ class Fingerprint:
             for key, value in group.items()
             if key != "params" and not hyperparameters.is_open(value)
         ]
-        # Numbers of modules, which a trace takes for what they are: the probability of a dropout.
+        # Public numbers and strings that a trace bakes in by value, such as the probability of a dropout.
         self._places = [
             (vars(module), key)
             for module in self._modules
@@ -75,41 +77,49 @@ class Fingerprint:
         self._flags = self._flags_now()
 
     def is_valid(self) -> bool:
-        """Whether nothing has changed at all."""
+        """Return whether all guards hold."""
         return self.has_same_flags() and self.has_same_parts() and self.has_same_memory()
 
     def has_same_parts(self) -> bool:
-        """Whether the modules consist of the same modules, parameters and buffers, and the same are optimized."""
+        """Return whether modules have the same parts, hooks and baked-in attributes.
+
+        The parameters that optimizers train must also be the same.
+        """
         return (
             _are_same(self._parts_now(), self._parts)
             and _are_same(self._optimized_now(), self._optimized)
-            and list(map(len, self._attributes)) == self._counts
+            and list(map(len, self._attributes)) == self._counts  # an attribute was added or deleted
         )
 
     def has_same_types(self) -> bool:
-        """Whether parameters and buffers have the shapes, dtypes and devices they had."""
+        """Return whether parameters and buffers have the same shapes, strides, dtypes and devices."""
         return self._types_now() == self._types
 
     def has_same_memory(self) -> bool:
-        """Whether parameters, buffers, and the state and the groups of the optimizers lie where they lay."""
+        """Return whether tensors have the same addresses, and optimizers the same state and groups."""
         return self._addresses_now() == self._addresses and _are_same(self._states_now(), self._states)
 
     def has_same_flags(self) -> bool:
-        """Whether the same modules train, with the same settings, and the same parameters require gradients."""
+        """Return whether modes, ``requires_grad``, numbers of modules and optimizer settings are the same.
+
+        The default dtype and autocast count as modes.
+        """
         if self._flags_now() != self._flags:
             return False
         numbers = self._numbers_now()
+        # Identity first, which holds in nearly every call; repr() also takes a NaN for the same as itself.
         if not _are_same(numbers, self._numbers) and list(map(repr, numbers)) != list(
             map(repr, self._numbers)
         ):
             return False
-        for group, key, value in self._settings:  # noqa: SIM110 - all() takes three times as long
+        # A loop, since all() of a generator takes three times as long.
+        for group, key, value in self._settings:  # noqa: SIM110
             if group[key] != value:
                 return False
         return True
 
     def flags(self) -> Hashable:
-        """Return what a step is traced for besides the batch: modes, what requires gradients, settings."""
+        """Return the key of a specialization besides the batch: modes, numbers of modules, settings."""
         settings = hyperparameters.settings(self._subjects.optimizers)
         described = tuple((name, repr(value)) for name, value in settings.items())
         numbers = tuple(map(repr, self._numbers_now()))
@@ -130,7 +140,7 @@ class Fingerprint:
 
     def _states_now(self) -> list[Any]:
         entries = [item for optimizer in self._optimizers for item in optimizer.state.values()]
-        # Loading gives an optimizer other groups, too: what was read of the old ones would never change again.
+        # load_state_dict() replaces the groups, too: the `Reader` of a specialization would read stale ones.
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         return [*itertools.chain.from_iterable(map(dict.values, entries)), *groups]
 
@@ -152,7 +162,7 @@ def _are_same(left: list[Any], right: list[Any]) -> bool:
 
 
 def _context() -> Hashable:
-    """Return what PyTorch computes differently by: settings of the process, or of a ``with`` around the call."""
+    """Return the global torch state that a trace depends on: default dtype, and autocast where it is on."""
     return torch.get_default_dtype(), autocast_settings() if is_autocast() else None
 
 

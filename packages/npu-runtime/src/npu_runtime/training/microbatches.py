@@ -1,4 +1,4 @@
-"""A batch in parts, whose gradients are averaged: what they are cut into, and how their results are put together."""
+"""Microbatches for gradient accumulation: splitting a batch, and combining the results of its parts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from npu_runtime.training.tracing.unsupported import require_tensor
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a batch.
+    """A microbatch.
 
     Attributes:
-        arguments: Of the model, positional and named.
-        share: How many such parts would make up the batch; what a mean over the part is divided by.
+        arguments: Positional and named arguments of the model.
+        share: The rows of the batch per row of the part; a mean over the part is divided by it.
     """
 
     arguments: Any
@@ -27,16 +27,17 @@ class Part:
 
 
 def parts_of(batch: Any, count: int) -> list[Part]:
-    """Return a batch in parts along the first dimension of its tensors; in fewer than ``count`` if it has fewer rows.
+    """Split a batch along the first dimension into ``count`` parts, or fewer if it has fewer rows.
 
-    The parts are equal where they can be. If not, they differ by one row, and all tensors must have as many rows.
+    The parts are equal where ``count`` divides the rows. If not, their sizes differ by at most one row, and
+    all tensors must have the same number of rows.
 
     Args:
-        batch: Positional and named arguments. What has no dimension goes to every part.
-        count: How many parts.
+        batch: Positional and named arguments. Leaves without a dimension go to every part.
+        count: The number of parts.
 
     Raises:
-        TracingError: The tensors cannot be cut alike.
+        TracingError: The tensors cannot be split alike.
     """
     leaves, structure = flatten(batch)
     rows = list(dict.fromkeys(item.shape[0] for item in leaves if _has_rows(item)))
@@ -46,19 +47,20 @@ def parts_of(batch: Any, count: int) -> list[Part]:
     if not is_even and len(rows) > 1:
         raise TracingError(
             f"tensors of {' and '.join(map(str, rows))} rows cannot be cut alike into {count} parts",
-            fix=f"give them all as many rows, or multiples of accumulate={count}; what is not to be cut belongs to the model",
+            fix=f"give them all as many rows, or multiples of accumulate={count}; "
+            "what is not to be cut belongs to the model",
         )
-    kept = count if is_even else min(count, rows[0])
-    columns = [item.tensor_split(kept) if _has_rows(item) else (item,) * kept for item in leaves]
-    sizes = [kept] * kept if is_even else [rows[0] / size for size in _sizes(rows[0], kept)]
+    parts = count if is_even else min(count, rows[0])
+    columns = [item.tensor_split(parts) if _has_rows(item) else (item,) * parts for item in leaves]
+    shares = [parts] * parts if is_even else [rows[0] / size for size in _sizes(rows[0], parts)]
     return [
         Part(unflatten(structure, list(part)), share)
-        for part, share in zip(zip(*columns, strict=True), sizes, strict=True)
+        for part, share in zip(zip(*columns, strict=True), shares, strict=True)
     ]
 
 
 def joined(parts: Sequence[Any], shares: Sequence[float]) -> Any:
-    """Return the results of the parts of a batch as one: numbers averaged, rows behind each other.
+    """Combine the results of microbatches: average scalars, concatenate the rest along the first dimension.
 
     Raises:
         TracingError: One of them is not a tensor.
@@ -77,7 +79,7 @@ def _joined(column: Sequence[Any], shares: Sequence[float]) -> torch.Tensor:
 
 
 def _sizes(rows: int, count: int) -> list[int]:
-    """Return the sizes that ``tensor_split`` cuts into: the larger ones first."""
+    """Return the sizes of the parts that ``tensor_split`` makes: the larger ones first."""
     return [rows // count + (index < rows % count) for index in range(count)]
 
 

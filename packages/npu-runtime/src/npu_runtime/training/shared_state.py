@@ -1,4 +1,4 @@
-"""The state that a step works on, and the optimizers that are to have it as their own."""
+"""Optimizer state shared between a compiled step and the optimizers it was traced with."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from npu_runtime.training.tracing.traced_step import TracedStep
 
 
 class SharedState:
-    """The tensors of optimizer state that a step changes, as entries of the optimizers it was traced with.
+    """The optimizer state that a step mutates, as entries of the optimizers it was traced with.
 
-    Only parameters that the step changes in their own memory have entries: what works on copies of a model is not for
-    its optimizer.
+    Only parameters that the step updates in their own memory have entries: a step on copies of a model must
+    not change its optimizer.
 
     Args:
         traced: The step.
-        weights: What it works on, by name.
+        weights: The tensors it is bound to, by name.
     """
 
     def __init__(self, traced: TracedStep, weights: Mapping[str, torch.Tensor]) -> None:
@@ -48,9 +48,9 @@ class SharedState:
         self._is_installed = False
 
     def install(self) -> None:
-        """Let the optimizers have the state: they save it, and go on with it. Called when a step was taken."""
+        """Make the state that of the optimizers, which save and continue from it; called after a step."""
         for optimizer in self._optimizers:
-            # What schedulers ask for, to warn where they are called too early.
+            # lr_scheduler warns if this is unset: it takes the optimizer's step not to have been called.
             optimizer._opt_called = True  # type: ignore[attr-defined]
         if not self._is_installed:
             for optimizer, item, key, _, tensor in self._entries:
@@ -58,27 +58,29 @@ class SharedState:
             self._is_installed = True
 
     def is_replaced(self) -> bool:
-        """Whether optimizers have other tensors in the place of this state."""
+        """Return whether the optimizers hold other tensors in place of this state."""
         return any(map(self._is_replaced_by_other, self._entries))
 
     def replaced(self) -> dict[str, torch.Tensor]:
-        """Return what optimizers have in the place of this state, by name: of a checkpoint, or of steps of their own.
+        """Return the tensors that optimizers hold in place of this state, by name; {} if there are none.
+
+        They come from a loaded checkpoint, or from eager steps.
 
         Raises:
-            CaptureError: It is of another kind.
+            CaptureError: One is missing, or of another shape, dtype or device.
         """
         if not self.is_replaced():
             return {}
-        found = Originals(self._traced.subjects).state
+        current = Originals(self._traced.subjects).state
         for _, _, _, name, tensor in self._entries:
-            other = found.get(name)
+            other = current.get(name)
             if other is None or not is_alike(other, tensor):
                 raise CaptureError(
-                    f"the optimizer has {'no ' if other is None else 'another kind of '}{name!r} by now",
+                    f"the optimizer has {'no ' if other is None else 'another kind of '}{name!r} now",
                     where=f"graph {self._traced.graph.name!r}",
                     fix="compile the step again; TrainStep does so by itself",
                 )
-        return {name: found[name] for *_, name, _ in self._entries}
+        return {name: current[name] for *_, name, _ in self._entries}
 
     def _is_replaced_by_other(self, entry: tuple[Optimizer, torch.Tensor, str, str, torch.Tensor]) -> bool:
         optimizer, item, key, _, tensor = entry
@@ -87,5 +89,5 @@ class SharedState:
 
 
 def is_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether a step that was traced for one tensor of state may work on the other."""
+    """Return whether a step traced for one tensor of state may work on the other."""
     return (left.shape, left.dtype, left.device) == (right.shape, right.dtype, right.device)

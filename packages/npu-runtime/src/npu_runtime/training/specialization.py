@@ -1,4 +1,4 @@
-"""One graph of a step, bound to the memory of its model: for one shape of the batch, and one set of modes."""
+"""Specializations of a training step: one traced graph per batch signature and modes, bound to the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from npu_runtime.training.tracing.tracer import trace_function
 
 
 def batch_key(batch: Sequence[Any], named: Mapping[str, Any]) -> Hashable:
-    """Return what a step is traced for of a batch: its nest, shapes, dtypes and devices, and what is no tensor."""
+    """Return the signature of a batch: structure, types of its tensors, and its other leaves by value."""
     leaves, structure = flatten((tuple(batch), dict(named)))
     return structure, tuple(map(_leaf_key, leaves))
 
@@ -47,12 +47,12 @@ def make_variant(
     passes: Passes,
     capture: str,
 ) -> Variant:
-    """Trace a step, and capture it.
+    """Trace a step for a batch, and capture it.
 
     Raises:
-        TracingError: The step cannot become a graph.
-        UnknownStateError: Only a first step tells what state an optimizer keeps.
-        CaptureError: It cannot be captured, and has to be.
+        TracingError: The step cannot be traced into a graph.
+        UnknownStateError: Only a first step reveals what state an optimizer keeps.
+        CaptureError: It cannot be captured, and ``capture`` is ``"require"``.
     """
     name = getattr(function, "__name__", "step")
     traced = trace_function(function, subjects, batch, named, name=name)
@@ -63,13 +63,13 @@ def make_variant(
 
 
 class Variant:
-    """A traced step that runs on the tensors of its modules and optimizers.
+    """A traced step, specialized for one batch signature and bound to the tensors of its training components.
 
     Args:
         traced: The step.
-        artifact: What runs it.
-        batch: What it was traced on.
-        named: Likewise.
+        artifact: The compiled step.
+        batch: The positional arguments that it was traced on.
+        named: The named ones.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Variant:
         self.artifact = artifact
         self._key = batch_key(batch, named)
         leaves, _ = flatten((tuple(batch), dict(named)))
+        # A batch of tensors only, the usual case, is compared without flattening it and building its key.
         is_flat = not named and all(isinstance(item, torch.Tensor) for item in batch)
         self._flat = (
             [(item.shape, item.stride(), item.dtype, item.device) for item in leaves] if is_flat else None
@@ -96,28 +97,29 @@ class Variant:
         return self.artifact.graph
 
     def is_for(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
-        """Whether it was traced for such a batch, and for what the hyperparameters are now."""
+        """Return whether it was traced for this batch signature, and its guards on hyperparameters hold."""
         return self._is_like(batch, named) and self.holds()
 
     def holds(self) -> bool:
-        """Whether Python would take the branches again that it took by the value of hyperparameters."""
+        """Return whether Python would again take the branches that the trace took on hyperparameters."""
         values = self._read()
         if values != self._values:
-            given = dict(zip(self._names, values, strict=True))
+            current = dict(zip(self._names, values, strict=True))
             changed = {
-                name for name, old in zip(self._names, self._values, strict=True) if given[name] != old
+                name for name, old in zip(self._names, self._values, strict=True) if current[name] != old
             }
-            asked = (branch for branch in self.traced.branches if not changed.isdisjoint(branch.names))
-            if not all(branch.holds(given) for branch in asked):
+            # A scheduler may change the learning rate at each step: only branches on it are evaluated.
+            affected = (branch for branch in self.traced.branches if not changed.isdisjoint(branch.names))
+            if not all(branch.holds(current) for branch in affected):
                 return False
             self._values = values
         return True
 
     def run(self, batch: tuple[Any, ...], named: Mapping[str, Any], *, borrow: bool) -> Any:
-        """Take a step; `is_for` has said yes just before."""
+        """Take a step; the caller has just checked the batch and the guards."""
         leaves: Sequence[Any] = batch if self._flat is not None else flatten((batch, dict(named)))[0]
         before = torch.is_grad_enabled()
-        record_gradients(False)
+        record_gradients(False)  # copies of tensors that require gradients would record a graph of autograd
         try:
             for fixed, index in self._copies:
                 fixed.copy_(leaves[index])
@@ -131,7 +133,7 @@ class Variant:
         return results[0] if self._structure.kind == LEAF else unflatten(self._structure, list(results))
 
     def rebind(self) -> bool:
-        """Work on the tensors that modules and optimizers have now; False where the state is of another kind."""
+        """Bind to the current tensors of the components; False where state is missing or of another type."""
         state = Originals(self.traced.subjects).state
         for name, old in self.traced.state.items():
             new = state.get(name)
@@ -152,7 +154,8 @@ class Variant:
             return batch_key(batch, named) == self._key
         if len(batch) != len(self._flat):
             return False
-        for item, (shape, stride, dtype, device) in zip(batch, self._flat):  # noqa: B905 - as many as there are
+        # Lengths are equal; strict=True would cost time in each call.
+        for item, (shape, stride, dtype, device) in zip(batch, self._flat):  # noqa: B905
             if type(item) is not torch.Tensor or item.shape != shape:
                 return batch_key(batch, named) == self._key
             if item.stride() != stride or item.dtype is not dtype or item.device != device:
@@ -170,14 +173,15 @@ class Variant:
         batch = sorted((name for name in inputs if name.startswith("batch")), key=lambda name: int(name[5:]))
         written = {value.argument.target for value in graph.updates if value.argument is not None}
         self._copies: list[tuple[torch.Tensor, int]] = []
-        self._written: list[tuple[torch.Tensor, int]] = []  # what the step changes of the batch
-        for number, place in enumerate(self._places):
+        self._written: list[tuple[torch.Tensor, int]] = []  # tensors of the batch that the step mutates
+        for number, leaf in enumerate(self._places):
             fixed = self.artifact.inputs[inputs[f"batch{number}"]] if f"batch{number}" in batch else None
             if fixed is not None:
-                self._copies.append((fixed, place))
+                self._copies.append((fixed, leaf))
                 if f"batch{number}" in written:
-                    self._written.append((fixed, place))
+                    self._written.append((fixed, leaf))
         self._open = [name for name in inputs if name not in batch]
+        # The inputs of the graph first, in its order: `_launched` passes a prefix of the values on.
         self._names = list(self._branch_names() | set(self._open))
         self._names.sort(key=lambda name: (name not in inputs, inputs.get(name, 0)))
         self._read = Reader(subjects.optimizers, self._names)

@@ -1,4 +1,4 @@
-"""The usual step: forward, loss, backward, optimizer, written as one writes it for PyTorch."""
+"""The standard training step of a model in eager PyTorch: forward, loss, backward, optimizer."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ LossFunction = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepFunction:
-    """A training step of a model, an optimizer and a loss function; calling it takes one step in eager PyTorch.
+    """A training step of a model, an optimizer and a loss function; a call takes one step in eager PyTorch.
 
     Attributes:
         model: Called with the inputs.
-        optimizer: Of the model's parameters.
-        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss; or a tuple or list that begins with it, or a dict
-            with a ``"loss"``: the rest is returned as it is. None: the model returns that itself, and takes all of the
-            batch; a model of transformers is asked for no cache (``use_cache=False``) if the call does not say.
-        accumulate: The batch is cut along its first dimension into so many parts, as even as they can be; their gradients
-            are averaged, each part with the weight of its rows. That is the gradient of a loss that is a mean over rows.
-        clip_grad_norm: The gradients are scaled such that their total norm is at most this.
-        clip_grad_value: The gradients are clamped to this size, element by element.
-        autocast: The dtype of ``torch.autocast`` around model and loss: bfloat16 as a rule. Gradients of float16 are not
-            scaled; a ``GradScaler`` is refused.
+        optimizer: An optimizer of the model's parameters.
+        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss; or a tuple or list that begins with
+            it, or a dict with a ``"loss"``: the rest is returned unchanged. None: the model takes the whole
+            batch and returns that itself; a transformers model is called with ``use_cache=False`` unless the
+            call gives it.
+        accumulate: The number of microbatches, as even as possible along the first dimension of the batch.
+            Their gradients are averaged, weighted by rows: the gradient of a loss that is a mean over rows.
+        clip_grad_norm: The largest total norm of the gradients, which are scaled down to it.
+        clip_grad_value: The largest magnitude of a gradient element; larger ones are clamped.
+        autocast: The dtype of ``torch.autocast`` around model and loss, usually bfloat16. Gradients of
+            float16 are not scaled; a ``GradScaler`` is refused.
     """
 
     model: Module
@@ -58,17 +59,17 @@ class StepFunction:
 
     @property
     def __name__(self) -> str:
-        """What graphs of it are called."""
+        """The name of its graphs."""
         return f"{type(self.model).__name__}_step"
 
     def __call__(self, *batch: Any, **named: Any) -> Any:
-        """Take one step, and return what ``loss_fn`` returns.
+        """Take one step, and return the results of ``loss_fn``.
 
-        Of several parts, entries without dimensions are averaged as the gradients are; others are joined along their
-        first dimension, as the batch was cut.
+        With several microbatches, 0-d results are averaged as the gradients are; others are concatenated
+        along their first dimension.
 
         Args:
-            batch: The inputs of the model, and the target behind them.
+            batch: The inputs of the model, followed by the target.
             named: Further inputs of the model.
         """
         self.optimizer.zero_grad()
@@ -129,19 +130,20 @@ def _loss_of(results: Any) -> torch.Tensor:
     if not loss.requires_grad:
         raise TracingError(
             "the loss does not depend on any parameter that requires gradients",
-            fix="compute it from what the model returns, without .detach(); set requires_grad=True where it is off",
+            fix="compute it from what the model returns, without .detach(); "
+            "set requires_grad=True where it is off",
         )
     return loss
 
 
 def _without_cache(model: Module, named: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the named arguments, without a cache where a model of transformers would decide by its configuration.
+    """Return the named arguments with ``use_cache=False``, where the model's configuration would decide.
 
-    A cache is of no use to training, and no graph returns it.
+    Models of transformers then return a cache, which training does not need and a graph cannot return.
     """
     try:
-        found = inspect.signature(model.forward).parameters.get("use_cache")
-    except ValueError:  # a function of C
+        parameter = inspect.signature(model.forward).parameters.get("use_cache")
+    except ValueError:  # forward is implemented in C: it has no signature
         return named
-    is_open = found is not None and found.default is None and "use_cache" not in named
+    is_open = parameter is not None and parameter.default is None and "use_cache" not in named
     return {**named, "use_cache": False} if is_open else named

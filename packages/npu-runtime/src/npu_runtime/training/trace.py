@@ -1,4 +1,4 @@
-"""`compile_ir`: a training step as one graph."""
+"""Tracing of a model or step function into the graph of its training step (`compile_ir`, `trace_step`)."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def compile_ir(
 ) -> Graph:
     """Return a whole training step as one graph: functional, without weights, of ATen ops.
 
-    Its arguments are the batch, and ``hyperparameters``: a dict of the floats in ``optimizer.param_groups``, by names
-    like ``"group0.lr"``. Its results are what the step returns; its updates are what the step changes: parameters,
-    buffers, and the state of the optimizer (``fc.weight.exp_avg``).
+    Its arguments are the batch, and ``hyperparameters``: a dict of the floats in ``optimizer.param_groups``,
+    by names like ``"group0.lr"``. Its results are those of the step; its updates are the mutated state:
+    parameters, buffers, and the state of the optimizer (``fc.weight.exp_avg``).
 
-    ``compile_ir(step_fn, example_batch=...)`` takes a function in place of the model, as one writes it for PyTorch: with
-    ``zero_grad()``, ``backward()`` and ``step()``.
+    ``compile_ir(step_fn, example_batch=...)`` takes an ordinary PyTorch step function instead of the model:
+    one that calls ``zero_grad()``, ``backward()`` and ``step()``.
 
     Args:
-        model: The model, on any device, on ``meta`` too; or a step function.
-        optimizer: Of the model's parameters.
+        model: The model, on any device including ``meta``; or a step function.
+        optimizer: An optimizer of the model's parameters.
         loss_fn: As for `StepFunction`.
-        example_batch: A tuple of arguments for the step, ``(*inputs, target)``; or a dict of arguments by name. Shapes
-            and dtypes count, not the content.
-        options: ``name`` of the graph; for a model: ``accumulate``, ``clip_grad_norm``, ``clip_grad_value`` and
-            ``autocast`` of `StepFunction`; for a step function: ``modules`` and ``optimizers``, where they are not to be
-            found in its closure.
+        example_batch: A tuple of arguments for the step, ``(*inputs, target)``; or a dict of arguments by
+            name. Only shapes and dtypes of tensors matter, not their contents.
+        options: ``name`` of the graph; for a model: ``accumulate``, ``clip_grad_norm``, ``clip_grad_value``
+            and ``autocast`` of `StepFunction`; for a step function: ``modules`` and ``optimizers``, where its
+            closure does not refer to them.
 
     Raises:
-        TracingError: The step cannot become a graph; says why, where, and what to do.
-        ConversionError: An op has no place in a graph.
+        TracingError: The step cannot be traced into a graph; the message has the reason, the line and a fix.
+        ConversionError: An op cannot be represented in a graph.
     """
     return trace_step(model, optimizer, loss_fn, example_batch, **options).graph
 
@@ -61,7 +61,7 @@ def trace_step(
     name: str | None = None,
     **options: Any,
 ) -> TracedStep:
-    """Return the graph that `compile_ir` returns, with the state to begin with, and what it was traced for."""
+    """Return the graph of `compile_ir` with its initial state and its training components."""
     if example_batch is None:
         raise TracingError(
             "a step is traced on an example batch",
@@ -82,16 +82,17 @@ def step_of(
     optimizers: Sequence[Optimizer] | None = None,
     **options: Any,
 ) -> tuple[Callable[..., Any], Subjects]:
-    """Return a step function, and what it works on.
+    """Return the step function and its training components.
 
     Raises:
-        TracingError: What is given does not make up a step.
+        TracingError: The arguments do not define a step.
     """
     if not isinstance(model, Module):
         if not callable(model) or optimizer is not None or loss_fn is not None or options:
             raise TracingError(
                 f"a step function stands alone: {type(model).__name__} was given with other parts of a step",
-                fix="compile_ir(model, optimizer, loss_fn, batch), or compile_ir(step_fn, example_batch=batch)",
+                fix="compile_ir(model, optimizer, loss_fn, batch), "
+                "or compile_ir(step_fn, example_batch=batch)",
             )
         return model, find_subjects(model, modules, optimizers)
     if not isinstance(optimizer, Optimizer):
@@ -121,7 +122,7 @@ def _require_known(options: Mapping[str, Any]) -> None:
 
 
 def arguments_of(batch: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return the positional and the named arguments of a step."""
+    """Return the positional and the named arguments that a batch stands for."""
     if isinstance(batch, Mapping):
         return (), batch
     return (tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)), {}

@@ -1,4 +1,4 @@
-"""`TrainStep`: a training step that is traced once and replayed from then on."""
+"""`TrainStep`: a training step that is traced once and then replayed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from npu_runtime.training.tracing.optimizer_state import UnknownStateError
 from npu_runtime.training.tracing.optimizers import require_traceable
 
 CAPTURE_MODES = ("require", "prefer", "off")
-# One per shape of the batch, mostly: more of them are a sign that shapes should be padded.
+# Usually one per shape of the batch: more of them suggest that batches should be padded to fewer shapes.
 MAX_VARIANTS = 16
 
 
 class TrainStep:
-    """A whole training step, called in a loop in place of forward, loss, backward and ``optimizer.step()``.
+    """A whole training step, called in a loop instead of forward, loss, backward and ``optimizer.step()``.
 
     .. code-block:: python
 
@@ -37,37 +37,39 @@ class TrainStep:
         for input, target in batches:
             loss = step(input, target)
 
-    The first call traces the step into one graph, plans its memory, and captures it; later calls replay it. It works on
-    the tensors of the model and the optimizer themselves: between calls, the model can be evaluated and saved, and
-    learning rates changed (``torch.optim.lr_scheduler``), as ever. Where something changes that the graph was made for
-    (the shape of a batch, ``model.eval()``, ``requires_grad``, a setting of the optimizer), it is traced again; what
-    was traced before is kept. A call that fails leaves everything as it was before it.
+    The first call traces the step into one graph, plans its memory, and captures it; later calls replay it.
+    It works in place on the tensors of the model and the optimizer: between calls, the model can be evaluated
+    and saved, and learning rates changed (``torch.optim.lr_scheduler``), as in eager PyTorch. When something
+    changes that the graph was specialized for (the shape of a batch, ``model.eval()``, ``requires_grad``, a
+    setting of the optimizer), the step is traced again; earlier specializations are kept. A call that fails
+    leaves everything as it was before it.
 
-    Gradients are no state: each call begins without any, and ``parameter.grad`` is neither read nor written.
+    Gradients are not state: each call begins without any, and ``parameter.grad`` is neither read nor written.
 
     Args:
         model: The model; or a step function as `compile_ir` takes it, alone.
-        optimizer: Of the model's parameters: any of `torch.optim` but LBFGS, Adafactor and SparseAdam.
-        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that begins with it,
-            or a dict with a ``"loss"``. None: the model returns that itself, and takes all of the batch; a model of
-            transformers is asked for no cache (``use_cache=False``) if the call does not say.
-        backend: Who runs what it can: a name, a `Backend`, or several in order of preference.
-        passes: What to run over the graph: the name of a pipeline, or passes; None for none. ``"train"`` is
+        optimizer: An optimizer of the model's parameters: any of `torch.optim` but LBFGS, Adafactor and
+            SparseAdam.
+        loss_fn: ``loss_fn(model(*inputs), target)``. Returns the loss, a scalar; or a tuple or list that
+            begins with it, or a dict with a ``"loss"``. None: the model takes the whole batch and returns
+            that itself; a transformers model is called with ``use_cache=False`` unless the call gives it.
+        backend: A name, a `Backend`, or several in order of preference; ATen runs the ops they refuse.
+        passes: The name of a pipeline, or passes to run over the graph; None for none. ``"train"`` is
             ``"train-cpu"`` where ATen runs the step on a CPU.
-        capture: ``"require"``: fail where the step cannot be captured. ``"prefer"``: run the graph op by op there, and
-            say why in `explain`. ``"off"``: always do that.
-        accumulate: Cut the batch along its first dimension into so many parts, as even as they can be, and average their
-            gradients, each with the weight of its rows. Of the results, numbers are averaged and rows joined.
-        clip_grad_norm: Scale the gradients such that their total norm is at most this.
-        clip_grad_value: Clamp each element of the gradients to this size.
-        autocast: The dtype of ``torch.autocast`` around model and loss: bfloat16 as a rule. Gradients of float16 are not
-            scaled; a ``GradScaler`` is refused.
-        borrow: Return the memory that the next call overwrites, in place of copies of it.
-        modules: The modules of a step function, where they are not to be found in its closure.
+        capture: ``"require"``: fail if the step cannot be captured. ``"prefer"``: then run the graph op by
+            op, and report the reason in `explain`. ``"off"``: always run it op by op.
+        accumulate: Split the batch along its first dimension into this many parts, as even as possible, and
+            average their gradients, weighted by rows. 0-d results are averaged, others concatenated.
+        clip_grad_norm: Scale the gradients down to this total norm if they exceed it.
+        clip_grad_value: Clamp each element of the gradients to this magnitude.
+        autocast: The dtype of ``torch.autocast`` around model and loss, usually bfloat16. Gradients of
+            float16 are not scaled; a ``GradScaler`` is refused.
+        borrow: Return the tensors that the next call overwrites, instead of copies of them.
+        modules: The modules of a step function, where its closure does not refer to them.
         optimizers: Its optimizers, likewise.
 
     Raises:
-        TracingError: What is given does not make up a step.
+        TracingError: The arguments do not define a step.
         CaptureError: There is no such capture mode.
     """
 
@@ -112,15 +114,16 @@ class TrainStep:
         """Take one step.
 
         Args:
-            batch: The inputs of the model, and the target behind them; or what the step function takes.
+            batch: The inputs of the model, followed by the target; or the arguments of the step function.
             named: Further inputs of the model, by name.
 
         Returns:
-            What ``loss_fn`` returns, which is the loss, without gradients.
+            The results of ``loss_fn``, such as the loss, detached.
 
         Raises:
-            TracingError: The step cannot become a graph; says why, where, and what to do.
-            CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or it is called by itself.
+            TracingError: The step cannot be traced into a graph; the message has the reason, the line and a
+                fix.
+            CaptureError: It cannot be captured, and ``capture`` is ``"require"``; or the step calls itself.
             ExecutionError: An op fails. All parameters, buffers and state are as they were.
         """
         with self._lock:
@@ -142,30 +145,31 @@ class TrainStep:
         """The graph of the last step, after the passes.
 
         Raises:
-            CaptureError: No step was taken so far.
+            CaptureError: No step has been taken.
         """
         return self._last().graph
 
     @property
     def artifact(self) -> Any:
-        """The `CompileArtifact` of the last step: its plan, what it was lowered to, its trace.
+        """The `CompileArtifact` of the last step: its plan, its lowered graph, its call log.
 
         Raises:
-            CaptureError: No step was taken so far.
+            CaptureError: No step has been taken.
         """
         return self._last().artifact
 
     def explain(self) -> str:
-        """Return what was traced so far, how it runs, and why not otherwise."""
+        """Return a text about each specialization: how it runs, and why it is not captured."""
         if not self._variants:
-            return "no step was taken so far"
+            return "no step has been taken"
         return "\n\n".join(str(variant) for variant in self._variants.values())
 
     def state_dict(self) -> dict[str, Any]:
         """Return ``{"model": ..., "optimizer": ...}``, each in PyTorch's own format.
 
-        Of a step function with several modules or optimizers, each is a dict by name. The tensors are those that
-        training goes on with: save them, or copy them. Random numbers go on with ``torch.get_rng_state()``.
+        For a step function with several modules or optimizers, each is a dict by name. The tensors are not
+        copies: later steps update them. The state of the random generators is not part of it
+        (``torch.get_rng_state()``).
         """
         return {
             "model": _single({name: item.state_dict() for name, item in self._subjects.modules.items()}),
@@ -175,28 +179,28 @@ class TrainStep:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a `state_dict` was taken, to the bit.
+        """Resume from a `state_dict`, bit by bit.
 
         Raises:
-            TracingError: It has other parts than these.
+            TracingError: Its keys are not ``"model"`` and ``"optimizer"``.
         """
         if set(state) != {"model", "optimizer"}:
             raise TracingError(
                 f"the state of a step has the keys 'model' and 'optimizer', not {sorted(map(str, state))}",
                 fix="give what state_dict() returned",
             )
-        for items, given in (
+        for items, loaded in (
             (self._subjects.modules, state["model"]),
             (self._subjects.optimizers, state["optimizer"]),
         ):
             for name, item in items.items():
-                item.load_state_dict(given if len(items) == 1 else given[name.removesuffix(".")])
+                item.load_state_dict(loaded if len(items) == 1 else loaded[name.removesuffix(".")])
 
     def sync_to(self, model: Module, optimizer: Optimizer | None = None) -> None:
-        """Give another model, and another optimizer of its parameters, the state of this training.
+        """Copy the state of this training into another model, and another optimizer of its parameters.
 
         Raises:
-            TracingError: This step trains several modules.
+            TracingError: This step has several modules or not exactly one optimizer.
         """
         if len(self._subjects.optimizers) != 1 or "" not in self._subjects.modules:
             raise TracingError(
@@ -211,7 +215,7 @@ class TrainStep:
             optimizer.load_state_dict(copy.deepcopy(trained.state_dict()))
 
     def reset(self) -> None:
-        """Forget what was traced, and free its memory; the next call traces again."""
+        """Drop all specializations, and free their memory; the next call traces again."""
         with self._lock:
             self._require_idle()
             self._forget()
@@ -226,17 +230,15 @@ class TrainStep:
 
     def _last(self) -> Variant:
         if self._current is None:
-            raise CaptureError("no step was taken so far", fix="call the step once, or use compile_ir")
+            raise CaptureError("no step has been taken", fix="call the step once, or use compile_ir")
         return self._current
 
     def _require_idle(self) -> None:
         if self._is_running:
-            raise CaptureError(
-                "a step is called by what it has called itself", fix="take the inner step outside of the loss"
-            )
+            raise CaptureError("a step calls itself", fix="take the inner step outside of the loss")
 
     def _run_anew(self, batch: Any, named: Any) -> Any:
-        """Take a step after something has changed, or the first one."""
+        """Take a step whose specialization is not the current one, or whose guards fail."""
         variant = self._variant(batch, named)
         if variant is None:
             results = first_step(self._function, self._subjects, batch, named)
@@ -247,25 +249,28 @@ class TrainStep:
         return results
 
     def _variant(self, batch: Any, named: Any) -> Variant | None:
-        """Return what runs this call, traced now where it has to be; None where a first step is to be taken in eager."""
-        known = self._fingerprint
+        """Return the specialization for this call, traced if necessary; None for an eager first step."""
+        guards = self._fingerprint
         try:
-            fits = known.has_same_parts() and known.has_same_types()
-            if fits and not known.has_same_memory():
+            # Other parts or types need a new trace; other memory of the same types, as after
+            # optimizer.load_state_dict(), only needs another binding.
+            fits = guards.has_same_parts() and guards.has_same_types()
+            if fits and not guards.has_same_memory():
                 fits = all(item.rebind() for item in self._variants.values())
             if not fits:
                 self._forget()
             key = batch_key(batch, named), Fingerprint(self._subjects).flags()
             variant = self._variants.get(key)
             if variant is not None and variant.artifact.has_foreign_state() and not variant.rebind():
-                self._forget()  # another variant has begun with state of its own
+                self._forget()  # the optimizers hold state of another specialization, unfit for this one
                 variant = None
             if variant is None or not variant.holds():
                 if len(self._variants) >= MAX_VARIANTS:
                     del self._variants[next(iter(self._variants))]
                     warnings.warn(
-                        f"a step was traced for more than {MAX_VARIANTS} kinds of batches and modes; the oldest is forgotten: "
-                        "pad batches to fewer shapes, and keep counters out of modules",
+                        f"a step was traced for more than {MAX_VARIANTS} kinds of batches and modes; "
+                        "the oldest is forgotten: pad batches to fewer shapes, "
+                        "and keep counters out of modules",
                         FallbackWarning,
                         stacklevel=4,
                     )
@@ -283,7 +288,7 @@ class TrainStep:
         self._fingerprint = Fingerprint(self._subjects)
 
 
-def _single(found: dict[str, Any]) -> Any:
-    if len(found) == 1:
-        return next(iter(found.values()))
-    return {name.removesuffix("."): item for name, item in found.items()}
+def _single(items: dict[str, Any]) -> Any:
+    if len(items) == 1:
+        return next(iter(items.values()))
+    return {name.removesuffix("."): item for name, item in items.items()}

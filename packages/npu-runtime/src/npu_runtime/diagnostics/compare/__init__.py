@@ -1,4 +1,7 @@
-"""Running two sides of the same model side by side, and finding the value in which they begin to differ."""
+"""Comparison of two ways to run a model, value by value, up to the first value that diverges.
+
+In: two sides (a module, a graph, an executor) and inputs. Out: a `Comparison`. Start with `compare`.
+"""
 
 from npu_runtime.diagnostics.compare.compare import compare
 from npu_runtime.diagnostics.compare.comparison import Comparison

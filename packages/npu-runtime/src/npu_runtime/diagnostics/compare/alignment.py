@@ -1,4 +1,4 @@
-"""Which values of two graphs are the same, though passes have changed one of them or both."""
+"""Alignment of the values of two graphs that passes may have changed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from npu_ir import Graph, Origin, TensorType, Value
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A value of one graph, and a value of another that stands for the same.
+    """A value of one graph, and its counterpart in another.
 
     Attributes:
-        order: Its place in the first graph, then in the other.
-        left: Of the first graph.
-        right: Of the other.
+        order: The positions of both in the order of their graphs.
+        left: The value of the first graph.
+        right: The value of the other.
     """
 
     order: tuple[int, int]
@@ -24,19 +24,19 @@ class Pair:
 
 
 def align(left: Graph, right: Graph) -> list[Pair]:
-    """Return the values that nodes of both graphs produce and that stand for the same, in the order of ``left``.
+    """Return the pairs of corresponding values that nodes of both graphs produce, in the order of ``left``.
 
-    Both graphs say what their values stand for in the graph that was captured (`Value.origins`), by name and by place in the
+    Values correspond by their origins in the captured graph (`Value.origins`): names, and locations in the
     model. A value may have several counterparts, and be the counterpart of several.
 
-    Where a graph does not keep that, as in text form, names are all there is: a value stands for the one of the same name
-    if the same op computes it from what stands for the same.
+    A graph that does not track origins, such as one read from text, has names only: values of the same name
+    correspond if the same op computes them from corresponding inputs.
     """
     alignment = _Alignment(left, right)
     return [
-        Pair((index, place), value, other)
+        Pair((index, position), value, other)
         for index, value in enumerate(_produced(left))
-        for place, other in alignment.add(value)
+        for position, other in alignment.add(value)
     ]
 
 
@@ -45,34 +45,34 @@ def _produced(graph: Graph) -> Iterator[Value]:
 
 
 class _Alignment:
-    """Finds the counterparts of values, one by one in the order of their graph."""
+    """The counterparts of values, found one by one in the order of their graph."""
 
     def __init__(self, left: Graph, right: Graph) -> None:
         self._is_recorded = left.tracks_origins and right.tracks_origins
         self._found: set[tuple[Value, Value]] = set()
         self._by_origin: dict[str, list[tuple[int, Value, Origin]]] = {}
-        for place, value in enumerate(_produced(right)):
+        for position, value in enumerate(_produced(right)):
             for origin in value.origins:
-                self._by_origin.setdefault(origin.name, []).append((place, value, origin))
+                self._by_origin.setdefault(origin.name, []).append((position, value, origin))
 
     def add(self, value: Value) -> list[tuple[int, Value]]:
-        """Return the counterparts of a value with their places, in order."""
-        found = {
-            other: place
+        """Return the counterparts of a value with their positions, in order."""
+        matches = {
+            other: position
             for mine in value.origins
-            for place, other, origin in self._by_origin.get(mine.name, ())
+            for position, other, origin in self._by_origin.get(mine.name, ())
             if _may_be_one(mine, origin) and self._may_stand_for(value, other)
         }
-        self._found.update((value, other) for other in found)
-        return sorted(((place, other) for other, place in found.items()), key=lambda item: item[0])
+        self._found.update((value, other) for other in matches)
+        return sorted(((position, other) for other, position in matches.items()), key=lambda item: item[0])
 
     def _may_stand_for(self, value: Value, other: Value) -> bool:
-        """Whether nothing speaks against it that two values of the same origin are the same."""
+        """Return whether two values of the same origin can correspond: by type, op and inputs."""
         if not _fits(value, other):
             return False
         mine, others = value.producer, other.producer
         if not (value.is_original and other.is_original) or mine is None or others is None:
-            return True
+            return True  # a pass computes one of them otherwise: only its recorded origin can tell
         if mine.op_type != others.op_type or value.index != other.index:
             return False
         return self._is_recorded or (
@@ -88,9 +88,9 @@ class _Alignment:
 
 
 def _may_be_one(origin: Origin, other: Origin) -> bool:
-    """Whether origins of the same name are from the same line of the same module, as far as is known."""
-    places = [(item.module, item.source) for item in (origin, other)]
-    return places[0] == places[1] or ("", "") in places
+    """Return whether origins of the same name have the same module and line, or one has neither."""
+    locations = [(item.module, item.source) for item in (origin, other)]
+    return locations[0] == locations[1] or ("", "") in locations
 
 
 def _fits(left: Value, right: Value) -> bool:

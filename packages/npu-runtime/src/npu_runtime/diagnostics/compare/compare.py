@@ -1,4 +1,4 @@
-"""`compare`: two sides on the same inputs."""
+"""`compare`: comparison of two sides on the same inputs."""
 
 from __future__ import annotations
 
@@ -29,29 +29,31 @@ def compare(
     atol: float | None = None,
     repro_dir: str | os.PathLike[str] | None = None,
 ) -> Comparison:
-    """Run two sides on the same inputs, and say in which value they begin to differ.
+    """Run two sides on the same inputs, and find the first value in which they differ.
 
-    A side is an ``nn.Module`` (run eagerly), a `Graph` (run by the interpreter), an `IRExecutor`, or `float64` of a
-    graph. Values inside are aligned by name and provenance, also where passes have changed a graph; results and
-    updates by their places. A difference beyond the tolerance is left to rounding where it is at most
-    `NOISE_MULTIPLE` times the error of the better side against a run in float64.
+    A side is an ``nn.Module`` (run eagerly), a `Graph` (run by the interpreter), an `IRExecutor`, or
+    `float64` of a graph. Inner values are aligned by name and provenance, also if passes have changed a
+    graph; results by position and updates by name. A difference beyond the tolerance is attributed to
+    rounding if it is at most `NOISE_MULTIPLE` times the noise floor: the error of the better side against a
+    run in float64, or that of simulated rounding.
 
-    Both start from the same random state. Sides, inputs and random state are left as they were. In memory are at
-    once: what one side computes of the aligned values, and what the other and the float64 run need at a time.
+    Both start from the same random state. Sides, inputs and random state are restored. The peak memory holds
+    the aligned values of one side, and the live values of the other and of the float64 runs.
 
     Args:
-        a: What is trusted: relative differences are relative to it.
-        b: What is examined.
+        a: The trusted side: relative differences are relative to it.
+        b: The side to examine.
         inputs: Positional arguments for both, in a tuple or list.
         kwargs: Keyword arguments for both.
-        weights: For modules and graphs: by ``state_dict`` key, or a file of them. By default a module has its own,
-            and a graph those of the other side. Executors have their own.
+        weights: Weights of modules and graphs by ``state_dict`` key, or a file of them. By default a module
+            has its own, and a graph those of the other side. Executors have their own.
         rtol: Relative tolerance; by default that of each dtype (`npu_ir.verify.compare`).
         atol: Absolute tolerance, likewise.
-        repro_dir: Where to write the first divergence as a script that runs the one node.
+        repro_dir: The folder to write the first divergence to, as a script that runs the one node.
 
     Raises:
-        VerificationError: The sides cannot be compared, a module fails, or the reproduction cannot be written.
+        VerificationError: The sides cannot be compared, a module fails, or the reproduction cannot be
+            written.
         ExecutionError: A node fails.
         WeightError: Weights do not fit a graph.
     """

@@ -1,4 +1,4 @@
-"""What came of a comparison."""
+"""The result of a comparison, and its text."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _COLUMNS = ("value", "op", "type", "ULP", "abs", "rel", "SNR dB", "noise floor",
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How two sides compare.
+    """The result of a comparison.
 
     Attributes:
-        a: What side a is.
-        b: What side b is.
-        rows: What was compared: aligned values in the order of the graph, then results and updates.
-        values_a: How many values the nodes of side a compute.
-        values_b: The same of side b.
-        notes: What a reader should know: where the float64 run has no value, and why.
-        repro: The folder with the one-node reproduction; None where none was written.
+        a: A description of side a.
+        b: A description of side b.
+        rows: One per comparison: aligned values in the order of the graph, then results and updates.
+        values_a: The number of values that the nodes of side a compute.
+        values_b: The same for side b.
+        notes: Notes for the reader: values that the float64 run lacks, with reasons.
+        repro: The folder with the one-node reproduction; None if none was written.
     """
 
     a: str
@@ -41,35 +41,36 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing diverges."""
+        """True if no row diverges."""
         return self.first_divergence is None
 
     @property
     def first_divergence(self) -> Row | None:
-        """Return the first value, in the order of the graph, that diverges."""
+        """The first row that diverges, in the order of the graph; None if there is none."""
         return next((row for row in self.rows if row.diverges), None)
 
     @property
     def first_beyond_rounding(self) -> Row | None:
-        """Return the first value in which the sides differ by more than rounding explains, tolerated or not."""
+        """The first value that differs by more than rounding explains, within the tolerance or not."""
         return next((row for row in self.values if row.is_beyond_rounding), None)
 
     @property
     def values(self) -> tuple[Row, ...]:
-        """Return the rows of values that nodes compute on both sides."""
+        """The rows of values that nodes compute on both sides."""
         return tuple(row for row in self.rows if row.kind == "value")
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.parts()))
 
     def parts(self) -> list[str | Table]:
-        """Return what there is to say as lines and a table."""
+        """Return the report as lines and a table."""
         lines: list[str | Table] = [f"a: {self.a}", f"b: {self.b}", *self._verdict()]
         worst = _worst(self.rows)
         if worst:
             lines.append(Table(_COLUMNS, [_cells(row) for row in worst]))
         lines.append(
-            f"{counted(len({row.name for row in self.values}), 'value')} aligned, of {self.values_a:,} of a and {self.values_b:,} of b"
+            f"{counted(len({row.name for row in self.values}), 'value')} aligned, "
+            f"of {self.values_a:,} of a and {self.values_b:,} of b"
         )
         lines += self.notes
         if self.repro is not None:
@@ -98,7 +99,7 @@ class Comparison:
         return [*found, *(excused if noise else [])]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON data."""
+        """Return the comparison as JSON data."""
         first = self.first_divergence
         return {
             "a": self.a,
@@ -119,13 +120,13 @@ def _counts(rows: Sequence[Row]) -> str:
 
 
 def _shares(rows: Sequence[Row]) -> str:
-    """Return how many rows of each kind diverge, of how many, leaving out kinds that nothing was compared of."""
+    """Return the shares of diverging rows by kind as text; kinds without rows are left out."""
     of_kinds = ((kind, [row.diverges for row in rows if row.kind == kind]) for kind in _KINDS)
     return ", ".join(f"{sum(found):,} of {counted(len(found), kind)}" for kind, found in of_kinds if found)
 
 
 def _of(row: Row) -> str:
-    """Return the ops and the place of a row, as the end of a line."""
+    """Return the ops and the location of a row, as the end of a line."""
     text = f", {row.op}" if row.op else ""
     if (row.counterpart, row.counterpart_op) != (row.name, row.op) and row.kind == "value":
         text += f" (b: %{row.counterpart}, {row.counterpart_op})"
@@ -133,7 +134,7 @@ def _of(row: Row) -> str:
 
 
 def _worst(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows to show, the worst first: what diverges, then what is left to rounding, then the rest."""
+    """Return the rows to show, the worst first: divergences, then differences by rounding, then the rest."""
 
     def rank(row: Row) -> tuple[bool, bool, float]:
         signal = row.difference.snr_db
@@ -143,9 +144,9 @@ def _worst(rows: Sequence[Row]) -> list[Row]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    found = row.difference
+    difference = row.difference
     state = "differs" if row.diverges else "rounding" if row.is_noise else ""
     floor = "" if row.noise_floor is None else f"{row.noise_floor.max:.2g}"
-    ulp = "" if found.ulp is None else f"{found.ulp:,}"
-    numbers = (f"{found.max_abs:.2g}", f"{found.max_rel:.2g}", f"{found.snr_db:.1f}")
+    ulp = "" if difference.ulp is None else f"{difference.ulp:,}"
+    numbers = (f"{difference.max_abs:.2g}", f"{difference.max_rel:.2g}", f"{difference.snr_db:.1f}")
     return (row.title, row.op, row.type, ulp, *numbers, floor, state)

@@ -1,4 +1,4 @@
-"""What is known of a value before it is compared."""
+"""Rows of a comparison before their values are compared."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from npu_runtime.diagnostics.compare.verdicts import Seen
 
 
 def row_of(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str | None = None) -> Row:
+    """Return a row for two values or literals, without a difference; its type is that of side a."""
     mine, others = (leaf.producer if isinstance(leaf, Value) else None for leaf in (a, b))
-    place = next((node.provenance for node in (mine, others) if node is not None), NO_PROVENANCE)
+    origin = next((node.provenance for node in (mine, others) if node is not None), NO_PROVENANCE)
     return Row(
         kind=kind,
         name=name,
         counterpart=b.name if isinstance(b, Value) else "",
         op="" if mine is None else mine.op_type,
         counterpart_op="" if others is None else others.op_type,
-        module=place.module,
-        source=place.source,
+        module=origin.module,
+        source=origin.source,
         type="" if seen is None else _type_text(seen),
         difference=UNKNOWN,
         problem=problem,
@@ -29,7 +30,7 @@ def row_of(kind: str, name: str, a: Any, b: Any, seen: Seen | None, problem: str
 
 
 def have_same_strides(a: Any, b: Any) -> bool:
-    """Whether the same op computes both, and both graphs state the same strides."""
+    """Return whether the same op computes both, and both graphs declare the same strides."""
     if not (isinstance(a, Value) and isinstance(b, Value)) or a.producer is None or b.producer is None:
         return False
     if not (isinstance(a.type, TensorType) and isinstance(b.type, TensorType)):

@@ -1,4 +1,10 @@
-"""A graph in float64: how exact the sides of a comparison are, and where nobody can be exact."""
+"""A reference run of a graph in float64, with and without simulated rounding.
+
+The error of a side is its distance from the float64 run. The error that rounding alone causes is estimated in
+the manner of stochastic arithmetic (Vignes 1993): a second run in float64 perturbs each value at random by
+half a unit in the last place of the dtype that the graph declares, and its distance from the exact run is
+measured.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +25,9 @@ from npu_ir.ops.schema import find_op
 from npu_ir.plugins import plugin_manager
 from npu_runtime.diagnostics.compare.promotion import float64_by_default, promoted, promoted_data
 
-# What reads or makes the bits of floats: there are others in float64.
+# Ops that reinterpret the bits of floats, which differ in float64.
 _OF_BITS = ("aten.view.dtype", "aten.view_copy.dtype")
-# Floats that jump where their inputs move a little, as integers and truth values do.
+# Discontinuous ops with floating-point results: rounding of an input can change these by a whole step.
 _STEPS = frozenset(
     {"ceil", "floor", "floor_divide", "fmod", "fix", "frac", "heaviside", "remainder", "round", "sgn", "sign"}
     | {"trunc", "fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"}
@@ -32,19 +38,20 @@ _FAILURES = (ArithmeticError, AssertionError, LookupError, NpuError, RuntimeErro
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Stands for a value that is not known in float64.
+    """A placeholder of a value that could not be computed in float64.
 
     Attributes:
-        reason: Why not, in a few words, with the node where it began.
+        reason: The reason in a few words, with the node where it began.
     """
 
     reason: str
 
 
 def is_decided(node: OpNode) -> bool:
-    """Return whether the outputs of a node are drawn, or jump where rounding moves its inputs a little.
+    """Return whether the outputs of a node are random, or discontinuous: integers, booleans, steps.
 
-    A comparison takes these from one of its sides: beyond another decision, a float64 run says nothing.
+    The float64 run takes these from a side of the comparison: after another decision, such as another argmax
+    or dropout mask, it would follow another computation, and would not be a reference.
     """
     name = node.op_type.split(".")[1] if node.op_type.count(".") == 2 else ""
     return name in _STEPS or not all(map(_is_continuous, node.outputs)) or is_random(node)
@@ -57,19 +64,20 @@ def _is_continuous(value: Value) -> bool:
 
 
 class Float64Run:
-    """The values of a graph in float64, computed as far as they are asked for.
+    """The values of a graph in float64, computed lazily in the order of its nodes.
 
-    The operators of PyTorch are called, also where an executor is registered in their place: that may be what is
-    wrong. What cannot be computed is `Missing`, and so is what depends on it.
+    It calls the operators of PyTorch, even where another executor is registered for an op: that executor may
+    be the error looked for. A value that cannot be computed is `Missing`, and so are all that depend on it.
 
     Args:
         graph: The graph.
         bound: Its weights, constants and inputs.
-        wanted: Names of the values that will be asked for, each once.
-        device: Where tensors are made that the graph makes on ``meta``.
-        given: What a side of the comparison computed, by name: used for what `is_decided`.
-        rounding: Where given, what nodes compute is moved by half a unit in the last place of the dtype that the graph
-            states, up or down at random: how far that leads from the run without it is what rounding does.
+        wanted: Names of the values that `take` will return, each once.
+        device: The device of tensors that the graph creates on ``meta``.
+        given: Values that a side of the comparison computed, by name: used for nodes that `is_decided` is
+            true of.
+        rounding: If given, each value is perturbed by half a unit in the last place of its declared dtype, up
+            or down at random.
     """
 
     def __init__(
@@ -92,7 +100,7 @@ class Float64Run:
         self._pending = iter(graph.nodes)
 
     def take(self, value: Value) -> Any:
-        """Return a value that was wanted, or `Missing`; it is then forgotten, unless the graph needs it."""
+        """Return a wanted value, or `Missing`, and release it unless the graph still needs it."""
         while value not in self._values:
             node = next(self._pending, None)
             if node is None:
@@ -105,7 +113,7 @@ class Float64Run:
         return item
 
     def observed(self, observe: Callable[[OpNode, list[Any]], None] | None) -> None:
-        """Run what is left, and show each node with its outputs."""
+        """Run the remaining nodes, and show each with its outputs to an observer."""
         for node in self._pending:
             outputs = self._step(node)
             if observe is not None:
@@ -123,23 +131,25 @@ class Float64Run:
     def _outputs(self, node: OpNode, inputs: Sequence[Any]) -> list[Any]:
         lost = next((item for item in inputs if isinstance(item, Missing)), None)
         if lost is None:
-            found = _results(node, inputs, self._device)
+            outputs = _results(node, inputs, self._device)
         else:
-            found = [lost] * len(node.outputs)
-        if is_decided(node):
-            found = [
+            outputs = [lost] * len(node.outputs)
+        if is_decided(node):  # a value that a side has computed also replaces a missing one
+            outputs = [
                 promoted(self._given.get(value.name, item))
-                for value, item in zip(node.outputs, found, strict=True)
+                for value, item in zip(node.outputs, outputs, strict=True)
             ]
-        for value, item in zip(node.outputs, found, strict=True):
+        for value, item in zip(node.outputs, outputs, strict=True):
             if isinstance(item, Missing):
                 self.missing[value.name] = item.reason
-        if self._rounding is None or is_view(node):
-            return found
-        return [_moved(value, item, self._rounding) for value, item in zip(node.outputs, found, strict=True)]
+        if self._rounding is None or is_view(node):  # a view computes nothing, so it rounds nothing
+            return outputs
+        return [
+            _moved(value, item, self._rounding) for value, item in zip(node.outputs, outputs, strict=True)
+        ]
 
     def _release(self, values: Sequence[Value]) -> None:
-        """Forget what nothing reads any more and nobody will ask for."""
+        """Release values that no remaining node reads and no caller will take."""
         for value in values:
             is_read = self._remaining[value] > 0 or value.is_output
             if not is_read and value.name not in self._wanted:
@@ -147,7 +157,10 @@ class Float64Run:
 
 
 def _moved(value: Value, item: Any, generator: torch.Generator) -> Any:
-    """Return a value with each element moved by half a unit in the last place of its dtype, up or down."""
+    """Return a value with each element moved by half a unit in the last place of its dtype, up or down.
+
+    The relative unit of 1.0 is used for every element: at most twice the actual one.
+    """
     if (
         not isinstance(value.type, TensorType)
         or not isinstance(item, torch.Tensor)
@@ -168,15 +181,15 @@ def _results(node: OpNode, inputs: Sequence[Any], device: torch.device) -> list[
         return [Missing(reason)] * len(node.outputs)
     try:
         with no_outside_influence(device), float64_by_default():
-            found = _called(node, inputs, device)
+            results = _called(node, inputs, device)
     except _FAILURES as error:
-        reason = f"{place_of(node)} fails in float64: {str(error).splitlines()[0][:120] if str(error) else error!r}"
-        found = [Missing(reason)] * len(node.outputs)
-    if found == [None] and not node.outputs:
+        text = str(error).splitlines()[0][:120] if str(error) else repr(error)
+        results = [Missing(f"{place_of(node)} fails in float64: {text}")] * len(node.outputs)
+    if results == [None] and not node.outputs:
         return []
-    if len(found) != len(node.outputs):
+    if len(results) != len(node.outputs):
         return [Missing(f"{place_of(node)} has another number of results in float64")] * len(node.outputs)
-    return [promoted(item) for item in found]
+    return [promoted(item) for item in results]
 
 
 def _obstacle(node: OpNode) -> str | None:

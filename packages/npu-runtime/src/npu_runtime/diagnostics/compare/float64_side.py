@@ -15,7 +15,7 @@ from npu_runtime.diagnostics.compare.sides import GraphSide, Outcome, Weights, d
 
 @dataclass(frozen=True)
 class Float64:
-    """A graph that is to be run in float64: weights, inputs and constants promoted; see `float64`.
+    """A request to run a graph in float64, with weights, inputs and constants promoted; see `float64`.
 
     Attributes:
         graph: The graph.
@@ -25,12 +25,12 @@ class Float64:
 
 
 def float64(graph: Graph) -> Float64:
-    """Return a side that runs ``graph`` in float64, whatever dtypes of floats it states."""
+    """Return a side that runs ``graph`` in float64, whatever floating-point dtypes it declares."""
     return Float64(graph)
 
 
 class Float64Side(GraphSide):
-    """A graph, run in float64."""
+    """A graph run in float64, as a side."""
 
     is_exact = True
     shows_strides = False

@@ -1,4 +1,4 @@
-"""Making sides of what callers give, and refusing what cannot be compared before anything runs."""
+"""Conversion of arguments to sides of a comparison, and checks that they can be compared."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _SIDES = "an nn.Module, a Graph, an IRExecutor, after_pass(graph, passes, k) or 
 
 
 def after_pass(graph: Graph, passes: Any, k: int | None = None) -> Graph:
-    """Return ``graph`` as it is after the first ``k`` runs of passes; ``graph`` itself stays as it is.
+    """Return the graph after the first ``k`` runs of passes.
 
     The interpreter runs it in a comparison; ``IRExecutor(after_pass(...), passes=None)`` executes it.
 
     Args:
-        graph: The graph.
+        graph: The graph, which is not changed.
         passes: As `npu_passes.PassManager` takes them.
-        k: How many runs, in the order of ``PassManager(passes).run(graph).passes``; None for all.
+        k: The number of runs, in the order of ``PassManager(passes).run(graph).passes``; None for all.
 
     Raises:
         PassError: As for `npu_passes.PassManager`.
-        VerificationError: There are not so many runs.
+        VerificationError: There are fewer runs.
     """
     manager = PassManager(passes)
     rounds = Rounds(graph.clone(), manager.passes, manager.max_rounds, Journal())
@@ -62,54 +62,54 @@ def make_sides(
         VerificationError: One of them cannot be a side.
         WeightError: The weights cannot be read.
     """
-    for name, given in (("a", a), ("b", b)):
-        if not isinstance(given, (torch.nn.Module, Graph, IRExecutor, Float64)):
+    for name, side in (("a", a), ("b", b)):
+        if not isinstance(side, (torch.nn.Module, Graph, IRExecutor, Float64)):
             raise VerificationError(
-                f"side {name} is {type(given).__name__}, which cannot be compared", fix=f"give {_SIDES}"
+                f"side {name} is {type(side).__name__}, which cannot be compared", fix=f"give {_SIDES}"
             )
-    found = load_weights(weights) if isinstance(weights, (str, os.PathLike)) else weights
-    known = {"a": _own_weights(a), "b": _own_weights(b)}
-    known["a"], known["b"] = known["a"] or known["b"], known["b"] or known["a"]
-    sides = [_make(given, args, kwargs, found, known[name], (a, b)) for name, given in (("a", a), ("b", b))]
+    loaded = load_weights(weights) if isinstance(weights, (str, os.PathLike)) else weights
+    own = {"a": _own_weights(a), "b": _own_weights(b)}
+    own["a"], own["b"] = own["a"] or own["b"], own["b"] or own["a"]
+    sides = [_make(side, args, kwargs, loaded, own[name], (a, b)) for name, side in (("a", a), ("b", b))]
     return sides[0], sides[1]
 
 
-def _own_weights(given: Any) -> Weights:
-    if isinstance(given, torch.nn.Module):
-        return model_tensors(given)
-    if not isinstance(given, IRExecutor):
+def _own_weights(side: Any) -> Weights:
+    if isinstance(side, torch.nn.Module):
+        return model_tensors(side)
+    if not isinstance(side, IRExecutor):
         return {}
-    held = given.weights().items()
+    weights = side.weights().items()
     return {
         name: item
-        for value, item in held
+        for value, item in weights
         if value.argument is not None and value.argument.kind is not InputKind.CONSTANT
         for name in outside_names(value)
     }
 
 
 def _make(
-    given: Any,
+    side: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     weights: Weights | None,
     own: Weights,
     both: tuple[Any, Any],
 ) -> Side:
-    if isinstance(given, IRExecutor):
-        return ExecutorSide(given)
-    if isinstance(given, torch.nn.Module):
-        return ModuleSide(given, args, kwargs, weights or {})
-    graph = given.graph if isinstance(given, Float64) else given
-    # What no side knows is passed on: binding says that it is not expected.
+    if isinstance(side, IRExecutor):
+        return ExecutorSide(side)
+    if isinstance(side, torch.nn.Module):
+        return ModuleSide(side, args, kwargs, weights or {})
+    graph = side.graph if isinstance(side, Float64) else side
+    # Weights that neither graph has are passed on, so that binding raises an error about them.
     chosen = (
         known_to(graph, own) if weights is None else {**_unknown(weights, both), **known_to(graph, weights)}
     )
-    return Float64Side(graph, chosen) if isinstance(given, Float64) else GraphSide(graph, chosen)
+    return Float64Side(graph, chosen) if isinstance(side, Float64) else GraphSide(graph, chosen)
 
 
 def _unknown(weights: Weights, both: tuple[Any, Any]) -> dict[str, torch.Tensor]:
-    graphs = [given if isinstance(given, Graph) else getattr(given, "graph", None) for given in both]
+    graphs = [side if isinstance(side, Graph) else getattr(side, "graph", None) for side in both]
     if not all(isinstance(graph, Graph) for graph in graphs):
         return {}
     known = {name for graph in graphs for name in known_to(graph, weights)}  # type: ignore[arg-type]
@@ -117,10 +117,10 @@ def _unknown(weights: Weights, both: tuple[Any, Any]) -> dict[str, torch.Tensor]
 
 
 def require_comparable(a: Side, b: Side, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse sides that take other inputs or give other results; nothing has been run yet.
+    """Raise before the runs if the sides do not take these inputs, or have different numbers of results.
 
     Raises:
-        VerificationError: Says what differs.
+        VerificationError: Names the difference.
     """
     for side in (a, b):
         side.bound(args, kwargs)

@@ -1,4 +1,4 @@
-"""How far two values are apart: absolute, relative, in units in the last place, and as a ratio of signal to noise."""
+"""Metrics of the difference of two values: absolute, relative, in ULPs, and signal to noise."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Any
 
 import torch
 
-# How the bits of a float are read as an integer; a sign bit and a magnitude that grows with the number.
+# Integers of the same width as floats: IEEE 754 bits are a sign and a magnitude that grows with the number.
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How far one value is from what it is compared with, over the elements that are finite in both.
+    """The difference of a value from an expected one, over the elements that are finite in both.
 
     Attributes:
-        max_abs: Largest absolute difference; nan where it cannot be told.
-        rms: Root of the mean of the squared differences.
-        max_rel: Largest difference relative to what it is compared with, where that is not 0.
-        ulp: How many floats of this dtype lie between the two numbers that are furthest apart; None of what is no float.
-        snr_db: Signal-to-noise ratio, ``10 log10(sum |expected|^2 / sum |difference|^2)``; inf where all is equal.
-        unlike: Elements that are NaN or infinite in one of them only, or infinities of other signs.
-        count: Elements.
+        max_abs: Largest absolute difference; nan if the values cannot be compared.
+        rms: Root mean square of the differences.
+        max_rel: Largest difference relative to the expected element, where that is not 0.
+        ulp: Largest distance in units in the last place of the dtype; None unless both are floats of one
+            dtype.
+        snr_db: Signal-to-noise ratio, ``10 log10(sum |expected|^2 / sum |difference|^2)``; inf if all are
+            equal.
+        unlike: Number of elements that are NaN or infinite in one value only, or infinities of other signs.
+        count: Number of elements.
     """
 
     max_abs: float = 0.0
@@ -39,7 +41,7 @@ UNKNOWN = Difference(math.nan, math.nan, math.nan, None, math.nan)
 
 
 def measure(actual: Any, expected: Any) -> Difference:
-    """Return how far ``actual`` is from ``expected``, which has the same shape or is a number, too."""
+    """Return the difference of ``actual`` from ``expected``, both of one shape or both numbers."""
     got, want = wide(actual), wide(expected)
     if got is None or want is None or got.shape != want.shape:
         return UNKNOWN
@@ -63,11 +65,11 @@ def measure(actual: Any, expected: Any) -> Difference:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """How far a value is from the exact one, over the elements that are finite in both.
+    """The error of a value against the exact one, over the elements that are finite in both.
 
     Attributes:
         max: Largest absolute difference.
-        rms: Root of the mean of the squared differences.
+        rms: Root mean square of the differences.
     """
 
     max: float
@@ -75,7 +77,7 @@ class Error:
 
 
 def error_of(actual: Any, exact: Any) -> Error | None:
-    """Return how far ``actual`` is from ``exact``; None where it cannot be told."""
+    """Return the error of ``actual`` against ``exact``; None if they cannot be compared."""
     got, want = wide(actual), wide(exact)
     if got is None or want is None or got.shape != want.shape:
         return None
@@ -90,26 +92,26 @@ def _rms(difference: torch.Tensor) -> float:
 
 
 def dense(item: Any) -> Any:
-    """Return a sparse tensor as one that is not, anything else as it is."""
+    """Return a sparse tensor as a dense one, anything else unchanged."""
     return item.to_dense() if isinstance(item, torch.Tensor) and item.layout is not torch.strided else item
 
 
 def wide(value: Any) -> torch.Tensor | None:
-    """Return a tensor or number in float64 or complex128, dense, on the CPU; None where there is no such thing."""
+    """Return a tensor or number as dense float64 or complex128 on the CPU; None if it is not convertible."""
     if isinstance(value, (bool, int, float)):
         return torch.tensor(value, dtype=torch.float64)
     if not isinstance(value, torch.Tensor):
         return None
-    plain: torch.Tensor = value.detach()
-    plain = plain.dequantize() if plain.is_quantized else plain
-    plain = dense(plain).cpu()
-    if not is_number(plain.dtype):
+    tensor: torch.Tensor = value.detach()
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
+    tensor = dense(tensor).cpu()
+    if not is_number(tensor.dtype):
         return None
-    return plain.to(torch.complex128 if plain.is_complex() else torch.float64)
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def is_number(dtype: torch.dtype) -> bool:
-    """Return whether the elements of a tensor are numbers, or truth values, that PyTorch can convert."""
+    """Return whether a dtype has numbers or booleans as elements that PyTorch can convert."""
     if dtype.is_floating_point:
         return dtype != torch.float4_e2m1fn_x2
     return dtype.is_complex or dtype in _INTEGERS
@@ -133,7 +135,11 @@ def _decibels(magnitude: torch.Tensor, difference: torch.Tensor) -> float:
 
 
 def ulp_distance(actual: Any, expected: Any) -> int | None:
-    """Return the largest distance of two floats, counted in floats of their dtype."""
+    """Return the largest distance in units in the last place; None unless both are floats of one dtype.
+
+    Bits of the same sign are ordered like the numbers, so distances are differences of magnitudes; across
+    zero, sums.
+    """
     if not (isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor)):
         return None
     if actual.dtype != expected.dtype or not is_number(actual.dtype):
@@ -149,9 +155,9 @@ def ulp_distance(actual: Any, expected: Any) -> int | None:
 
 
 def _magnitudes(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the signs of floats, and their bits without the sign as integers."""
-    plain = _parts(tensor)
-    bits = plain.view(_BITS[plain.itemsize])
+    """Return whether floats have the sign bit, and their bits without it as integers."""
+    floats = _parts(tensor)
+    bits = floats.view(_BITS[floats.itemsize])
     mask = torch.iinfo(bits.dtype).max
     return bits < 0, (bits & mask).to(torch.int64)
 
@@ -161,6 +167,6 @@ def _finite(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _parts(tensor: torch.Tensor) -> torch.Tensor:
-    """Return floats; of complex numbers, real and imaginary parts apart."""
+    """Return a tensor of floats; of complex numbers, with a last dimension of real and imaginary parts."""
     plain: torch.Tensor = dense(tensor.detach().resolve_conj().resolve_neg()).cpu().contiguous()
     return torch.view_as_real(plain) if plain.is_complex() else plain

@@ -18,12 +18,12 @@ from npu_runtime.diagnostics.compare.sides import GraphSide, Outcome, Weights, k
 
 
 class ModuleSide(GraphSide):
-    """A module, run eagerly; values inside of it are what PyTorch computes for the nodes of its captured graph.
+    """A module run eagerly, as a side; PyTorch computes its inner values for the nodes of its captured graph.
 
-    All of these are in memory at once. Executors that are registered for ops play no part.
+    All of these are in memory at once. Executors registered for ops are not used.
     """
 
-    shows_strides = False  # values inside are copies, and results may have others than torch.export says
+    shows_strides = False  # inner values are copies, and torch.export may declare other strides of results
 
     def __init__(
         self, model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], weights: Weights
@@ -39,7 +39,7 @@ class ModuleSide(GraphSide):
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
         random_state, call = torch.get_rng_state(), copied((tuple(args), dict(kwargs)))
         try:
-            with torch.no_grad():  # where gradients are recorded, PyTorch runs other kernels for some ops
+            with torch.no_grad():  # PyTorch runs other kernels for some ops when it records gradients
                 tree, tensors = run_eagerly(self._model, self._tensors, *call)
         except Exception as error:
             raise VerificationError(
@@ -61,15 +61,15 @@ class ModuleSide(GraphSide):
         return Outcome(results, updates, notes)
 
     def _updates(self, tensors: Weights, call: Any) -> dict[str, torch.Tensor]:
-        """Return what parameters, buffers and inputs hold behind the call, of those that the graph updates.
+        """Return the contents of updated parameters, buffers and inputs after the call, by name.
 
         Raises:
-            VerificationError: The model has no tensor of the name of one.
+            VerificationError: The model has no tensor of such a name.
         """
         structure, leaves = self.graph.call
-        given = flatten_like(call, structure, "call")
-        inputs = {leaf: item for leaf, item in zip(leaves, given, strict=True) if isinstance(leaf, Value)}
-        found = {}
+        items = flatten_like(call, structure, "call")
+        inputs = {leaf: item for leaf, item in zip(leaves, items, strict=True) if isinstance(leaf, Value)}
+        contents = {}
         for target in self.graph.updates:
             is_input = target.argument is not None and target.argument.kind is InputKind.INPUT
             for name in outside_names(target):
@@ -77,15 +77,16 @@ class ModuleSide(GraphSide):
                     raise VerificationError(
                         f"the graph updates {name!r}, and the model has no parameter or buffer of this name",
                         where=self.label,
-                        fix="in forward, read the tensor from the module that registers it, not from another object",
+                        fix="in forward, read the tensor from the module that registers it, "
+                        "not from another object",
                     )
-                found[name] = inputs[target] if is_input else tensors[name]
-        return found
+                contents[name] = inputs[target] if is_input else tensors[name]
+        return contents
 
     def _departures(
         self, results: Sequence[Any], updates: Weights, values: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Say where the captured graph gives something else than the module: values inside may mislead then."""
+        """Yield notes on results that the captured graph computes otherwise than the module."""
         structure, leaves = self.graph.results
         pairs = list(zip(structure.leaf_paths("result"), leaves, results, strict=True))
         pairs += [

@@ -1,4 +1,4 @@
-"""Data in float64: tensors, and the arguments of ops that name a dtype."""
+"""Promotion to float64: of tensors, and of dtypes among the arguments of ops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_runtime.diagnostics.compare.metrics import is_number
 
 
 def promoted(item: Any) -> Any:
-    """Return a tensor of floats in float64, of complex numbers in complex128, anything else as it is."""
+    """Return a floating-point tensor as float64, a complex one as complex128, anything else unchanged."""
     if not isinstance(item, torch.Tensor):
         return item
     if item.is_quantized or not is_number(item.dtype):
@@ -23,7 +23,7 @@ def promoted(item: Any) -> Any:
 
 
 def promoted_data(item: Any) -> Any:
-    """Return an argument of an op with the dtypes in it promoted as `promoted` does tensors."""
+    """Return an argument of an op with its dtypes promoted as `promoted` does tensors."""
     if isinstance(item, list):
         return [promoted_data(part) for part in item]
     if not isinstance(item, torch.dtype):
@@ -35,7 +35,7 @@ def promoted_data(item: Any) -> Any:
 
 @contextlib.contextmanager
 def float64_by_default() -> Iterator[None]:
-    """Make new floating-point tensors float64 where no dtype is given; it is set for all threads."""
+    """Set the default dtype to float64 for the block, in all threads."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:

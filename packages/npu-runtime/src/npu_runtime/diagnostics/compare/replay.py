@@ -1,4 +1,4 @@
-"""Running the one node of a reproduction again."""
+"""Replay of the node of a reproduction."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from npu_runtime.executor.executor import IRExecutor
 def replay(
     folder: str | os.PathLike[str], *, backend: str | Backend | Sequence[str | Backend] | None = None
 ) -> str:
-    """Run the node of a reproduction, and return as text how it compares with both sides.
+    """Run the node of a reproduction, and return its comparison with both sides as text.
 
-    The interpreter runs it; where side b was an executor, so does an executor, without passes.
+    The interpreter runs it; if side b was an executor, an executor without passes also does.
 
     Args:
-        folder: Where the reproduction is.
-        backend: As `IRExecutor` takes it, in place of the backends of side b.
+        folder: The folder of the reproduction.
+        backend: As `IRExecutor` takes it, instead of the backends of side b.
 
     Raises:
         NpuError: A file is missing or damaged, or the node fails in the interpreter.
@@ -54,22 +54,22 @@ def replay(
     else:
         reference = _Reference("float64 on these inputs", exact)
     now = side.run(args, {}, None).results[output]
-    given = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
-    lines += [f"{name}: {reference.apart(item)}" for name, item in given.items()]
+    compared = {"a": items["a"], "b": items["b"], "this node, run by the interpreter": now}
+    lines += [f"{name}: {reference.apart(item)}" for name, item in compared.items()]
     backends = facts["backends"] if backend is None else backend
     if backends is not None:
         runner, result = _executed(graph, weights, args, backends)
-        found = result if isinstance(result, str) else reference.apart(result[output])
-        lines.append(f"this node, run by the executor{runner}: {found}")
+        text = result if isinstance(result, str) else reference.apart(result[output])
+        lines.append(f"this node, run by the executor{runner}: {text}")
     return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What values are compared with.
+    """A reference value.
 
     Attributes:
-        name: What it is.
+        name: Its name in the text.
         item: A tensor or number.
     """
 
@@ -77,18 +77,19 @@ class _Reference:
     item: Any
 
     def apart(self, item: Any) -> str:
-        """Return how far a value is from it."""
+        """Return the difference of a value from the reference as text."""
         exact = self.item
         if isinstance(item, torch.Tensor) and isinstance(exact, torch.Tensor) and item.shape != exact.shape:
             return f"of shape {list(item.shape)}, and {list(exact.shape)} in {self.name}"
-        found = measure(item, exact)
-        return f"{found.max_abs:.3g} from {self.name}, {found.max_rel:.3g} of it, SNR {found.snr_db:.1f} dB"
+        difference = measure(item, exact)
+        distance = f"{difference.max_abs:.3g} from {self.name}, {difference.max_rel:.3g} of it"
+        return f"{distance}, SNR {difference.snr_db:.1f} dB"
 
 
 def _executed(
     graph: Graph, weights: Mapping[str, Any], args: list[Any], backends: Any
 ) -> tuple[str, list[Any] | str]:
-    """Return on what an executor runs the last node, and the results; or what it fails with: a finding as well."""
+    """Return the backend of the last node and the results of an executor, or its error: a finding as well."""
     try:
         executor = IRExecutor(graph, weights, backend=backends, passes=None)
         moved = [item.to(executor.device) if isinstance(item, torch.Tensor) else item for item in args]

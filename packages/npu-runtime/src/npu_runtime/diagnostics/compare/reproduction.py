@@ -1,4 +1,4 @@
-"""A folder that shows one node that differs: the node as a graph, its inputs, and what both sides gave."""
+"""Reproduction of a divergence in a folder: one node as a graph, its inputs, and its values on both sides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from npu_runtime.diagnostics.compare.comparison import Comparison
 
 _SCRIPT = '''\
-"""Runs one node on the inputs that it had, and compares with what both sides gave.
+"""Runs one node on its recorded inputs, and compares its result with those of both sides.
 
 {title}
 """
@@ -31,7 +31,7 @@ from pathlib import Path
 
 from npu_runtime.comparing import replay
 
-# Import here what registers ops of your own.
+# Import modules here that register custom ops.
 
 print(replay(Path(__file__).parent))
 '''
@@ -44,10 +44,10 @@ class Finding:
     """A divergence in a value of a node.
 
     Attributes:
-        row: What was found.
+        row: Its row of the comparison.
         value: The value in the graph of side b.
-        a: What side a gave.
-        b: What side b gave.
+        a: The value of side a.
+        b: The value of side b.
     """
 
     row: Row
@@ -59,13 +59,14 @@ class Finding:
 def write_reproduction(
     folder: Path, comparison: Comparison, finding: Finding, side: Side, call: tuple[Any, Any]
 ) -> None:
-    """Write ``repro.py``, the node of side b as a graph, and the tensors into a folder, over what is there.
+    """Write ``repro.py``, the node of side b as a graph, and the tensors, over existing files in a folder.
 
-    Side b is run once more for the inputs of the node. What its observer does not show, the interpreter computes.
-    What no file holds, as packed weights, is computed from what it is made of: those nodes are part of the graph, too.
+    Side b is run once more for the inputs of the node. Values that its observer is not shown are computed by
+    the interpreter. Tensors that no file can hold, such as packed weights, are recomputed: the nodes that
+    produce them are part of the graph.
 
     Raises:
-        VerificationError: They cannot be written.
+        VerificationError: The files cannot be written.
     """
     node = finding.value.producer
     assert node is not None, "only values of nodes are found"
@@ -103,7 +104,7 @@ def write_reproduction(
 
 
 def _storable(nodes: list[OpNode]) -> list[OpNode]:
-    """Return nodes with those in front that make what they read and no file holds: tensors that are not strided."""
+    """Return nodes preceded by the producers of their inputs that no file can hold: non-strided tensors."""
     makers = {
         value.producer: None
         for node in nodes
@@ -115,7 +116,7 @@ def _storable(nodes: list[OpNode]) -> list[OpNode]:
 
 
 def _graph_of(nodes: Sequence[OpNode], sizes: Mapping[str, int]) -> Graph:
-    """Return nodes as a graph of their own that returns all outputs of the last, with these values of symbols."""
+    """Return nodes as a graph that returns all outputs of the last one, specialized for these sizes."""
     *_, node = nodes
     assert node.graph is not None, "the node is in the graph of a side"
     part = node.graph.subgraph(nodes, node.name)
@@ -124,32 +125,32 @@ def _graph_of(nodes: Sequence[OpNode], sizes: Mapping[str, int]) -> Graph:
 
 
 def _sizes(finding: Finding, inputs: Mapping[str, Any], side: Side, call: tuple[Any, Any]) -> dict[str, int]:
-    """Return the values of symbols that the call, the inputs of the node and what it gave tell."""
+    """Return the values of symbols, inferred from the call, the inputs of the node and its output."""
     symbols = SymbolValues(side.graph.symbols)
     bind_inputs(side.graph, *call, symbols)
-    told = [(name, side.graph.value(name).type, item) for name, item in inputs.items()]
-    symbols.fit([*told, (finding.value.name, finding.value.type, finding.b)], in_range=False)
+    typed = [(name, side.graph.value(name).type, item) for name, item in inputs.items()]
+    symbols.fit([*typed, (finding.value.name, finding.value.type, finding.b)], in_range=False)
     return symbols.values
 
 
 def _inputs(nodes: Sequence[OpNode], side: Side, call: tuple[Any, Any]) -> dict[str, Any]:
-    """Return what nodes read and do not make, by name."""
+    """Return the values of the inputs of nodes, other than those they produce themselves, by name."""
     bound = side.bound(*call)
-    made = {value for node in nodes for value in node.outputs}
-    inputs = {value for node in nodes for value in node.inputs} - made
-    found = {value.name: bound[value] for value in inputs if value in bound}
-    wanted = {value.name for value in inputs} - found.keys()
+    produced = {value for node in nodes for value in node.outputs}
+    inputs = {value for node in nodes for value in node.inputs} - produced
+    values = {value.name: bound[value] for value in inputs if value in bound}
+    wanted = {value.name for value in inputs} - values.keys()
 
     def observe(seen: OpNode, outputs: list[Any]) -> None:
         for value, item in zip(seen.outputs, outputs, strict=True):
             if value.name in wanted and item is not None:
-                found[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
+                values[value.name] = item.clone() if isinstance(item, torch.Tensor) else item
 
     if wanted and not side.is_exact:
         args, kwargs = copied(call)
         side.run(args, kwargs, observe)
-    if wanted - found.keys():
+    if wanted - values.keys():
         weights = {value.argument.target: item for value, item in side.weights().items() if value.argument}
         args, kwargs = copied(call)
         GraphSide(side.graph, weights).run(args, kwargs, observe)
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""One value of a comparison: how far the sides are apart there, and how exact each of them is."""
+"""A row of a comparison: the difference of the sides in one value, and the error of each."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 
 from npu_runtime.diagnostics.compare.metrics import Difference, Error
 
-# A difference of up to so many times the noise floor is rounding: in its largest element, and in the mean, which is
-# subject to chance less. Two ways to sum n numbers differ by the sum of their errors, which are of the same size but
-# for chance; a wrong value is off by orders of magnitude.
+# A difference of up to this multiple of the noise floor counts as rounding: in its largest element, and in
+# the mean (RMS), which varies less by chance. Two ways to sum n numbers differ by the sum of their errors,
+# which are of similar size; a wrong value is off by orders of magnitude.
 NOISE_MULTIPLE = 8
 NOISE_MULTIPLE_RMS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How two sides compare in one value.
+    """The comparison of two sides in one value.
 
     Attributes:
         kind: ``value`` of a node, ``result`` or ``update``.
-        name: Of a value, its name on side a; of a result its path, of an update what is updated.
+        name: The name of a value on side a, the path of a result, or the name of the tensor that is updated.
         counterpart: The name of the value on side b.
-        op: What computes it on side a; "" where it comes from outside.
-        counterpart_op: What computes it on side b.
-        module: Path of the module that it is from.
-        source: The user's line that it is from.
-        type: Of side a.
-        difference: How far b is from a.
-        error_a: Distance of a from the float64 run; None where that does not know the value.
-        error_b: The same of b.
-        rounding: Distance from the float64 run of one with all values rounded at random; None likewise.
-        problem: What differs by more than the tolerance; None where nothing does.
-        is_noise: Whether the problem is not more than rounding explains (`NOISE_MULTIPLE`).
+        op: The op that computes it on side a; "" for an argument of the graph.
+        counterpart_op: The op that computes it on side b.
+        module: Path of its module.
+        source: The user's line.
+        type: Its type on side a.
+        difference: The difference of b from a.
+        error_a: The error of a against the float64 run; None if that does not have the value.
+        error_b: The same for b.
+        rounding: The error of a float64 run with all values rounded at random; None likewise.
+        problem: The difference beyond the tolerance; None without one.
+        is_noise: Whether rounding explains the problem (`NOISE_MULTIPLE`).
     """
 
     kind: str
@@ -53,14 +53,14 @@ class Row:
 
     @property
     def diverges(self) -> bool:
-        """Whether the sides differ by more than the tolerance and more than rounding explains."""
+        """True if the sides differ by more than the tolerance and more than rounding explains."""
         return self.problem is not None and not self.is_noise
 
     @property
     def noise_floor(self) -> Error | None:
-        """Return the error of the better side, or of rounding where that is more: one side may be exact by chance.
+        """The error of the better side, or of rounding if that is larger: one side may be exact by chance.
 
-        None where the float64 run does not know the value.
+        None if the float64 run does not have the value.
         """
         if self.error_a is None or self.error_b is None:
             return None
@@ -72,7 +72,7 @@ class Row:
 
     @property
     def is_beyond_rounding(self) -> bool:
-        """Whether the sides differ by more than `NOISE_MULTIPLE` times the noise floor, as far as that is known."""
+        """True if it diverges, or the difference exceeds the known noise floor `NOISE_MULTIPLE` times."""
         floor = self.noise_floor
         return self.diverges or (
             floor is not None
@@ -84,16 +84,16 @@ class Row:
 
     @property
     def title(self) -> str:
-        """What it is called in messages: ``%gelu``, ``result['loss']``, ``update of bn.running_mean``."""
+        """Its name in messages: ``%gelu``, ``result['loss']``, ``update of bn.running_mean``."""
         return {"value": f"%{self.name}", "update": f"update of {self.name}"}.get(self.kind, self.name)
 
     @property
     def place(self) -> str:
-        """Module and source line."""
+        """Its location: module and source line."""
         return ", ".join(filter(None, (self.module, self.source)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON data: numbers that JSON has none for are ``"inf"``, ``"-inf"`` and ``"nan"``."""
+        """Return the row as JSON data, with non-finite numbers as ``"inf"``, ``"-inf"`` and ``"nan"``."""
         plain = asdict(self)
         floor = self.noise_floor
         plain.update(plain.pop("difference"), diverges=self.diverges)

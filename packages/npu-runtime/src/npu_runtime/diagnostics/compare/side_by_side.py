@@ -1,4 +1,4 @@
-"""Running two sides, and comparing them while the second one runs."""
+"""The run of a comparison: values of the second side are compared with those of the first while it runs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ _NO_RUN = Missing("a side is in float64 itself")
 
 
 class SideBySide:
-    """One comparison.
+    """One comparison of two sides.
 
-    The float64 run is of the graph that passes have changed least: of a, unless only a is an executor. That side
-    runs first, and its values are kept. Random numbers, integers and truth values in the float64 run are its own.
+    The float64 run computes the graph that passes have changed least: that of a, unless only a is an
+    executor. This side runs first, and its aligned values are stored. The float64 run takes its random
+    numbers, integers and booleans.
 
     Attributes:
-        finding: The first divergence in a value of a node; None where there is none.
+        finding: The first divergence in a value of a node; None without one.
     """
 
     def __init__(self, a: Side, b: Side, call: tuple[Any, Any], judge: Judge) -> None:
@@ -48,7 +49,7 @@ class SideBySide:
         self._pairs = [
             pair for pair in pairs if _is_used(pair) and passed_over.isdisjoint((pair.left, pair.right))
         ]
-        self._left = Counter(pair.left.name for pair in self._pairs)  # those that are still to be compared
+        self._left = Counter(pair.left.name for pair in self._pairs)  # pairs not compared yet, by value
         self._kept: dict[str, Seen] = {}
         self._expected: dict[str, Reference] = {}
         self._decided: dict[str, Any] = {}
@@ -58,7 +59,7 @@ class SideBySide:
         self._found_at: tuple[float, float] = math.inf, math.inf
 
     def compare(self) -> Comparison:
-        """Run both, and return what came of it."""
+        """Run both sides, and return the result."""
         random_state = torch.get_rng_state()
         first = self._run(self._first, self._keep())
         torch.set_rng_state(random_state)
@@ -75,11 +76,11 @@ class SideBySide:
         return side.run(args, kwargs, observe)
 
     def _swapped(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Return what is of a and b in the order in which they run, or the other way round."""
+        """Convert a pair of sides a and b to one in the order of the runs, or back."""
         return (right, left) if self._is_swapped else (left, right)
 
     def _float64_runs(self) -> tuple[Float64Run, ...]:
-        """Return the run in float64 and the one that rounds; none where a side is in float64 itself."""
+        """Return the exact run in float64 and the one with rounding; none if a side is in float64 itself."""
         if self._first.is_exact or self._second.is_exact:
             return ()
         bound = self._first.bound(*self._call)
@@ -94,7 +95,7 @@ class SideBySide:
     # While they run
 
     def _keep(self) -> Observer:
-        """Return what keeps the values of the first side that will be compared."""
+        """Return an observer that stores the values of the first side that are compared later."""
         aligned = set(self._left)
 
         def observe(node: OpNode, outputs: list[Any]) -> None:
@@ -111,7 +112,7 @@ class SideBySide:
         return observe
 
     def _compare_values(self) -> Observer:
-        """Return what compares values of the second side with those kept."""
+        """Return an observer that compares the values of the second side with the stored ones."""
         waiting: dict[str, list[Pair]] = {}
         for pair in self._pairs:
             waiting.setdefault(pair.right.name, []).append(pair)
@@ -127,8 +128,8 @@ class SideBySide:
         return observe
 
     def _compare_pair(self, pair: Pair, seen: Seen) -> None:
-        kept, reference = self._taken(pair.left)
-        values, items = self._swapped(pair.left, pair.right), self._swapped(kept, seen)
+        stored, reference = self._taken(pair.left)
+        values, items = self._swapped(pair.left, pair.right), self._swapped(stored, seen)
         row = row_of("value", values[0].name, *values, items[0])
         row = self._judge.judged(row, *items, reference, same_strides=have_same_strides(*values))
         self._rows[pair.order] = row
@@ -137,7 +138,7 @@ class SideBySide:
             self.finding = Finding(row, values[1], *(copied(item.item) for item in items))
 
     def _taken(self, value: Value) -> tuple[Seen, Reference]:
-        """Return what the first side gave, and the float64 run; both are forgotten with the last pair of the value."""
+        """Return the values of the first side and the float64 runs; the last pair releases them."""
         name = value.name
         if name not in self._expected:
             self._expected[name] = self._reference(value)
@@ -147,7 +148,7 @@ class SideBySide:
         return self._kept.pop(name), self._expected.pop(name)
 
     def _reference(self, leaf: Any) -> Reference:
-        """Return what float64 says of a value, or a leaf of the results, of the first side."""
+        """Return the float64 values of a value, or a leaf of the results, of the first side."""
         if not self._references:
             return Reference(_NO_RUN, _NO_RUN)
         return Reference(*(run.take(leaf) if isinstance(leaf, Value) else leaf for run in self._references))
@@ -169,12 +170,12 @@ class SideBySide:
             yield self._end("update", name, item, other, left, right)
 
     def _end(self, kind: str, name: str, left: Any, right: Any, left_leaf: Any, right_leaf: Any) -> Row:
-        """Return the row of what the first and the second side gave in the end for these leaves."""
-        given, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
-        a, b = (_seen(side, item) for side, item in zip(self._sides, given, strict=True))
+        """Return the row of a result or update, given its items and leaves of the first and second side."""
+        items, leaves = self._swapped(left, right), self._swapped(left_leaf, right_leaf)
+        a, b = (_seen(side, item) for side, item in zip(self._sides, items, strict=True))
         row = row_of(kind, name, *leaves, a)
         if _NOT_THERE in (left, right):
-            who = "b" if given[0] is _NOT_THERE else "a"
+            who = "b" if items[0] is _NOT_THERE else "a"
             return row_of(kind, name, *leaves, None, problem=f"only {who} updates it")
         row = self._judge.judged(
             row, a, b, self._reference(left_leaf), same_strides=have_same_strides(*leaves)
@@ -185,7 +186,7 @@ class SideBySide:
         return row
 
     def _gaps(self) -> list[str]:
-        """Say where the float64 run has no value."""
+        """Return notes on the values that the float64 run lacks."""
         if not self._references:
             return []
         reasons = Counter(self._references[0].missing.values())
@@ -201,7 +202,7 @@ def _is_used(pair: Pair) -> bool:
 
 
 def _is_there(value: Value, item: Any) -> bool:
-    """Whether an observer got a value: a backend that runs several nodes at once shows what leaves them."""
+    """Return whether an observer got a value: a backend does not show the inner ones of a partition."""
     return item is not None or not isinstance(value.type, TensorType)
 
 
@@ -210,10 +211,10 @@ def _count(graph: Graph) -> int:
 
 
 def _contents(graph: Graph, outcome: Outcome) -> dict[str, tuple[Value, Any]]:
-    """Return what is updated by its first name: the value that the graph stores there, and what it was."""
-    found = {}
+    """Return the updates by their first name: the value in the graph, and the content after the run."""
+    updates = {}
     for target, value in graph.updates.items():
         names = outside_names(target)
-        given = next((outcome.updates[name] for name in names if name in outcome.updates), _NOT_THERE)
-        found[names[0]] = value, given
-    return found
+        content = next((outcome.updates[name] for name in names if name in outcome.updates), _NOT_THERE)
+        updates[names[0]] = value, content
+    return updates

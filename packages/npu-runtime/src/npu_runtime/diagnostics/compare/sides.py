@@ -1,4 +1,4 @@
-"""What every side of a comparison can do: be run, observed, and told its weights. Graphs and executors as sides."""
+"""The interface of a side of a comparison, and its implementations for graphs and executors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Weights = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run gave.
+    """The outcome of one run.
 
     Attributes:
-        results: What is returned, flat.
-        updates: The new content of what the model changes in place, by name.
-        notes: What a reader of the comparison should know.
+        results: The flat results.
+        updates: The new contents of mutated state, by name.
+        notes: Notes for the reader of the comparison.
     """
 
     results: list[Any]
@@ -45,11 +45,11 @@ class Side(abc.ABC):
     """One side of a comparison.
 
     Attributes:
-        graph: What its values are called, and where they are from.
-        label: What it is, in a few words.
-        is_exact: Whether it computes in float64 whatever the graph says.
-        shows_strides: Whether values have the strides that the graph promises.
-        backends: The backends of an executor, in order of preference; None of what is none.
+        graph: The graph with the names and the provenance of its values.
+        label: A description in a few words.
+        is_exact: Whether it computes in float64 whatever the graph declares.
+        shows_strides: Whether values have the strides that the graph declares.
+        backends: The backends of an executor, in order of preference; None for other sides.
     """
 
     graph: Graph
@@ -60,17 +60,17 @@ class Side(abc.ABC):
 
     @abc.abstractmethod
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
-        """Run it; the arguments are the run's own, the side stays as it is."""
+        """Run the side without changing it; the run may change the arguments."""
 
     @abc.abstractmethod
     def weights(self) -> dict[Value, Any]:
         """Return the tensor of every parameter, buffer and constant of the graph."""
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Value, Any]:
-        """Return what comes into the graph from outside.
+        """Return the values of all arguments of the graph: weights, constants and inputs.
 
         Raises:
-            VerificationError: The arguments are not what it takes.
+            VerificationError: The arguments of the call do not match the graph.
         """
         try:
             inputs = bind_inputs(self.graph, args, kwargs, SymbolValues(self.graph.symbols))
@@ -82,7 +82,7 @@ class Side(abc.ABC):
 
 
 class GraphSide(Side):
-    """A graph, run by the interpreter."""
+    """A graph run by the interpreter, as a side."""
 
     def __init__(self, graph: Graph, weights: Weights) -> None:
         self.graph = graph
@@ -90,7 +90,7 @@ class GraphSide(Side):
         self._weights = weights
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], observe: Observer | None) -> Outcome:
-        # Made anew: the prologue is observed, too.
+        # A new interpreter runs the prologue again, which is observed, too.
         interpreter = Interpreter(self.graph, self._weights, observe=observe)
         return Outcome(*interpreter.run_flat(args, kwargs, observe=observe))
 
@@ -99,7 +99,7 @@ class GraphSide(Side):
 
 
 class ExecutorSide(Side):
-    """An executor, with the weights it has: its program for the results, and node by node for the values inside."""
+    """An executor with its weights, as a side: run node by node for inner values, and whole for results."""
 
     def __init__(self, executor: IRExecutor) -> None:
         self.executor = executor
@@ -123,7 +123,7 @@ class ExecutorSide(Side):
 
 
 def known_to(graph: Graph, weights: Weights) -> dict[str, torch.Tensor]:
-    """Return those of the weights that ``graph`` has a name for."""
+    """Return the weights whose names the graph has."""
     names = {name for value in (*graph.weights, *graph.constants.values()) for name in outside_names(value)}
     return {name: tensor.detach() for name, tensor in weights.items() if name in names}
 

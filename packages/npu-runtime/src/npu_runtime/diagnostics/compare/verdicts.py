@@ -1,4 +1,4 @@
-"""What counts as a divergence: types and patterns of NaN at once, numbers beyond tolerance and rounding."""
+"""Verdicts of a comparison: types and NaN patterns must agree, numbers up to tolerance or rounding."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from npu_runtime.diagnostics.compare.row import NOISE_MULTIPLE, NOISE_MULTIPLE_R
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a side gave.
+    """A value that a side computed.
 
     Attributes:
         item: A tensor or number.
-        type: Its type; None of what is no tensor.
-        exact: Whether the side computes in float64 whatever the graph says.
+        type: Its type; None unless it is a tensor.
+        exact: Whether the side computes in float64 whatever the graph declares.
         strided: Whether the strides are those of the side, and not of a copy.
     """
 
@@ -40,11 +40,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A value in float64.
+    """A value of the float64 runs.
 
     Attributes:
-        exact: As it is; or `Missing`.
-        rounded: With what rounding does to the dtypes of the graph.
+        exact: Of the exact run; or `Missing`.
+        rounded: Of the run with simulated rounding to the dtypes of the graph.
     """
 
     exact: Any
@@ -53,7 +53,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Compares what two sides gave.
+    """The tolerances of a comparison, and the verdict on two values.
 
     Attributes:
         rtol: Relative tolerance; None for that of each dtype.
@@ -64,21 +64,21 @@ class Judge:
     atol: float | None
 
     def judged(self, row: Row, a: Seen, b: Seen, reference: Reference, *, same_strides: bool) -> Row:
-        """Return ``row`` with what was found.
+        """Return ``row`` with the difference, the errors, and the problem if the values diverge.
 
         Args:
-            row: Says what is compared.
-            a: What side a gave.
-            b: What side b gave.
+            row: The row of the value.
+            a: The value of side a.
+            b: The value of side b.
             reference: The value in float64.
-            same_strides: Both graphs state the same strides, so both sides should have them.
+            same_strides: Both graphs declare the same strides, so both sides should have them.
         """
-        given = b.item, a.item
+        unrounded = b.item, a.item
         a, b = _in_one_dtype(a, b)
         problem = _type_problem(a, b, same_strides=same_strides)
         if problem is not None:
             return replace(row, difference=UNKNOWN, problem=problem)
-        difference = replace(measure(*given), ulp=ulp_distance(b.item, a.item))
+        difference = replace(measure(*unrounded), ulp=ulp_distance(b.item, a.item))
         row = replace(row, difference=difference)
         if not isinstance(reference.exact, Missing):
             items = (a.item, b.item, reference.rounded)
@@ -89,13 +89,13 @@ class Judge:
                 f"{difference.unlike} of {difference.count} elements are NaN or infinite on one side only"
             )
             return replace(row, problem=unlike)
-        found = compare_values(row.name, dense(b.item), dense(a.item), self.rtol, self.atol)
-        if found.ok:
+        verdict = compare_values(row.name, dense(b.item), dense(a.item), self.rtol, self.atol)
+        if verdict.ok:
             return row
-        return replace(row, problem=found.problem, is_noise=self._is_noise(row, a, b))
+        return replace(row, problem=verdict.problem, is_noise=self._is_noise(row, a, b))
 
     def _is_noise(self, row: Row, a: Seen, b: Seen) -> bool:
-        """Whether rounding explains the difference: in each element beyond the tolerance, and on the whole."""
+        """Return whether rounding explains the difference, in each element and in the mean."""
         floor = row.noise_floor
         if floor is None or not floor.max or not _is_float(a.item):
             return False
@@ -107,7 +107,7 @@ class Judge:
 
 
 def _in_one_dtype(a: Seen, b: Seen) -> tuple[Seen, Seen]:
-    """Round what was computed in float64 to the dtype of the other side, unless both are exact."""
+    """Round a value computed in float64 to the dtype of the other side, unless both are exact."""
     if a.exact == b.exact or a.type is None or b.type is None:
         return a, b
     exact, other = (a, b) if a.exact else (b, a)
@@ -135,5 +135,5 @@ def _type_problem(a: Seen, b: Seen, *, same_strides: bool) -> str | None:
 
 
 def _steps(type: TensorType) -> list[int]:
-    """Return the strides that matter: of a size of 1, or of nothing, any will do."""
+    """Return the strides of dimensions larger than 1; others, and those of empty tensors, are arbitrary."""
     return [step for size, step in zip(type.sizes, type.steps, strict=True) if size > 1] if type.numel else []

@@ -1,4 +1,4 @@
-"""Who runs each node of a graph, and why not another backend."""
+"""Explanations of a graph's partitioning: the backend of each node, and the reasons of the others."""
 
 from npu_runtime.diagnostics.explain.explain import explain, explain_graph
 from npu_runtime.diagnostics.explain.explanation import Explanation, NodeExplanation, Total

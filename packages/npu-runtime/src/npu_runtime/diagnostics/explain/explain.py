@@ -1,4 +1,4 @@
-"""Finding out who runs each node, what is called, and how long it takes."""
+"""Explanation of an executor or a graph: backends and kernels of its nodes, and optionally their times."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def explain(
     *,
     repeat: int = 20,
 ) -> Explanation:
-    """Return who runs each node of an executor, and why not another backend.
+    """Explain the partitioning of an executor: the backend of each node, and the reasons of the others.
 
     Args:
-        executor: Any.
-        args: Positional arguments of a call, if it is to be timed; nothing that the executor holds changes.
+        executor: The executor, which is not changed.
+        args: Positional arguments of a call to time; None for no timing.
         kwargs: Its keyword arguments.
-        repeat: How often the call is timed; the median counts.
+        repeat: The number of timed calls, of which the median counts.
     """
     kernels = {node: step.kernel for step in executor.steps for node in step.nodes if step.backend == _ATEN}
     seconds = None
@@ -46,17 +46,17 @@ def explain(
 
 
 def explain_graph(graph: Graph, backends: str | Backend | Sequence[str | Backend]) -> Explanation:
-    """Return who would run each node of a graph as it is: without weights, and whatever its size.
+    """Explain the partitioning of a graph without passes and without weights, so a graph of any size will do.
 
     Args:
-        graph: Any; an executor runs passes first.
-        backends: A name or instance, or several in order of preference. They need no device here to be asked.
+        graph: The graph; note that an executor would run passes over it first.
+        backends: A name or instance, or several in order of preference. No device is needed.
 
     Raises:
-        BackendError: There is no such backend, or it does not keep to its interface.
+        BackendError: There is no such backend, or it violates its interface.
     """
-    asked = named_backends(backends)
-    return _explained(graph, assign(graph, asked), asked, {}, None)
+    candidates = named_backends(backends)
+    return _explained(graph, assign(graph, candidates), candidates, {}, None)
 
 
 def _explained(
@@ -89,19 +89,19 @@ def _explained(
 
 
 def _parts(graph: Graph, choices: Mapping[OpNode, Choice]) -> Iterator[tuple[Backend, list[OpNode]]]:
-    """Yield nodes in a row that one backend runs."""
+    """Yield the partitions: runs of consecutive nodes of one backend."""
     for backend, nodes in itertools.groupby(graph.body, lambda node: choices[node].backend):
         yield backend, list(nodes)
 
 
 def _reasons(choice: Choice, names: Sequence[str]) -> dict[str, str]:
-    """Return why each backend but the chosen one does not run a node."""
+    """Return the reason of each backend, except the assigned one, for not running a node."""
     later = f"{choice.backend.name} is preferred, and takes it"
     return {name: choice.refusals.get(name, later) for name in names if name != choice.backend.name}
 
 
 def _kernels_of(backend: Backend, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
-    """Return what a backend calls for each of the nodes that it runs at once."""
+    """Return the names of the kernels that a backend calls for each node of a partition."""
     graph = segment_of(nodes, backend.name).graph
     try:
         ops = backend.lower(graph)
@@ -109,7 +109,8 @@ def _kernels_of(backend: Backend, nodes: Sequence[OpNode]) -> dict[OpNode, str]:
         raise
     except Exception as error:
         raise BackendError(
-            f"the backend {backend.name!r} failed to lower nodes that it supports: {type(error).__name__}: {error}",
+            f"the backend {backend.name!r} failed to lower nodes that it supports: "
+            f"{type(error).__name__}: {error}",
             where=f"nodes {nodes[0].name!r} to {nodes[-1].name!r}",
         ) from error
     called: dict[OpNode, list[str]] = {}

@@ -1,4 +1,4 @@
-"""What is known of who runs a graph: every node, and totals by backend."""
+"""The explanation of a graph's partitioning: each node with its backend, and totals by backend."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ QUANTITIES = ("flops", "count", "time")
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """Who runs one node.
+    """The backend of one node, and the reasons of the others.
 
     Attributes:
-        name: Of the node.
+        name: The name of the node.
         op_type: Its op.
-        module: Where in the model it is from; "" if that is not known.
-        backend: Who runs it.
-        kernel: What is called, in words.
-        part: Nodes of the same number are run by one call of a backend; ATen calls an op for each.
-        reasons: Why each of the other backends does not run it, by name.
-        flops: Floating-point operations; None where they are not known.
-        seconds: Of the call, if it was timed: at the last node of those that it runs, and 0.0 at the others.
+        module: Path of its module; "" if unknown.
+        backend: The name of the backend that runs it.
+        kernel: The name or description of the kernel.
+        part: The number of its partition, which one call of a backend runs; ATen calls an op for each node.
+        reasons: The reason of each other backend for not running it, by name.
+        flops: Floating-point operations; None if unknown.
+        seconds: The time of the call, if measured: at the last node that it runs, and 0.0 at the others.
     """
 
     name: str
@@ -41,13 +41,13 @@ class NodeExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What one backend runs.
+    """The nodes of one backend in total.
 
     Attributes:
-        count: Nodes.
-        parts: Calls of the backend, each for nodes in a row; of ATen, rows of nodes.
-        flops: Floating-point operations, as far as they are known.
-        seconds: None if nothing was timed.
+        count: The number of nodes.
+        parts: The number of partitions: runs of consecutive nodes.
+        flops: Known floating-point operations.
+        seconds: The time; None if not measured.
     """
 
     count: int = 0
@@ -58,13 +58,14 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Who runs each node of the body of a graph, and why not another backend.
+    """The backend of each node in the body of a graph, and the reasons of the others.
 
     Attributes:
-        graph: Its name.
-        backends: Those that were asked, in order of preference; ATen, which takes everything, is the last.
-        nodes: In order. Those of the prologue are not among them: they are run once, by ATen.
-        prologue_nodes: How many those are.
+        graph: The name of the graph.
+        backends: The names of the backends in order of preference; ATen, which supports every node, is the
+            last.
+        nodes: The nodes in order, without those of the prologue, which ATen runs once.
+        prologue_nodes: The number of nodes of the prologue.
     """
 
     graph: str
@@ -78,23 +79,23 @@ class Explanation:
 
     @property
     def unknown_flops(self) -> int:
-        """The number of nodes whose floating-point operations are not known; they count as 0."""
+        """The number of nodes whose floating-point operations are unknown; they count as 0."""
         return sum(node.flops is None for node in self.nodes)
 
     @property
     def totals(self) -> dict[str, Total]:
-        """What each backend runs, by name."""
+        """The totals of each backend, by name."""
         return {name: self._total(name) for name in self.backends}
 
     def share(self, backend: str, by: str = "flops") -> float:
-        """Return which part of the graph a backend runs, from 0.0 to 1.0.
+        """Return the share of the graph that a backend runs, from 0.0 to 1.0.
 
         Args:
             backend: Its name.
-            by: What is counted: "flops", "count" of nodes, or "time".
+            by: The quantity: "flops", "count" of nodes, or "time".
 
         Raises:
-            BackendError: There is no such backend or quantity, or nothing that could be shared.
+            BackendError: There is no such backend or quantity, or the total is zero.
         """
         if backend not in self.backends:
             raise BackendError(
@@ -104,21 +105,24 @@ class Explanation:
         whole = sum(amounts.values())
         if not whole:
             raise BackendError(
-                f"no node of graph {self.graph!r} has {'FLOPs' if by == 'flops' else by}: there is nothing to share",
+                f"no node of graph {self.graph!r} has {'FLOPs' if by == 'flops' else by}: "
+                "there is nothing to share",
                 fix="count nodes: by='count', or --by count on the command line",
             )
         return amounts[backend] / whole
 
     def refusals(self) -> dict[tuple[str, str], list[NodeExplanation]]:
-        """Return the nodes that each backend refuses, by name and reason, the most frequent first."""
-        found: dict[tuple[str, str], list[NodeExplanation]] = {}
+        """Return the nodes that each backend refuses, by its name and reason, the most frequent first."""
+        refused: dict[tuple[str, str], list[NodeExplanation]] = {}
         for node in self.nodes:
             for backend in self.backends[: self.backends.index(node.backend)]:
-                found.setdefault((backend, node.reasons[backend]), []).append(node)
-        return dict(sorted(found.items(), key=lambda item: (self.backends.index(item[0][0]), -len(item[1]))))
+                refused.setdefault((backend, node.reasons[backend]), []).append(node)
+        return dict(
+            sorted(refused.items(), key=lambda item: (self.backends.index(item[0][0]), -len(item[1])))
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data, for JSON."""
+        """Return the explanation as plain data, for JSON."""
         return {
             "graph": self.graph,
             "backends": list(self.backends),

@@ -1,4 +1,4 @@
-"""An explanation as text: totals, refusals, and a line for each node."""
+"""Explanations as text: totals, refusals, and a line for each node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_runtime.diagnostics.profile.tables import known_flops_text
 
 
 def explanation_parts(item: Explanation) -> list[str | Table]:
-    """Return an explanation as lines and tables, with an empty line between any two."""
+    """Return an explanation as lines and tables, separated by empty lines."""
     parts: list[str | Table] = [_heading(item), _totals(item)]
     if item.unknown_flops:
         parts.append(f"FLOPs without {counted(item.unknown_flops, 'node')} whose operations are not known")

@@ -1,4 +1,4 @@
-"""Where the time of a call goes: node by node, op by op, module by module."""
+"""Profiles of a call: its time by node, by op and by module."""
 
 from npu_runtime.diagnostics.profile.interleave import Timing, take_turns
 from npu_runtime.diagnostics.profile.measure import profile

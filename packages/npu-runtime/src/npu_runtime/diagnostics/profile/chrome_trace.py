@@ -1,7 +1,7 @@
-"""A profile in the trace-event format: one track with the modules, and in them the steps.
+"""Profiles in the trace-event format: one track of modules, with their instructions nested inside.
 
-The format is described in "Trace Event Format" of the Chromium project; complete events (``"ph": "X"``) carry their start
-and duration in microseconds, and those of one track nest by time.
+The format is described in "Trace Event Format" of the Chromium project; complete events (``"ph": "X"``) carry
+their start and duration in microseconds, and those of one track nest by time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRACK = {"pid": 1, "tid": 1}
 
 
 def chrome_trace(profile: Profile) -> dict[str, Any]:
-    """Return the events of one typical run. Durations are as read: what the clocks take is still in them."""
+    """Return the events of one typical run, with durations that include the overhead of the clocks."""
     zero = profile.readings[0] if profile.readings else 0.0
     readings = [(reading - zero) * 1e6 for reading in profile.readings]
     spans = list(zip(readings[::2], readings[1::2], strict=True))
@@ -55,17 +55,17 @@ def _step(step: StepTime, start: float, end: float) -> dict[str, Any]:
 
 
 def _modules(profile: Profile, spans: list[tuple[float, float]]) -> list[dict[str, Any]]:
-    """Return one event per module and stretch of steps that come from it, outer ones before those inside."""
+    """Return one event per run of consecutive instructions of a module, outer modules before inner ones."""
     events = []
     opened: list[tuple[str, float]] = []  # path and start, from the outermost on
     end = 0.0
     for step, (start, step_end) in zip(profile.steps, spans, strict=True):
         paths = module_paths(step.module)[1:]
-        kept = 0
-        while kept < min(len(opened), len(paths)) and opened[kept][0] == paths[kept]:
-            kept += 1
-        events += [_module(path, begun, end) for path, begun in opened[kept:]]
-        opened = [*opened[:kept], *((path, start) for path in paths[kept:])]
+        common = 0  # length of the common prefix with the modules that are open
+        while common < min(len(opened), len(paths)) and opened[common][0] == paths[common]:
+            common += 1
+        events += [_module(path, begun, end) for path, begun in opened[common:]]
+        opened = [*opened[:common], *((path, start) for path in paths[common:])]
         end = step_end
     events += [_module(path, begun, end) for path, begun in opened]
     return sorted(events, key=lambda event: (event["ts"], -event["dur"]))

@@ -1,4 +1,4 @@
-"""What a step of a program works on: bytes, as its calls show, and floating-point operations."""
+"""Costs of the instructions of a program: bytes of memory traffic and floating-point operations."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from npu_runtime.lowering.instruction import Step
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The bytes of the tensors that one call reads and writes; none of a view, which touches no element."""
+    """The bytes of the tensors that one call reads and writes; 0 for a view, which accesses no element."""
 
     read: int
     written: int
 
 
 class TrafficMeter:
-    """Sees the calls of an instrumented executor.
+    """A meter of the calls of an instrumented executor.
 
     Args:
-        steps: What it calls, in order.
+        steps: The instructions of the executor, in order.
 
     Attributes:
         seen: The traffic of each call, in order.
@@ -36,23 +36,23 @@ class TrafficMeter:
         self.seen: list[Traffic] = []
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that does the same, and is seen."""
+        """Return a function that does the same, and measures its traffic."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = list(_tensors((args, list(kwargs.values()))))
+            inputs = list(_tensors((args, list(kwargs.values()))))
             result = function(*args, **kwargs)
             overwrites = self._steps[len(self.seen)].overwrites is not None
-            self.seen.append(_traffic(given, list(_tensors(result)), overwrites=overwrites))
+            self.seen.append(_traffic(inputs, list(_tensors(result)), overwrites=overwrites))
             return result
 
         return call
 
 
-def _traffic(given: Sequence[torch.Tensor], made: Sequence[torch.Tensor], *, overwrites: bool) -> Traffic:
-    own = [item for item in made if overwrites or not any(_share_memory(item, other) for other in given)]
-    if made and not own:
+def _traffic(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], *, overwrites: bool) -> Traffic:
+    own = [item for item in outputs if overwrites or not any(_share_memory(item, other) for other in inputs)]
+    if outputs and not own:
         return Traffic(0, 0)
-    distinct = {id(item): item for item in given}.values()
+    distinct = {id(item): item for item in inputs}.values()
     return Traffic(sum(map(_size, distinct)), sum(map(_size, own)))
 
 
@@ -73,6 +73,6 @@ def _size(item: torch.Tensor) -> int:
 
 
 def step_flops(step: Step, count: FlopCounter) -> int | None:
-    """Return the floating-point operations of a step; None where those of a node are not known."""
-    known = [count(node) for node in step.nodes]
-    return None if None in known else sum(item for item in known if item is not None)
+    """Return the floating-point operations of an instruction; None if those of a node are unknown."""
+    counts = [count(node) for node in step.nodes]
+    return None if None in counts else sum(item for item in counts if item is not None)

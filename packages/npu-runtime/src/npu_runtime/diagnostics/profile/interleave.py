@@ -1,4 +1,4 @@
-"""Timing several functions in turns, so that whatever the machine does meanwhile meets them all."""
+"""Interleaved timing of several functions, so that disturbances of the machine affect them alike."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a function takes, in seconds.
+    """The time of a call of a function, in seconds.
 
     Attributes:
-        median: Of all turns.
-        fastest: The shortest turn.
-        turns: How many there were.
+        median: Median over all turns.
+        fastest: Minimum over all turns.
+        turns: The number of turns.
     """
 
     median: float
@@ -31,15 +31,15 @@ def take_turns(
     warmup: int = 3,
     burst_seconds: float = 0.01,
 ) -> dict[str, Timing]:
-    """Return how long each function takes.
+    """Time several functions in turns, and return the timing of each.
 
     Args:
-        functions: By name.
-        repeat: How many turns each takes.
-        warmup: Calls of each before that.
-        burst_seconds: A turn is as many calls as fit into this, and at least one; their mean counts.
+        functions: The functions by name.
+        repeat: The number of turns of each.
+        warmup: The number of calls of each before that, at least one.
+        burst_seconds: The length of a turn: as many calls as fit into it, at least one; their mean counts.
     """
-    counts = {}
+    counts = {}  # calls per turn, such that a turn is long against the resolution of the clock
     for name, function in functions.items():
         taken = [_seconds(function, 1) for _ in range(max(1, warmup))]
         counts[name] = max(1, int(burst_seconds / max(min(taken), 1e-9)))

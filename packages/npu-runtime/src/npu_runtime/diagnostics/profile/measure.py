@@ -1,4 +1,4 @@
-"""Timing the steps of an executor's own program, while it runs."""
+"""Measurement of a profile: clocks around each instruction of an executor's own program."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def profile(
     repeat: int = 20,
     warmup: int = 3,
 ) -> Profile:
-    """Return where the time of a call goes.
+    """Return the time of each instruction of a call.
 
-    The program that calls run is run as it is, but for a clock around each step. What a clock itself takes, as
-    calls of an empty function tell, is taken off again. Calls without clocks are timed in turns with it. Buffers of
-    the executor stay as they are.
+    The program of the executor runs with a clock around each instruction. The overhead of a clock, calibrated
+    on calls of an empty function, is subtracted. Calls without clocks are timed alternately. Buffers of the
+    executor are not changed.
 
     Args:
-        executor: What to look at.
+        executor: The executor.
         args: Positional arguments of the call.
         kwargs: Its keyword arguments.
-        repeat: How often the program is run, and how often it is run without clocks.
-        warmup: Calls before that.
+        repeat: The number of runs with clocks, and of runs without.
+        warmup: The number of runs of both before that.
 
     Raises:
-        UsageError: It is to be run less than once.
+        UsageError: ``repeat`` is less than 1, or ``warmup`` is negative.
         ExecutionError: As for a call.
     """
     if repeat < 1 or warmup < 0:
@@ -70,7 +70,7 @@ def profile(
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """One run with clocks: how long it took, and the clock before and behind each step."""
+    """The time of one run with clocks, and the readings before and after each instruction."""
 
     seconds: float
     readings: tuple[float, ...]
@@ -79,15 +79,15 @@ class TimedRun:
         return self.readings[2 * index + 1] - self.readings[2 * index]
 
     def between(self) -> float:
-        """Return the seconds that went by outside of the steps."""
+        """Return the seconds outside of the instructions."""
         return self.seconds - sum(map(self.step, range(len(self.readings) // 2)))
 
 
 class Clock:
-    """Reads the time before and behind each call of an instrumented executor.
+    """A clock around each call of an instrumented executor.
 
     Attributes:
-        readings: In seconds, two per call.
+        readings: Two per call, before and after it, in seconds.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Clock:
             start = now()
             result = function(*args, **kwargs)
             end = now()
-            take(start)
+            take(start)  # after the second reading, which must not time the list
             take(end)
             return result
 
@@ -110,11 +110,11 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ClockCost:
-    """What a clock takes, in seconds.
+    """The overhead of a clock, in seconds.
 
     Attributes:
-        inside: Of the time that it reads.
-        outside: Besides.
+        inside: The part between its two readings.
+        outside: The rest.
     """
 
     inside: float
@@ -122,7 +122,7 @@ class ClockCost:
 
     @staticmethod
     def measured() -> ClockCost:
-        """Return what clocks around an empty function take."""
+        """Return the overhead, measured by clocks around an empty function."""
         clock = Clock()
         empty: Callable[..., Any] = lambda *_args: None  # noqa: E731
         timed = clock.wrap(empty)
@@ -132,7 +132,7 @@ class ClockCost:
             bare.append(_seconds(lambda: empty(1, 2)))
         pairs = zip(clock.readings[::2], clock.readings[1::2], strict=True)
         read = statistics.median(end - start for start, end in pairs)
-        # The time that is read holds the call of the empty function itself.
+        # The time between readings includes the call of the empty function itself.
         return ClockCost(read, max(0.0, statistics.median(whole) - read))
 
 

@@ -1,4 +1,4 @@
-"""What was measured of a call: by step, by op and by module; as a table, plain data and a trace."""
+"""The profile of a call: by instruction, by op and by module; as a table, plain data and a Chrome trace."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """What one step of the program takes.
+    """The time and costs of one instruction of the program.
 
     Attributes:
-        name: The node that makes its outputs.
+        name: The node that produces its outputs.
         nodes: Every node that it computes.
-        op_type: That of the node.
-        backend: Who runs it.
-        kernel: What is called.
-        module: Path of the module that it comes from.
+        op_type: The op type of the node.
+        backend: The backend that runs it.
+        kernel: The name of the kernel.
+        module: Path of the module of the node.
         source: ``file:line`` of the user's code.
         seconds: Median over the runs.
-        fastest_seconds: The shortest of them.
-        share: Of the time of all steps.
-        flops: Floating-point operations; None where they are not known.
-        bytes_read: Bytes of all tensors that it reads; 0 of a view.
-        bytes_written: Bytes of all tensors that it makes or overwrites; 0 of a view.
+        fastest_seconds: Minimum over the runs.
+        share: Its share of the time of all instructions.
+        flops: Floating-point operations; None if they are unknown.
+        bytes_read: Bytes of all tensors that it reads; 0 for a view.
+        bytes_written: Bytes of all tensors that it creates or overwrites; 0 for a view.
     """
 
     name: str
@@ -44,20 +44,20 @@ class StepTime:
 
     @property
     def gflops(self) -> float | None:
-        """Billions of floating-point operations per second; None where there are none, or they are not known."""
+        """Billions of floating-point operations per second; None if there are none, or they are unknown."""
         return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What several steps take together.
+    """The total time and costs of several instructions.
 
     Attributes:
-        name: What they have in common.
-        count: How many they are.
+        name: Their common op type or module.
+        count: The number of instructions.
         seconds: The sum of their medians.
-        share: Of the time of all steps.
-        flops: Floating-point operations, of the steps whose number is known.
+        share: Their share of the time of all instructions.
+        flops: Known floating-point operations.
         bytes_read: As for `StepTime`.
         bytes_written: Likewise.
     """
@@ -72,25 +72,25 @@ class Total:
 
     @property
     def gflops(self) -> float | None:
-        """Billions of floating-point operations per second; None where there are none."""
+        """Billions of floating-point operations per second; None if there are none."""
         return self.flops / self.seconds / 1e9 if self.flops and self.seconds else None
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time of a call goes.
+    """The profile of a call.
 
     Attributes:
         graph: Name of the graph.
-        steps: What the program does, in order.
-        call_seconds: Median of a call as it is without clocks.
-        timed_call_seconds: Median of a call with a clock around each step.
-        between_seconds: Median of what a call takes outside of its steps: arguments are checked, memory is freed.
-        clock_seconds: What a clock takes; it has been taken off the steps.
-        repeat: How many runs.
-        threads: How many threads an op may use.
-        device: Where it ran.
-        readings: Of one typical run: the clock before and behind each step, in seconds.
+        steps: The instructions of the program, in order.
+        call_seconds: Median time of a call without clocks.
+        timed_call_seconds: Median time of a call with a clock around each instruction.
+        between_seconds: Median time outside of the instructions: arguments are checked, memory is freed.
+        clock_seconds: The overhead of a clock, which has been subtracted from each instruction.
+        repeat: The number of runs.
+        threads: The number of threads that an op may use.
+        device: The device of the executor.
+        readings: The clock before and after each instruction of one typical run, in seconds.
     """
 
     graph: str
@@ -106,26 +106,26 @@ class Profile:
 
     @property
     def steps_seconds(self) -> float:
-        """The sum of the medians of the steps."""
+        """The sum of the medians of all instructions."""
         return sum(step.seconds for step in self.steps)
 
     def by_op(self) -> list[Total]:
-        """Return what the steps of each op take together, the longest first."""
+        """Return the totals of each op, the longest first."""
         return _totals(self.steps, lambda step: step.op_type)
 
     def by_module(self) -> list[Total]:
-        """Return what the steps of each module take together, its submodules included, the longest first.
+        """Return the totals of each module including its submodules, the longest first.
 
-        What the model itself runs, outside of its modules, goes by the name ``""``, and so does the whole.
+        The name ``""`` is that of the model itself, which includes all instructions.
         """
-        found: dict[str, list[StepTime]] = {}
+        steps_of: dict[str, list[StepTime]] = {}
         for step in self.steps:
             for path in module_paths(step.module):
-                found.setdefault(path, []).append(step)
-        return _sorted(_total(name, steps) for name, steps in found.items())
+                steps_of.setdefault(path, []).append(step)
+        return _sorted(_total(name, steps) for name, steps in steps_of.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return the profile as plain data."""
         return {
             "graph": self.graph,
             "device": self.device,
@@ -148,14 +148,14 @@ class Profile:
         return chrome_trace(self)
 
     def table(self, by: str = "node", limit: int | None = 20) -> str:
-        """Return a table of what takes longest.
+        """Return a table with the longest times first.
 
         Args:
             by: ``"node"``, ``"op"`` or ``"module"``.
-            limit: The most rows, at least one; None for all.
+            limit: The maximum number of rows, at least one; None for all.
 
         Raises:
-            UsageError: ``by`` is something else, or there are to be no rows.
+            UsageError: ``by`` is something else, or ``limit`` is less than 1.
         """
         from npu_runtime.diagnostics.profile.tables import table
 
@@ -166,16 +166,16 @@ class Profile:
 
 
 def module_paths(module: str) -> list[str]:
-    """Return the paths of a module and of those around it, the outermost first: ``["", "a", "a.b"]``."""
+    """Return the paths of a module and its parents, the outermost first: ``["", "a", "a.b"]``."""
     parts = module.split(".") if module else []
     return ["", *(".".join(parts[: count + 1]) for count in range(len(parts)))]
 
 
 def _totals(steps: Iterable[StepTime], key: Callable[[StepTime], str]) -> list[Total]:
-    found: dict[str, list[StepTime]] = {}
+    groups: dict[str, list[StepTime]] = {}
     for step in steps:
-        found.setdefault(key(step), []).append(step)
-    return _sorted(_total(name, group) for name, group in found.items())
+        groups.setdefault(key(step), []).append(step)
+    return _sorted(_total(name, group) for name, group in groups.items())
 
 
 def _sorted(totals: Iterable[Total]) -> list[Total]:

@@ -1,4 +1,4 @@
-"""A profile as a table for people."""
+"""Profiles as tables of text."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BY = ("node", "op", "module")
 
 
 def table(profile: Profile, by: str, limit: int | None) -> str:
-    """Return what takes longest as a table, and below it how the steps compare with whole calls.
+    """Return a table with the longest times first, followed by a comparison with whole calls.
 
     Raises:
-        UsageError: There is no such table.
+        UsageError: There is no such table, or ``limit`` is less than 1.
     """
     if limit is not None and limit < 1:
         raise UsageError(f"a table has at least one row, not limit={limit}", fix="limit=None for all rows")
@@ -35,7 +35,7 @@ def table(profile: Profile, by: str, limit: int | None) -> str:
 
 
 def table_rows(profile: Profile, by: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the columns of a table and its rows, what takes longest first.
+    """Return the columns of a table and its rows, the longest times first.
 
     Raises:
         UsageError: ``by`` is not one of `BY`.
@@ -51,13 +51,14 @@ def table_rows(profile: Profile, by: str) -> tuple[tuple[str, ...], list[tuple[s
 
 
 def call_facts(profile: Profile) -> dict[str, str]:
-    """Return how the time of the steps compares with that of whole calls."""
+    """Return the times of calls, of all instructions, and between them, as lines by title."""
     return {
-        "call": f"{time_text(profile.call_seconds)}, median of {profile.repeat}, {counted(profile.threads, 'thread')}",
+        "call": f"{time_text(profile.call_seconds)}, median of {profile.repeat}, "
+        f"{counted(profile.threads, 'thread')}",
         "steps": f"{time_text(profile.steps_seconds)} in {counted(len(profile.steps), 'step')}; "
         f"between them {time_text(profile.between_seconds)}",
-        "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; what a clock takes, "
-        f"{time_text(profile.clock_seconds)}, has been taken off each step",
+        "with clocks": f"a call takes {time_text(profile.timed_call_seconds)}; the overhead of a clock, "
+        f"{time_text(profile.clock_seconds)}, has been subtracted from each step",
     }
 
 
@@ -83,5 +84,5 @@ def _quantities(item: StepTime | Total) -> Sequence[str]:
 
 
 def known_flops_text(count: int | None) -> str:
-    """Return a number of floating-point operations: "" for none, "?" where it is not known."""
+    """Return a number of floating-point operations as text: "" for 0, "?" if it is unknown."""
     return "?" if count is None else flops_text(count) if count else ""

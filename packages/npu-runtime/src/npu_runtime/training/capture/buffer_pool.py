@@ -1,4 +1,4 @@
-"""The owner of all memory that a captured step works on: everything is there before the capture begins."""
+"""The pool of all buffers of a captured step, which are allocated before the capture begins."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class BufferStats:
-    """What a pool holds, and how it was used.
+    """The size and usage of a pool.
 
     Attributes:
-        planned: Buffers that the plan put there.
-        added: Buffers that were allocated later, by name, outside of any capture.
-        bytes: Of distinct memory; buffers that share memory count once.
-        gets: How often a buffer was asked for.
+        planned: The number of buffers of the plan.
+        added: The number of buffers allocated later, by name, outside of captures.
+        bytes: Bytes of memory; shared memory counts once.
+        gets: The number of calls of `BufferPool.get`.
     """
 
     planned: int
@@ -33,16 +33,16 @@ class BufferStats:
     gets: int
 
     def to_dict(self) -> dict[str, int]:
-        """Return them as plain data."""
+        """Return the fields as plain data."""
         return asdict(self)
 
 
 class BufferPool:
-    """Fixed buffers by name. In a capture or a replay it hands out what there is, and allocates nothing.
+    """Fixed buffers by name; during a capture or a replay the pool allocates none.
 
     Args:
         planned: The buffers of a plan, by the name of their value.
-        device: Where further buffers are allocated.
+        device: The device of further buffers.
     """
 
     def __init__(self, planned: Mapping[str, torch.Tensor], device: torch.device) -> None:
@@ -55,32 +55,34 @@ class BufferPool:
         """Return the buffer of this name, the same one each time.
 
         Args:
-            name: Of a value of the plan, or any other.
-            type: What a buffer that is not there yet is to be; it is allocated.
+            name: The name of a value of the plan, or any other.
+            type: The type of the buffer; one that does not exist is allocated with it.
 
         Raises:
-            CaptureError: There is none, and either this is a capture or no type is given; or it is of another type.
+            CaptureError: It does not exist, and either this is a capture or no type is given; or it has
+                another type.
         """
         self._gets += 1
-        found = self._planned.get(name)
-        if found is None:
-            found = self._added.get(name)
-        if found is None:
+        buffer = self._planned.get(name)
+        if buffer is None:
+            buffer = self._added.get(name)
+        if buffer is None:
             return self._allocated(name, type)
-        if type is not None and TensorType.of(found) != type:
+        if type is not None and TensorType.of(buffer) != type:
             raise CaptureError(
-                f"the buffer {name!r} is {TensorType.of(found)}, not {type}",
+                f"the buffer {name!r} is {TensorType.of(buffer)}, not {type}",
                 where="BufferPool.get",
                 fix="buffers never change: use another name for a tensor of another type",
             )
-        return found
+        return buffer
 
     def _allocated(self, name: str, type: TensorType | None) -> torch.Tensor:
         if in_capture():
             raise CaptureError(
                 f"there is no buffer {name!r}, and none is allocated in a capture or a replay",
                 where="BufferPool.get",
-                fix="run the step once before the capture (warmup_capture_safe), so that every buffer is there",
+                fix="run the step once before the capture (warmup_capture_safe), "
+                "so that every buffer is there",
             )
         if type is None:
             known = ", ".join(list(self)[:_LISTED])
@@ -90,12 +92,12 @@ class BufferPool:
                 fix=f"give its type, to have it allocated; there are {known or 'no buffers'}"
                 f"{', ...' if len(self) > _LISTED else ''}",
             )
-        made = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self.device)
-        self._added[name] = made
-        return made
+        buffer = torch.empty_strided(type.sizes, type.steps, dtype=type.dtype, device=self.device)
+        self._added[name] = buffer
+        return buffer
 
     def reset(self) -> None:
-        """Forget the buffers that were added; those of the plan stay.
+        """Drop the added buffers; those of the plan stay.
 
         Raises:
             CaptureError: This thread is capturing or replaying.
@@ -109,16 +111,17 @@ class BufferPool:
         return {name: tensor.data_ptr() for name, tensor in self._items()}
 
     def stats(self) -> BufferStats:
-        """Return what is held, and how often it was asked for."""
+        """Return the size and usage of the pool."""
         return BufferStats(len(self._planned), len(self._added), self.nbytes, self._gets)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the buffers lie in; memory that several share counts once."""
+        """The bytes of memory of all buffers; shared memory counts once."""
         spans = sorted(
             (tensor.data_ptr(), tensor.data_ptr() + extent(tensor) * tensor.element_size())
             for _, tensor in self._items()
         )
+        # The length of a union of intervals, in one sweep over them by start: `reached` is the end so far.
         total = reached = 0
         for begin, end in spans:
             total += max(0, end - max(begin, reached))
@@ -126,7 +129,7 @@ class BufferPool:
         return total
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is held as plain data, without addresses: the same for every run."""
+        """Return the type of each buffer as plain data, without addresses: the same for every run."""
         return {name: str(TensorType.of(tensor)) for name, tensor in self._items()}
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,8 @@
-"""Whether this thread is capturing or replaying: nothing may be allocated, read by the host, or begun anew then."""
+"""The state of each thread: capturing, replaying or neither.
+
+During a capture or a replay nothing may be allocated or read by the host, and no other capture or replay may
+begin.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,10 @@ def in_capture() -> bool:
 
 
 def require_outside_capture(what: str) -> None:
-    """Refuse what must not happen in a capture or a replay.
+    """Raise if this thread is capturing or replaying.
 
     Args:
-        what: In words, as the subject of a sentence: ``"a warm-up"``.
+        what: The action, as the subject of a sentence: ``"a warm-up"``.
 
     Raises:
         CaptureError: This thread is capturing or replaying.
@@ -38,7 +42,7 @@ def require_outside_capture(what: str) -> None:
 
 
 class _Activity:
-    """A block in which `in_capture` is true; a class, since a generator takes longer than a small replay."""
+    """A context in which `in_capture` is true; a class, as a generator takes longer than a small replay."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -54,6 +58,6 @@ class _Activity:
         _STATE.activity = ""
 
 
-# They hold nothing but a name: any number of threads may be in them.
+# Stateless but for a name, so any number of threads may enter them at once.
 CAPTURING = _Activity("capture")
 REPLAYING = _Activity("replay")

@@ -1,4 +1,7 @@
-"""What a capture needs of CUDA, as one small interface: the order of its calls is tested without a device."""
+"""The interface of a device that records graphs, and its implementation by CUDA graphs of PyTorch.
+
+The interface is small, so that tests can check the order of its calls without a device.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +13,44 @@ import torch
 
 
 class GraphDevice(Protocol):
-    """A device that records what is launched and launches it again."""
+    """A device that records launches and replays them."""
 
     def is_capturing(self) -> bool:
-        """Return whether the current stream is being captured by somebody."""
+        """Return whether the current stream is being captured."""
 
     def open_pool(self) -> Any:
-        """Return memory of its own for one graph."""
+        """Return a private memory pool for one graph."""
 
     def side_stream(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block on a stream of its own, which waits for the current one; that waits for it at the end."""
+        """Return a context with a new current stream, synchronized with the outer one at both ends."""
 
     def in_pool(self, pool: Any) -> contextlib.AbstractContextManager[None]:
-        """Return a block whose allocations come out of a pool."""
+        """Return a context whose allocations come from a pool."""
 
     def synchronize(self) -> None:
-        """Wait for everything that was launched."""
+        """Wait for all launches to complete."""
 
     def make_graph(self, generators: Sequence[torch.Generator]) -> Any:
-        """Return an empty graph, which advances these generators at each replay, besides the default one."""
+        """Return an empty graph, whose replays advance these generators and the default one."""
 
     def begin(self, graph: Any, pool: Any) -> None:
-        """Record from now on what this thread launches on the current stream; others are not disturbed."""
+        """Start to record the launches of this thread on the current stream, unaffected by other threads."""
 
     def end(self, graph: Any) -> None:
         """Stop recording."""
 
     def discard(self, graph: Any) -> None:
-        """Free what a graph holds; one that is still recording stops."""
+        """Stop a graph that is still recording, and free its resources."""
 
     def replay(self, graph: Any) -> None:
-        """Launch everything again, on the current stream."""
+        """Launch the recorded work on the current stream."""
 
 
 class TorchCuda:
-    """CUDA as PyTorch has it.
+    """CUDA graphs of PyTorch (`torch.cuda.CUDAGraph`).
 
     Args:
-        device: With its index.
+        device: A CUDA device with its index.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -84,7 +87,7 @@ class TorchCuda:
         return graph
 
     def begin(self, graph: torch.cuda.CUDAGraph, pool: Any) -> None:
-        # Other threads may allocate and synchronize meanwhile: only this one is held to the rules of capture.
+        # "thread_local": other threads may allocate and synchronize meanwhile, which "global" would fail on.
         graph.capture_begin(pool=pool.id, capture_error_mode="thread_local")
 
     def end(self, graph: torch.cuda.CUDAGraph) -> None:
@@ -92,7 +95,7 @@ class TorchCuda:
 
     def discard(self, graph: torch.cuda.CUDAGraph) -> None:
         if torch.cuda.is_current_stream_capturing():
-            # The capture was made invalid by what failed in it: ending it says so again.
+            # A failure inside has invalidated the capture, and capture_end() raises because of that.
             with contextlib.suppress(RuntimeError):
                 graph.capture_end()
         graph.reset()

@@ -1,4 +1,4 @@
-"""Capturing a planned program: warmed up, recorded once, and launched as a whole at each replay."""
+"""Capture of a planned program: warmed up, recorded once, and launched as a whole at each replay."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from npu_runtime.training.capture.warmup import Warmable, warmup_capture_safe
 
 
 class GraphCapture:
-    """A program whose launches have been recorded on a device.
+    """A planned program whose launches have been recorded on a device.
 
-    Everything it reads and writes stays where it is: batch and hyperparameters are written into the program's inputs
-    before a replay, results are read from its outputs after it.
+    Its memory is fixed: batch and hyperparameters are written into the program's inputs before a replay, and
+    results are read from its outputs after it.
 
     Args:
-        program: Planned; its inputs hold some batch, and its numbers are tensors among them.
-        device: What records.
-        warmup_runs: How often the step runs before, on the stream and in the memory of the capture.
-        generators: Those that the step draws from, besides the device's default one.
+        program: The planned program; its inputs hold some batch, and its numbers are tensors among them.
+        device: The device that records.
+        warmup_runs: The number of runs before, on the stream and in the memory pool of the capture.
+        generators: Further generators that the step draws from, besides the device's default one.
 
     Raises:
-        CaptureError: This is a capture already; or the step does what cannot be recorded. All state is as before.
+        CaptureError: A capture is active already; or the step cannot be recorded. All state is as before.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class GraphCapture:
         self._pool = device.open_pool()
         self._graph = device.make_graph(generators)
         with device.side_stream():
-            # What kernels need inside comes out of the graph's own memory: two pools would hold it twice.
+            # Workspaces of kernels come from the graph's own pool, in which the capture reuses their memory.
             with device.in_pool(self._pool):
                 warmup_capture_safe(program, warmup_runs, generators=generators)
             device.synchronize()
             self._record(program)
 
     def _record(self, program: Warmable) -> None:
-        """Record a step; recording runs nothing, so no state changes."""
+        """Record a step; recording does not execute it, so no state changes."""
         try:
             with CAPTURING:
                 self._device.begin(self._graph, self._pool)
@@ -73,12 +73,12 @@ class GraphCapture:
             ) from error
 
     def replay(self) -> None:
-        """Launch the step: it reads what its inputs hold now."""
+        """Launch the step on the current contents of its inputs."""
         with REPLAYING:
             self._device.replay(self._graph)
 
     def close(self) -> None:
-        """Free the graph and its memory; it cannot be replayed any more.
+        """Free the graph and its memory; it cannot be replayed afterwards.
 
         Raises:
             CaptureError: This thread is capturing or replaying.

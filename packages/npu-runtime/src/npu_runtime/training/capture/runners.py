@@ -1,4 +1,4 @@
-"""What runs a captured step: the planned program, what a device has recorded of it, or the graph op by op."""
+"""Runners of a compiled step: the planned program, its recording on a device, or the executor op by op."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from npu_runtime.training.capture.graph_capture import GraphCapture
 
 
 class Runner(Protocol):
-    """Runs a step over tensors that stay where they are.
+    """The interface of a runner: it runs a step over tensors with fixed addresses.
 
     Attributes:
-        inputs: The fixed tensor of each input of the graph; None for a number.
-        state: What a step changes, by name.
-        tensors: Everything that has a fixed place, by name of its value.
+        inputs: The fixed tensor of each input of the graph; None for a scalar.
+        state: The tensors that a step mutates, by name.
+        tensors: All tensors with fixed addresses, by name of their value.
     """
 
     inputs: tuple[torch.Tensor | None, ...]
@@ -37,14 +37,14 @@ class Runner(Protocol):
     def tensors(self) -> Mapping[str, torch.Tensor]: ...
 
     def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Copy the tensors of a call into the fixed inputs; returns its numbers."""
+        """Copy the tensors of a call into the fixed inputs; return its scalars."""
 
     def run(self, *numbers: Any) -> Sequence[Any]:
-        """Take one step; returns the results, flat: memory that the next step overwrites."""
+        """Take one step; return its flat results, which the next step overwrites."""
 
 
 class PlannedRunner:
-    """The planned program itself: nothing but calls of kernels over fixed memory."""
+    """A runner of the planned program: calls of kernels over fixed memory."""
 
     def __init__(self, program: PlannedProgram) -> None:
         self.program = program
@@ -61,12 +61,12 @@ class PlannedRunner:
 
 
 class RecordedRunner:
-    """A planned program that a device has recorded; its numbers are tensors, which are filled before each replay.
+    """A runner of a recorded program; its scalars are 0-d tensors, which are filled before each replay.
 
     Args:
-        graph: As the caller sees it, with numbers.
-        program: Of the graph in which they are tensors.
-        capture: Of that program.
+        graph: The graph with scalar inputs, as the caller sees it.
+        program: The planned program of the graph in which they are tensors.
+        capture: The recording of that program.
     """
 
     def __init__(self, graph: Graph, program: PlannedProgram, capture: GraphCapture) -> None:
@@ -87,6 +87,7 @@ class RecordedRunner:
 
     def run(self, *numbers: Any) -> Sequence[Any]:
         """Take one step."""
+        # A fill is a kernel launch: only scalars that changed are filled, such as a scheduled learning rate.
         for index, (number, before) in enumerate(zip(numbers, self._filled, strict=True)):
             if number != before:
                 tensor = self._numbers[index]
@@ -98,12 +99,12 @@ class RecordedRunner:
 
 
 class OpByOpRunner:
-    """The executor, where a step is not captured: new memory for what it computes, the same for its state.
+    """A runner of an uncaptured step: the executor allocates its results, and state is updated in place.
 
     Args:
-        graph: Of fixed sizes or not.
-        weights: What the step works on; changed in place.
-        executor: Runs the graph.
+        graph: The graph; it may have symbolic sizes.
+        weights: The weights by name, updated in place.
+        executor: The executor of the graph.
     """
 
     def __init__(self, graph: Graph, weights: Mapping[str, torch.Tensor], executor: IRExecutor) -> None:
@@ -125,12 +126,12 @@ class OpByOpRunner:
 
     def _tensor_of(self, target: Value) -> torch.Tensor:
         if target in self._held:
-            held: torch.Tensor = self._held[target]
-            return held
+            tensor: torch.Tensor = self._held[target]
+            return tensor
         return named_weight(target, self._weights).detach()
 
     def load(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Copy the tensors of a call into the fixed inputs; one of open sizes is kept as it is."""
+        """Copy the tensors of a call into the fixed inputs; those with symbolic sizes are not copied."""
         bound = bind_inputs(self._graph, positional(args), kwargs, SymbolValues(self._graph.symbols))
         for value, item in bound.items():
             if value.type.symbols:
@@ -140,12 +141,12 @@ class OpByOpRunner:
         return tuple(bound[value] for value in self._graph.inputs if not isinstance(value.type, TensorType))
 
     def run(self, *numbers: Any) -> Sequence[Any]:
-        """Take one step; the state is changed when all of it has been computed."""
+        """Take one step; the state is updated after all of it has been computed."""
         named = [value for value in self._graph.inputs if not isinstance(value.type, TensorType)]
-        given = {**self._held, **dict(zip(named, numbers, strict=True))}
+        arguments = {**self._held, **dict(zip(named, numbers, strict=True))}
         structure, leaves = self._graph.call
         args, kwargs = unflatten(
-            structure, [given[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
+            structure, [arguments[leaf] if isinstance(leaf, Value) else leaf for leaf in leaves]
         )
         with REPLAYING:
             self._executor.load_state_dict(self._weights)
@@ -155,24 +156,24 @@ class OpByOpRunner:
 
 
 def tensors_of(program: PlannedProgram) -> dict[str, torch.Tensor]:
-    """Return everything of a program that has a fixed place, by name."""
+    """Return the tensors of a program with fixed addresses, by name."""
     return {name: item for name, item in program.tensors.items() if isinstance(item, torch.Tensor)}
 
 
 def state_of(program: PlannedProgram) -> dict[str, torch.Tensor]:
-    """Return what a program changes, by name."""
+    """Return the tensors that a program mutates, by name."""
     return {target.name: program.tensors[target.name] for target in program.plan.graph.updates}
 
 
 def named_weight(target: Value, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Return the tensor that stands for a parameter, buffer or optimizer state."""
+    """Return the tensor of a parameter, buffer or optimizer state, under any of its names."""
     assert target.argument is not None
     names = (target.argument.target, *target.argument.aliases)
     return next(weights[name] for name in names if name in weights)
 
 
 def store(graph: Graph, mutations: Mapping[str, torch.Tensor], tensor_of: Any) -> None:
-    """Copy what a run has computed for the state into it."""
+    """Copy the new state that a run has computed into the tensors of the state."""
     with torch.no_grad():
         for target in graph.updates:
             assert target.argument is not None

@@ -1,4 +1,4 @@
-"""How a step is to run: recorded by a device, planned, or op by op, and why not better."""
+"""Selection of the runner of a step: recorded by a device, planned, or op by op."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from npu_runtime.training.compiled_step import CUDA_GRAPH, OFF, PLANNED, Running
 
 @dataclass(frozen=True)
 class Capturing:
-    """What a step is captured from; it is planned once, and bound to weights as often as one likes.
+    """The settings of a capture; the graph is planned once, and can be bound to weights many times.
 
     Attributes:
-        graph: With numbers.
-        backends: In order of preference.
-        device: Where it runs.
+        graph: The graph, with scalar inputs.
+        backends: The backends, in order of preference.
+        device: The device of the step.
         mode: ``"require"``, ``"prefer"`` or ``"off"``.
-        report: Of the capture check.
-        warmup_runs: Before a device records.
-        generators: Those that the step draws from, besides the default ones.
-        graph_device: What records, if not CUDA.
+        report: The report of the capture check; None without one.
+        warmup_runs: The number of runs before a device records.
+        generators: Further generators that the step draws from, besides the default ones.
+        graph_device: The device that records; None for CUDA where the step is on a CUDA device.
     """
 
     graph: Graph
@@ -45,10 +45,10 @@ class Capturing:
     graph_device: GraphDevice | None
 
     def on(self, weights: Mapping[str, torch.Tensor]) -> Running:
-        """Return what runs the step on these weights.
+        """Return the step bound to these weights, with the best runner that works.
 
         Raises:
-            CaptureError: It cannot be captured, and has to be.
+            CaptureError: It cannot be captured, and the mode is ``"require"``.
         """
         if self.mode == "off":
             return self._op_by_op(weights, 'capture="off"')
@@ -110,7 +110,7 @@ class Capturing:
 
 
 class _Recordable:
-    """A program whose numbers are tensors, and its state."""
+    """A planned program without scalar arguments and its state, as `GraphCapture` takes them."""
 
     def __init__(self, program: PlannedProgram) -> None:
         self.state = state_of(program)
@@ -118,32 +118,33 @@ class _Recordable:
 
 
 def _with_tensors(graph: Graph) -> Graph:
-    """Return a graph that takes 0-d tensors in place of numbers, so that one recording serves all of them.
+    """Return a graph with 0-d tensors instead of scalar inputs, so that one recording serves all values.
 
     Raises:
-        CaptureError: An op needs a number.
+        CaptureError: An op needs a Python number.
     """
     if all(isinstance(value.type, TensorType) for value in graph.inputs):
         return graph
     from npu_passes import PassManager
     from npu_passes.library.training.scalars_to_tensors import tensor_inputs
 
-    found = tensor_inputs(PassManager(["scalars-to-tensors"]).run(graph).graph)
-    for value in found.inputs:
+    result = tensor_inputs(PassManager(["scalars-to-tensors"]).run(graph).graph)
+    for value in result.inputs:
         if not isinstance(value.type, TensorType):
             reader = next(iter(value.users), None)
             raise CaptureError(
-                f"%{value.name} has to stay a number of Python, which a recording would freeze",
+                f"%{value.name} has to stay a Python number, which a recording would freeze",
                 where=f"graph {graph.name!r}"
                 if reader is None
                 else f"node {reader.name!r} ({reader.op_type})",
-                fix="make the argument a tensor in the step function, or use an optimizer with capturable=True",
+                fix="make the argument a tensor in the step function, "
+                "or use an optimizer with capturable=True",
             )
-    return found
+    return result
 
 
 def _zero(program: PlannedProgram) -> None:
-    """Let the inputs begin with zeros, which are indices and labels of anything."""
+    """Fill the inputs with zeros, which are valid indices and labels of anything, for the warm-up."""
     with torch.no_grad():
         for item in program.inputs:
             if item is not None:

@@ -1,4 +1,4 @@
-"""Tensors and random generators as they are now, to be put back bit by bit."""
+"""Snapshots of tensors and random generators, to restore them bit by bit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from npu_ir.graph.binding import overlap
 
 
 class Snapshot:
-    """What tensors hold, and where random generators stand.
+    """The contents of tensors and the states of random generators.
 
     Args:
-        tensors: Strided ones; what several share is kept once per tensor, and put back the same.
-        generators: Besides the default generator of each device that a tensor is on, and that of the CPU.
-        devices: Further devices whose default generators are kept.
+        tensors: Strided tensors; memory that several share is saved once per tensor.
+        generators: Generators besides the default ones of the CPU and of each device that a tensor is on.
+        devices: Further devices whose default generators are saved.
     """
 
     def __init__(
@@ -25,17 +25,17 @@ class Snapshot:
         generators: Sequence[torch.Generator] = (),
         devices: Sequence[torch.device] = (),
     ) -> None:
-        given = tuple(tensors)
-        # PyTorch writes to no tensor whose elements share memory: those stay as they are by themselves.
-        self._tensors = tuple(item.detach() for item in given if not overlap(item.shape, item.stride()))
+        tensors = tuple(tensors)
+        # PyTorch refuses to write to a tensor whose elements overlap, so a step cannot change one either.
+        self._tensors = tuple(item.detach() for item in tensors if not overlap(item.shape, item.stride()))
         self._contents = tuple(item.clone() for item in self._tensors)
-        places = {("cpu", 0), *(_place(item.device) for item in given), *map(_place, devices)}
-        defaults = [_default_generator(device) for device in sorted(places)]
+        keys = {("cpu", 0), *(_place(item.device) for item in tensors), *map(_place, devices)}
+        defaults = [_default_generator(key) for key in sorted(keys)]
         self._generators = (*defaults, *generators)
         self._states = tuple(item.get_state() for item in self._generators)
 
     def restore(self) -> None:
-        """Put everything back; the tensors keep their memory."""
+        """Restore contents and states; the tensors keep their memory."""
         with torch.no_grad():
             for tensor, content in zip(self._tensors, self._contents, strict=True):
                 tensor.copy_(content)
@@ -47,7 +47,7 @@ class Snapshot:
 def unchanged(
     tensors: Iterable[torch.Tensor], generators: Sequence[torch.Generator] = ()
 ) -> Iterator[Snapshot]:
-    """Give tensors and random generators back what they held, whatever happens inside, errors included."""
+    """Restore tensors and random generators after the block, also if it raises."""
     snapshot = Snapshot(tensors, generators)
     try:
         yield snapshot

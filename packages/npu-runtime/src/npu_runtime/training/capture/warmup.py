@@ -1,4 +1,4 @@
-"""Warm-up: a step is run before it is captured, and nothing that lasts has changed afterwards."""
+"""Warm-up of a program before its capture, without lasting changes of its state."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from npu_runtime.training.capture.snapshots import unchanged
 
 
 class Warmable(Protocol):
-    """What can be warmed up: a program over fixed memory, such as a `PlannedProgram`."""
+    """A program over fixed memory that can be warmed up, such as a `PlannedProgram`."""
 
     @property
     def state(self) -> Mapping[str, torch.Tensor]:
-        """What a run changes, by name: parameters, buffers, optimizer state."""
+        """The tensors that a run mutates, by name: parameters, buffers, optimizer state."""
 
     def run(self, *numbers: Any) -> Any:
-        """Run one step on what the inputs hold."""
+        """Run one step on the contents of the inputs."""
 
 
 def warmup_capture_safe(
@@ -31,20 +31,20 @@ def warmup_capture_safe(
     numbers: Sequence[Any] = (),
     generators: Sequence[torch.Generator] = (),
 ) -> None:
-    """Run a program, such that kernels are loaded and memory is touched, and put everything back bit by bit.
+    """Run a program to load kernels and touch memory, then restore its state bit by bit.
 
-    Parameters, buffers, optimizer state and random generators (those of the CPU and of each device with state) hold
-    afterwards what they held before, also where a run raises.
+    Parameters, buffers, optimizer state and random generators (those of the CPU and of each device with
+    state) hold afterwards what they held before, also if a run raises.
 
     Args:
-        program: With what it holds; its inputs are to have some content.
-        runs: How often.
-        sync: Wait for the device after each run, so that what fails there fails here.
-        numbers: What ``program.run`` takes: learning rates and such.
+        program: The program; its inputs must have valid contents.
+        runs: The number of runs.
+        sync: Wait for the device after each run, so that its errors are raised here.
+        numbers: The arguments of ``program.run``, such as learning rates.
         generators: Further generators that the step draws from.
 
     Raises:
-        CaptureError: In a capture or a replay; or ``runs`` is not positive.
+        CaptureError: This thread is capturing or replaying; or ``runs`` is not positive.
     """
     require_outside_capture("a warm-up")
     if type(runs) is not int or runs < 1:
@@ -53,7 +53,7 @@ def warmup_capture_safe(
     with unchanged(tensors, generators) as snapshot:
         for index in range(runs):
             if index:
-                snapshot.restore()  # each run begins where the first one did, so that none meets an overflow
+                snapshot.restore()  # each run starts from the same state: repetition must not overflow
             program.run(*numbers)
             if sync:
                 synchronize(tensors)

@@ -1,4 +1,4 @@
-"""Allocations of a step although its plan gave it memory: seen by running it once, op by op."""
+"""Detection of allocations outside the memory plan, by running a planned program once, op by op."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from npu_runtime.training.checks.violations import Violation, place_of_node
 
 
 def unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> Iterator[Violation]:
-    """Yield what is allocated by steps that write into given memory; it is in no plan.
+    """Yield a note for each allocation by an instruction whose outputs have planned memory.
 
-    A step that makes its outputs anew in each run is part of the plan, and told with it.
+    Instructions that allocate their outputs are not reported: the plan lists these allocations.
 
     Args:
-        program: It is run once; its state changes.
-        numbers: What it takes.
+        program: Run once; its state changes.
+        numbers: The scalar arguments of the run.
     """
     steps = {id(step.function): step for calls in program.plan.calls.values() for step in calls}
-    running: list[Step] = []
-    found: dict[tuple[Step, str], list[torch.Tensor]] = {}
+    running: list[Step] = []  # the current instruction
+    allocations: dict[tuple[Step, str], list[torch.Tensor]] = {}
 
     def begin(function: Callable[..., Any]) -> None:
         running[:] = [steps[id(function)]]
 
     def see(op: OpOverload, given: list[Any], results: list[Any]) -> None:
         if running and not running[0].outputs:
-            made = _new_tensors(given, results)
-            if made:
-                found.setdefault((running[0], str(op)), made)
+            allocated = _new_tensors(given, results)
+            if allocated:
+                allocations.setdefault((running[0], str(op)), allocated)
 
     watched = program.watched(begin)
     with seeing_calls(see):
         watched.run(*numbers)
-    for (step, op), made in found.items():
-        listed = ", ".join(str(TensorType.of(item)) for item in made)
+    for (step, op), tensors in allocations.items():
+        listed = ", ".join(str(TensorType.of(item)) for item in tensors)
         yield Violation(
             "allocation",
             f"{step.kernel} allocates {listed} by {op} in each run, which is in no plan",
@@ -51,8 +51,8 @@ def unplanned_allocations(program: PlannedProgram, numbers: Sequence[Any]) -> It
 
 
 def _new_tensors(given: Sequence[Any], results: Sequence[Any]) -> list[torch.Tensor]:
-    known = {memory_id(item) for item in given if _is_strided(item)}
-    return [item for item in results if _is_strided(item) and item.numel() and memory_id(item) not in known]
+    memory = {memory_id(item) for item in given if _is_strided(item)}
+    return [item for item in results if _is_strided(item) and item.numel() and memory_id(item) not in memory]
 
 
 def _is_strided(item: Any) -> bool:

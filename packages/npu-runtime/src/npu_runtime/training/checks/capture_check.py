@@ -1,4 +1,4 @@
-"""The capture check: every reason why a replay would not do what the step does."""
+"""The capture check: a report of everything in a step that a replay would get wrong."""
 
 from __future__ import annotations
 
@@ -36,35 +36,36 @@ def check_capture(
     device: torch.device | str | None = None,
     **options: Any,
 ) -> CaptureReport:
-    """Return everything that stands against capturing a step, each with the user's line and a fix.
+    """Report all obstacles to capturing a step, each with the user's line and a fix.
 
     Args:
-        step: A graph, a traced step, or what `compile_ir` takes, which is traced.
+        step: A graph, a traced step, or a model or step function as `compile_ir` takes it, which is traced.
         optimizer: As for `compile_ir`.
         loss_fn: As for `compile_ir`.
         example_batch: As for `compile_ir`.
-        weights: Of a graph: where they are, and whether constants are copies of them.
-        plan: If given, what it has to allocate in each run is told.
-        device: Where the step is to run; that of the weights if not given.
+        weights: Weights by name, to check their devices, and for constants that are copies of them.
+        plan: A plan whose allocations in each run are noted.
+        device: The device of the step; by default that of the weights.
         options: As for `compile_ir`.
 
     Raises:
-        CaptureError: ``step`` is nothing that can be checked.
+        CaptureError: ``step`` is none of these.
     """
     if isinstance(step, (Graph, TracedStep)):
         return _checked(step, weights or {}, plan, device)
     if not callable(step):
         raise CaptureError(
-            f"a {type(step).__name__} is no step",
+            f"a {type(step).__name__} is not a step",
             where="check_capture",
-            fix="give a graph, what trace_step returns, a model with its optimizer and loss, or a step function",
+            fix="give a graph, what trace_step returns, a model with its optimizer and loss, "
+            "or a step function",
         )
     try:
-        found = trace_step(step, optimizer, loss_fn, example_batch, **options)
+        traced = trace_step(step, optimizer, loss_fn, example_batch, **options)
     except NpuError as error:
         options.pop("name", None)
         return _untraceable(step, optimizer, loss_fn, error, options)
-    return _checked(found, weights or {}, plan, device)
+    return _checked(traced, weights or {}, plan, device)
 
 
 def _checked(
@@ -74,11 +75,11 @@ def _checked(
     device: torch.device | str | None,
 ) -> CaptureReport:
     if isinstance(step, Graph):
-        place = torch.device(device) if device is not None else _device_of(weights)
-        return check_graph(step, weights, place, plan=plan)
-    held = {**step.weights(), **weights}
-    place = torch.device(device) if device is not None else _device_of(held)
-    return check_graph(step.graph, held, place, step.subjects, plan)
+        target = torch.device(device) if device is not None else _device_of(weights)
+        return check_graph(step, weights, target, plan=plan)
+    bound = {**step.weights(), **weights}
+    target = torch.device(device) if device is not None else _device_of(bound)
+    return check_graph(step.graph, bound, target, step.subjects, plan)
 
 
 def check_graph(
@@ -88,15 +89,15 @@ def check_graph(
     subjects: Subjects | None = None,
     plan: Plan | None = None,
 ) -> CaptureReport:
-    """Return everything that stands against capturing a graph that works on these weights and subjects."""
-    found = list(graph_violations(graph, device))
-    found += device_violations(graph, weights, device)
-    found += baked_parameters(graph, weights)
+    """Report all obstacles to capturing a graph bound to these weights and training components."""
+    violations = list(graph_violations(graph, device))
+    violations += device_violations(graph, weights, device)
+    violations += baked_parameters(graph, weights)
     if subjects is not None:
-        found += subject_violations(subjects)
+        violations += subject_violations(subjects)
     if plan is not None:
-        found += _allocations(plan)
-    return CaptureReport(graph.name, tuple(found))
+        violations += _allocations(plan)
+    return CaptureReport(graph.name, tuple(violations))
 
 
 def _device_of(weights: Mapping[str, torch.Tensor]) -> torch.device:
@@ -104,16 +105,16 @@ def _device_of(weights: Mapping[str, torch.Tensor]) -> torch.device:
 
 
 def _allocations(plan: Plan) -> Iterator[Violation]:
-    """Yield what each run allocates: on the CPU that costs time, in a CUDA graph it is in the graph's own memory."""
+    """Yield the planned allocations of each run: they cost time on the CPU; CUDA graphs own their memory."""
     graph = plan.graph
     for item in plan.buffers:
         if item.kind == "made":
             producer = graph.value(item.value).producer
             yield Violation(
                 "allocation",
-                f"%{item.value}, {item.bytes:,} bytes, is made anew in each run: {item.why}",
+                f"%{item.value}, {item.bytes:,} bytes, is allocated in each run: {item.why}",
                 f"graph {graph.name!r}" if producer is None else place_of_node(producer),
-                "nothing has to be done: it is part of the plan; an op that writes into given memory saves it",
+                "nothing to do: it is part of the plan; an op with an out-variant would avoid it",
                 is_note=True,
             )
 
@@ -121,12 +122,12 @@ def _allocations(plan: Plan) -> Iterator[Violation]:
 def _untraceable(
     step: Any, optimizer: Any, loss_fn: Any, error: NpuError, options: Mapping[str, Any]
 ) -> CaptureReport:
-    """Return why a step is no graph, and the hooks that are there: both are to be mended."""
+    """Report why a step could not be traced, together with its hooks: the user has to fix both."""
     name = getattr(step, "__name__", type(step).__name__)
     try:
         hooks = tuple(subject_violations(step_of(step, optimizer, loss_fn, **options)[1]))
     except NpuError:
-        hooks = ()  # what the step works on is not known: the error says so
+        hooks = ()  # no training components were found: the tracing error is about that
     reason = Violation(
         "untraceable", error.message, error.where or f"step {name!r}", error.fix or "see the message"
     )

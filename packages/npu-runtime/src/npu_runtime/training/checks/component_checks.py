@@ -1,4 +1,4 @@
-"""What stands in modules, optimizers and weights of a step against its capture."""
+"""Checks of the training components and weights of a step for obstacles to its capture."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def subject_violations(subjects: Subjects) -> Iterator[Violation]:
         for hook in (hook for hooks in kinds for hook in hooks.values()):
             yield Violation(
                 "optimizer-hook",
-                f"{prefix}{type(optimizer).__name__} has a hook on its step, {_name_of(hook)}, which would not run"
+                f"{prefix}{type(optimizer).__name__} has a hook on its step, {_name_of(hook)}, "
+                "which would not run"
                 " in a replay",
                 _line_of(hook),
-                "call what it does behind each replay, and remove the hook",
+                "do its work after each replay, and remove the hook",
             )
 
 
 def baked_parameters(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Iterator[Violation]:
-    """Yield constants of a graph that are parameters by their content: copies that would never be trained."""
+    """Yield constants of a graph with the contents of a parameter: copies that would never be trained."""
     trained = {name: item for name, item in weights.items() if item.requires_grad and item.numel() > 1}
     for value in graph.constants.values():
         assert value.argument is not None
@@ -49,7 +50,8 @@ def baked_parameters(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Itera
             if (data is not None and data.requires_grad) or (data is not None and _is_same(data, item)):
                 yield Violation(
                     "baked-tensor",
-                    f"the constant %{value.name} is a copy of the parameter {name!r}: it would never be trained",
+                    f"the constant %{value.name} is a copy of the parameter {name!r}: "
+                    "it would never be trained",
                     next(
                         (str(node.provenance) or node.name for node in value.users), f"graph {graph.name!r}"
                     ),
@@ -85,4 +87,4 @@ def _name_of(hook: Any) -> str:
 
 def _line_of(hook: Any) -> str:
     code = getattr(getattr(hook, "__func__", hook), "__code__", None)
-    return "its code is not known" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    return "its source is unknown" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

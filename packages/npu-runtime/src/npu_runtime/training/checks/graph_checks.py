@@ -1,4 +1,4 @@
-"""What stands in the graph of a step against its capture; ops are known by their tags and schemas, not by name."""
+"""Checks of a step's graph for obstacles to its capture, by tags and schemas of ops, not by names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PYTORCH = ("aten", "prims", "npu")
 
 
 def graph_violations(graph: Graph, device: torch.device) -> Iterator[Violation]:
-    """Yield what is wrong, node by node, then what is wrong with what comes from outside."""
+    """Yield the violations of nodes, in order, then those of arguments, constants and updates."""
     for part in graph.graphs():
         for node in part.nodes:
             for check in _NODE_CHECKS:
@@ -28,19 +28,19 @@ def graph_violations(graph: Graph, device: torch.device) -> Iterator[Violation]:
     yield from _old_gradients(graph)
 
 
-def _host_sync(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001 - one signature for all
+def _host_sync(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001 - one signature
     if not _has_tag(node, torch.Tag.data_dependent_output) and not _reads_a_tensor_into_a_number(node):
         return
     yield Violation(
         "host-sync",
-        f"{node.op_type} takes the content of a tensor to Python: in a replay it stays what it was",
+        f"{node.op_type} reads the content of a tensor in Python: a replay would use the value of the trace",
         place_of_node(node),
         "keep it a tensor: no .item(), float() or comparison of tensors in Python",
     )
 
 
 def _reads_a_tensor_into_a_number(node: OpNode) -> bool:
-    """Whether a number comes out of tensors, other than a size, which types tell."""
+    """Return whether a node turns tensors into a number, other than a size, which is inferred from types."""
     op = find_op(node.op_type)
     if not isinstance(op, OpOverload) or not any(isinstance(item.type, TensorType) for item in node.inputs):
         return False
@@ -51,11 +51,11 @@ def _reads_a_tensor_into_a_number(node: OpNode) -> bool:
 
 
 def _data_dependent_size(node: OpNode, device: torch.device) -> Iterator[Violation]:  # noqa: ARG001
-    known = {name for value in node.inputs for name in value.type.symbols}
-    if any(value.type.symbols - known for value in node.outputs):
+    input_symbols = {name for value in node.inputs for name in value.type.symbols}
+    if any(value.type.symbols - input_symbols for value in node.outputs):
         yield Violation(
             "data-dependent-size",
-            f"{node.op_type} returns as many elements as its data has it: memory cannot be planned",
+            f"{node.op_type} returns a number of elements that depends on data: memory cannot be planned",
             place_of_node(node),
             "use a mask and torch.where in place of nonzero(), masked_select() and boolean indices",
         )
@@ -68,7 +68,8 @@ def _other_device(node: OpNode, device: torch.device) -> Iterator[Violation]:
                 "other-device",
                 f"{node.op_type} works on {item} ({name}=), the step on {device}",
                 place_of_node(node),
-                f"make the tensor on the device of the step: device=x.device, or .to({str(device)!r}) before the step",
+                "make the tensor on the device of the step: "
+                f"device=x.device, or .to({str(device)!r}) before the step",
             )
 
 
@@ -82,7 +83,8 @@ def _unregistered_random(node: OpNode, device: torch.device) -> Iterator[Violati
             "unregistered-random",
             f"{node.op_type} draws from a generator of its own, whose state the graph does not have",
             place_of_node(node),
-            "leave generator= out: a replay then draws from PyTorch's generator of the device, and advances it",
+            "leave generator= out: a replay then draws from PyTorch's generator of the device, "
+            "and advances it",
         )
     namespace = node.op_type.partition(".")[0]
     if device.type == "cuda" and namespace not in _PYTORCH and is_random(node):
@@ -122,7 +124,8 @@ def _baked_tensors(graph: Graph) -> Iterator[Violation]:
             "baked-number" if is_number else "baked-tensor",
             f"the tensor %{value.name} holds in every replay what it held when the step was traced: {held}",
             _first_reader(value, graph),
-            "pass it to the step as an argument, or make it a buffer, if it is ever to change; if not, all is well",
+            "pass it to the step as an argument, or make it a buffer, if it has to change; "
+            "otherwise ignore this note",
             is_note=True,
         )
 
@@ -144,7 +147,8 @@ def _old_gradients(graph: Graph) -> Iterator[Violation]:
                 "accumulated-gradient",
                 f"the step adds to %{target.name}, a gradient from the step before",
                 _first_reader(target, graph),
-                "call optimizer.zero_grad() in the step; to accumulate, call backward() several times in one step",
+                "call optimizer.zero_grad() in the step; "
+                "to accumulate, call backward() several times in one step",
             )
 
 

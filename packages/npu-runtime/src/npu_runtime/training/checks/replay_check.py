@@ -1,4 +1,9 @@
-"""The dynamic twin: a step is replayed with other learning rates and seeds, to see that nothing is frozen."""
+"""The replay check: replays with other hyperparameters and seeds must compute something else.
+
+A capture can freeze a value that should be an input: replays then succeed, and train wrongly. Static checks
+cannot prove that each hyperparameter and the random state have an influence; perturbing them one at a time
+shows it.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +21,26 @@ from npu_runtime.training.checks.allocations import unplanned_allocations
 from npu_runtime.training.checks.violations import CaptureReport, Violation
 
 _SEEDS = (20_001, 20_002)
-# From where all state is zeros, decays of it would have no influence.
+# Steps taken before the perturbed ones: while all state is zeros, decay rates have no influence.
 _STEPS_BEFORE = 2
 
 
 def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> CaptureReport:
-    """Replay a step on a snapshot, as it is and with what it reads perturbed; report what does not follow.
+    """Replay a step on a snapshot, unchanged and with perturbed inputs; report inputs without influence.
 
-    The state is that of two steps further on: where all of it is zeros, a momentum has no influence.
+    Two steps are taken first: while all state is zeros, a momentum has no influence.
 
-    1. The same replay twice gives the same bits.
-    2. With each hyperparameter perturbed, results or updates move.
-    3. With another seed they move, where the step draws random numbers.
-    4. No step that has been given memory allocates any: notes.
+    1. The same replay twice computes the same bits.
+    2. Perturbing a hyperparameter changes results or state.
+    3. Another seed changes them, if the step draws random numbers.
+    4. No instruction with planned memory allocates any: notes.
     5. No fixed tensor has moved to another address.
     6. All state holds afterwards, bit by bit, what it held before.
 
     Args:
         artifact: Captured or not.
-        batch: As for `CompileArtifact.replay`. It should be one of training: where all gradients are zero, no learning
-            rate moves anything.
+        batch: As for `CompileArtifact.replay`. Use a batch of the training data: with zero gradients, no
+            learning rate has an influence.
         named: As for `CompileArtifact.replay`.
     """
     state = artifact.state
@@ -43,14 +48,13 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
     pointers = artifact.pointers()
     with unchanged(state.values(), artifact.generators):
         artifact.prepare(batch, named)
-        found = list(_frozen(artifact))
+        violations = list(_frozen(artifact))
         if artifact.program is not None:
-            numbers = (
-                artifact.example_numbers if artifact.program.numbers else ()
-            )  # they may be tensors by now
-            found += unplanned_allocations(artifact.program, numbers)
-    found += _moved(pointers, artifact.pointers(), artifact.moved())
-    found += (
+            # A recorded program takes none: its numbers are 0-d tensors among the inputs.
+            numbers = artifact.example_numbers if artifact.program.numbers else ()
+            violations += unplanned_allocations(artifact.program, numbers)
+    violations += _moved(pointers, artifact.pointers(), artifact.moved())
+    violations += (
         Violation(
             "not-restored",
             f"the state %{name} is not what it was before",
@@ -60,7 +64,7 @@ def check_replay(artifact: CompileArtifact, *batch: Any, **named: Any) -> Captur
         for name, item in state.items()
         if not is_same(item, before[name])
     )
-    return CaptureReport(artifact.graph.name, tuple(found))
+    return CaptureReport(artifact.graph.name, tuple(violations))
 
 
 def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
@@ -86,7 +90,8 @@ def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
         ):
             yield Violation(
                 "frozen-number",
-                f"{name} has no influence: with {numbers[index]!r} and with other values all comes out the same",
+                f"{name} has no influence: results and state are the same with {numbers[index]!r} "
+                "and with other values",
                 f"graph {artifact.graph.name!r}",
                 "give a batch with gradients that are not zero; if it stays so, the step has frozen it",
             )
@@ -101,19 +106,19 @@ def _frozen(artifact: CompileArtifact) -> Iterator[Violation]:
 
 
 def _perturbed(number: Any) -> Sequence[Any]:
-    """Return other numbers: the second one is far off, for those that are added to something large."""
+    """Return perturbed numbers: the second one is far off, for a number that is added to something large."""
     return (number * 0.5, number + 1.0) if isinstance(number, float) else (number + 1,)
 
 
 def _outcome(artifact: CompileArtifact, numbers: Sequence[Any], seed: int) -> list[Any]:
-    """Return results and new state of one replay; the state is put back."""
+    """Return copies of the results and the new state of one replay; the state is restored."""
     with unchanged(artifact.state.values(), artifact.generators):
         torch.manual_seed(seed)
         for generator in artifact.generators:
             generator.manual_seed(seed)
         results = artifact.run_unshared(numbers)
-        kept = [*results, *artifact.state.values()]
-        return [item.clone() if isinstance(item, torch.Tensor) else item for item in kept]
+        outcome = [*results, *artifact.state.values()]
+        return [item.clone() if isinstance(item, torch.Tensor) else item for item in outcome]
 
 
 def _are_same(left: Sequence[Any], right: Sequence[Any]) -> bool:
@@ -127,7 +132,8 @@ def _moved(
     for name in dict.fromkeys([*elsewhere, *moved]):
         yield Violation(
             "moved-pointer",
-            f"{name!r} lies elsewhere than when the step was captured: a replay changes what nobody reads",
+            f"{name!r} was given other memory after the step was captured: a replay updates the old one",
             "the model or the optimizer",
-            "keep their tensors (copy_() into them, load_state_dict()), or bind the artifact anew: artifact.rebind(...)",
+            "keep their tensors (copy_() into them, load_state_dict()), "
+            "or bind the artifact again: artifact.rebind(...)",
         )

@@ -1,4 +1,4 @@
-"""What is wrong with a step that is to be captured: each thing with the user's line, and what to do."""
+"""Violations that the capture and replay checks find, and reports of them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from npu_runtime.errors import CaptureError
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that a replay would get wrong, or that may surprise.
+    """Something that a replay would get wrong, or a note about something unexpected.
 
     Attributes:
-        kind: What it is, in kebab-case: ``host-sync``, ``data-dependent-size``, ``symbolic-size``, ``other-device``,
-            ``unregistered-random``, ``baked-tensor``, ``baked-number``, ``parameter-hook``, ``optimizer-hook``,
-            ``accumulated-gradient``, ``allocation``, ``untraceable``; of the twin ``frozen-number``, ``frozen-seed``,
-            ``moved-pointer``, ``not-repeatable``, ``not-restored``.
-        message: What is wrong.
+        kind: Its kind, in kebab-case: ``host-sync``, ``data-dependent-size``, ``symbolic-size``,
+            ``other-device``, ``unregistered-random``, ``baked-tensor``, ``baked-number``, ``parameter-hook``,
+            ``optimizer-hook``, ``accumulated-gradient``, ``allocation``, ``untraceable``; of the replay check
+            ``frozen-number``, ``frozen-seed``, ``moved-pointer``, ``not-repeatable``, ``not-restored``.
+        message: The problem.
         where: The node and the user's line, as far as they are known.
-        fix: What to do.
-        is_note: A capture works, and what is said is worth knowing.
+        fix: The remedy.
+        is_note: Whether it is only a note, and the capture works.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class CaptureReport:
-    """All that was found.
+    """The violations found in a step.
 
     Attributes:
         graph: The name of the step.
@@ -50,21 +50,21 @@ class CaptureReport:
 
     @property
     def errors(self) -> tuple[Violation, ...]:
-        """What must be changed before the step can be captured."""
+        """The violations that prevent the capture."""
         return tuple(item for item in self.violations if not item.is_note)
 
     @property
     def notes(self) -> tuple[Violation, ...]:
-        """What is worth knowing."""
+        """The violations that do not prevent the capture."""
         return tuple(item for item in self.violations if item.is_note)
 
     @property
     def ok(self) -> bool:
-        """Whether the step can be captured."""
+        """True if the step can be captured."""
         return not self.errors
 
     def require(self) -> None:
-        """Refuse a step that cannot be captured.
+        """Raise if the step cannot be captured.
 
         Raises:
             CaptureError: Lists every error.
@@ -79,7 +79,7 @@ class CaptureReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the report as plain data."""
         return {
             "graph": self.graph,
             "ok": self.ok,
@@ -88,15 +88,15 @@ class CaptureReport:
 
     def __str__(self) -> str:
         if not self.violations:
-            return f"{self.graph}: nothing stands against a capture"
+            return f"{self.graph}: nothing prevents a capture"
         counts = f"{len(self.errors)} errors, {len(self.notes)} notes"
         return "\n".join([f"{self.graph}: {counts}", *map(str, self.violations)])
 
     def with_more(self, violations: Iterable[Violation]) -> CaptureReport:
-        """Return a report of this and more."""
+        """Return a report with further violations."""
         return CaptureReport(self.graph, (*self.violations, *violations))
 
 
 def place_of_node(node: OpNode) -> str:
-    """Return node, module and source line in words."""
+    """Return the location of a node as text: its name, module and source line."""
     return ", ".join(filter(None, (f"node {node.name!r}", str(node.provenance))))

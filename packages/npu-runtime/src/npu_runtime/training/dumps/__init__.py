@@ -1,1 +1,1 @@
-"""A step at each stage: lowered to ops of backends, as text and as JSON."""
+"""Dumps of a step after each stage of its compilation, as text and as JSON."""

@@ -1,4 +1,4 @@
-"""What a captured step really ran, call by call, and whether that is what the lowering said."""
+"""The call log of a captured step, and its comparison with the lowered graph."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class Call:
     """One call of a step.
 
     Attributes:
-        phase: ``"bind"`` for what is done once (views of fixed memory), ``"compute"`` or ``"commit"``.
-        backend: Who ran it.
-        kernel: What was called, in words.
-        kinds: The ops that it computed, as the lowering calls them.
+        phase: ``"bind"`` for calls when the program is bound (views of fixed memory), ``"compute"`` or
+            ``"commit"``.
+        backend: The backend that ran it.
+        kernel: The name or description of the callable.
+        kinds: The kinds of the ops that it computed, as in the lowered graph.
         nodes: The names of the nodes that it computed; none for a copy into state.
     """
 
@@ -33,48 +34,50 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The calls of one step, in order.
+    """The call log of one step.
 
     Attributes:
-        graph: Its name.
-        calls: What was called.
+        graph: The name of its graph.
+        calls: The calls, in order.
     """
 
     graph: str
     calls: tuple[Call, ...]
 
     def count(self, kind: str) -> int:
-        """Return how many ops of a kind ran."""
+        """Return the number of ops of a kind that ran."""
         return sum(call.kinds.count(kind) for call in self.calls)
 
     def require(self, kind: str, count: int | None = None) -> None:
-        """Refuse a trace without ops of a kind.
+        """Raise unless ops of a kind ran.
 
         Args:
-            kind: As the lowering calls it: ``"npu.adam_step.default"``, ``"Gemm"``.
-            count: How many there must be; None for at least one.
+            kind: The kind of the ops in the lowered graph: ``"npu.adam_step.default"``, ``"Gemm"``.
+            count: The exact number; None for at least one.
 
         Raises:
-            CaptureError: There are not as many.
+            CaptureError: Another number ran.
         """
-        found = self.count(kind)
-        if found == count or (count is None and found):
+        actual = self.count(kind)
+        if actual == count or (count is None and actual):
             return
         known = Counter(name for call in self.calls for name in call.kinds)
         listed = ", ".join(f"{name} x{number}" for name, number in sorted(known.items())[:_LISTED])
         wanted = "at least one" if count is None else str(count)
         raise CaptureError(
-            f"the trace has {found} ops {kind!r}, not {wanted}",
+            f"the trace has {actual} ops {kind!r}, not {wanted}",
             where=f"the trace of graph {self.graph!r}",
-            fix=f"it has {listed or 'nothing'}{', ...' if len(known) > _LISTED else ''}: passes may have made other"
+            fix=f"it has {listed or 'nothing'}{', ...' if len(known) > _LISTED else ''}: "
+            "passes may have made other"
             " ops of these, and backends other kinds; the dumps 30_lowered and 50_runtime_trace show both",
         )
 
     def require_lowering(self, lowered: Lowered) -> None:
-        """Refuse a trace that is not what the lowering said: every op once, by the same backend.
+        """Raise unless every op of a lowered graph ran exactly once, on the same backend.
 
         Raises:
-            CaptureError: Names the ops that did not run, that ran though they are not there, or elsewhere.
+            CaptureError: Names the ops that did not run, that ran more than once or unexpectedly, or
+                elsewhere.
         """
         problems = list(_differences(self, lowered))
         if problems:

@@ -1,4 +1,4 @@
-"""The stages of a captured step as plain data."""
+"""Dumps of a captured step as plain data for JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npu_runtime.training.dumps.call_log import Trace
 
 
 def graph_record(graph: Graph) -> dict[str, Any]:
-    """Return values, nodes, results and updates of a graph; values are meant by their number."""
+    """Return values, nodes, results and updates of a graph, with values referred to by number."""
     numbers = Numbers(graph)
     return {
         "graph": graph.name,
@@ -57,7 +57,7 @@ def _attrs(node: OpNode) -> dict[str, Any]:
 
 
 def lowered_record(lowered: Lowered) -> dict[str, Any]:
-    """Return the ops that run a graph; values are meant by the numbers of ``20_ir``."""
+    """Return the ops of a lowered graph, with values referred to by their numbers in ``20_ir``."""
     numbers = Numbers(lowered.graph, lowered.temporaries)
     return {
         "graph": lowered.graph.name,
@@ -94,6 +94,6 @@ def _op_attrs(index: int, item: LoweredOp) -> dict[str, Any]:
 
 
 def trace_record(trace: Trace) -> dict[str, Any]:
-    """Return what ran, in order."""
+    """Return the calls of a call log, in order."""
     calls = [{**asdict(call), "kinds": list(call.kinds), "nodes": list(call.nodes)} for call in trace.calls]
     return {"graph": trace.graph, "calls": calls}

@@ -1,4 +1,4 @@
-"""Recording what a planned program calls while it runs."""
+"""Recording of the call log of a planned program."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def record_trace(
     numbers: Sequence[Any] = (),
     generators: Sequence[torch.Generator] = (),
 ) -> Trace:
-    """Run a program once on what its inputs hold, and return what it called; state is put back bit by bit.
+    """Run a program once on the contents of its inputs, restore its state, and return its call log.
 
     Args:
-        program: Not captured.
-        lowered: What its graph was lowered to: tells the ops of each segment.
-        numbers: For `PlannedProgram.run`.
+        program: The planned program, which runs op by op here even if a device has recorded it.
+        lowered: Its lowered graph, which has the ops of each partition.
+        numbers: The scalar arguments of `PlannedProgram.run`.
         generators: Further generators that the step draws from.
 
     Raises:
-        ExecutionError: A node fails, or something else was called than was planned.
+        ExecutionError: A node fails, or the calls are not those that were planned.
     """
     called: list[Callable[..., Any]] = []
     watched = program.watched(called.append)

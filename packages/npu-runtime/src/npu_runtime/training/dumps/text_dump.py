@@ -1,4 +1,4 @@
-"""The stages of a captured step as text: a line for each value, op and call."""
+"""Dumps of a captured step as text: a line for each value, op and call."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from npu_runtime.training.dumps.call_log import Call, Trace
 
 
 def graph_text(graph: Graph) -> str:
-    """Return values and nodes of a graph."""
+    """Return values, nodes, results and updates of a graph as text."""
     return "\n".join(_graph_lines(graph))
 
 
 def _graph_lines(graph: Graph) -> Iterator[str]:
     numbers = Numbers(graph)
-    yield f"graph {graph.name!r}: {len(graph.values)} values, {len(graph)} nodes, {len(graph.updates)} updates"
+    counts = f"{len(graph.values)} values, {len(graph)} nodes, {len(graph.updates)} updates"
+    yield f"graph {graph.name!r}: {counts}"
     yield "values"
     for value in graph.values:
         yield _joined(f"  {numbers.label(value)}  {value.name}  {type_text(value.type)}", role_of(value))
@@ -60,7 +61,7 @@ def _joined(*parts: str) -> str:
 
 
 def lowered_text(lowered: Lowered) -> str:
-    """Return who runs what, an op on each line, and why ops fell back to ATen."""
+    """Return the ops of a lowered graph, one on each line, with the reasons of fallbacks to ATen."""
     return "\n".join(_lowered_lines(lowered))
 
 
@@ -71,15 +72,15 @@ def _lowered_lines(lowered: Lowered) -> Iterator[str]:
     yield f"lowered {lowered.graph.name!r}: {len(lowered.ops)} ops, {shares}"
     if lowered.temporaries:
         yield "temporaries"
-        for made in lowered.temporaries:
-            yield f"  {numbers.label(made)}  {made.name}  {type_text(made.type)}"
+        for item in lowered.temporaries:
+            yield f"  {numbers.label(item)}  {item.name}  {type_text(item.type)}"
     if lowered.prologue:
         yield "once"
-        for index, item in enumerate(lowered.prologue):
-            yield _op_line(numbers, index, item)
+        for index, op in enumerate(lowered.prologue):
+            yield _op_line(numbers, index, op)
     yield "ops"
-    for index, item in enumerate(lowered.ops):
-        yield _op_line(numbers, index, item)
+    for index, op in enumerate(lowered.ops):
+        yield _op_line(numbers, index, op)
     reasons = Counter((name, reason) for item in lowered.fallbacks for name, reason in item.refusals.items())
     if reasons:
         yield "fell back"
@@ -105,7 +106,7 @@ def _packed(item: LoweredOp) -> str:
 
 
 def attrs_text(lowered: Lowered) -> str:
-    """Return the attributes of each op: packed ones as their bytes, those of ATen as they are written."""
+    """Return the attributes of each op as text: packed ones as bytes, those of ATen as literals."""
     lines = [f"attributes of {lowered.graph.name!r}: {len(lowered.ops)} ops"]
     for index, item in enumerate(lowered.ops):
         lines.append(f"  #{index:03d} {item.op.kind}")
@@ -119,7 +120,7 @@ def attrs_text(lowered: Lowered) -> str:
 
 
 def trace_text(trace: Trace) -> str:
-    """Return what ran, a call on each line."""
+    """Return the calls of a call log, one on each line."""
     lines = [f"trace of {trace.graph!r}: {len(trace.calls)} calls"]
     return "\n".join(lines + [_call_line(index, call) for index, call in enumerate(trace.calls)])
 

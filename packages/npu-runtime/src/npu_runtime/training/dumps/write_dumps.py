@@ -1,4 +1,4 @@
-"""The stages of a captured step as files: what people read (``.txt``), and the same for programs (``.json``)."""
+"""Dumps of a captured step as files: text for people (``.txt``), and the same data as ``.json``."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["Dump", "dump_stages", "graph_dump", "lowered_dumps", "lowered_text",
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """One stage.
+    """One stage of the compilation, to be written to files.
 
     Attributes:
-        name: Of its files, without their ending: ``20_ir``.
-        text: For people.
+        name: The name of its files, without their suffix: ``20_ir``.
+        text: The text for people.
         data: The same as plain data.
     """
 
@@ -37,12 +37,12 @@ class Dump:
 
 
 def graph_dump(graph: Graph) -> Dump:
-    """Return the stage ``20_ir``: values and nodes of a graph."""
+    """Return the dump ``20_ir``: values, nodes, results and updates of a graph."""
     return Dump("20_ir", graph_text(graph), graph_record(graph))
 
 
 def lowered_dumps(lowered: Lowered) -> tuple[Dump, Dump]:
-    """Return the stages ``30_lowered``, who runs what, and ``31_op_attrs``, the attributes of each op."""
+    """Return the dumps ``30_lowered``, ops with their backends, and ``31_op_attrs``, their attributes."""
     return (
         Dump("30_lowered", lowered_text(lowered), lowered_record(lowered)),
         Dump("31_op_attrs", attrs_text(lowered), attrs_records(lowered)),
@@ -50,22 +50,23 @@ def lowered_dumps(lowered: Lowered) -> tuple[Dump, Dump]:
 
 
 def plan_dump(plan: Any) -> Dump:
-    """Return the stage ``40_plan``: where each value lies, and how long."""
+    """Return the dump ``40_plan``: the buffer and the live range of each value."""
     return Dump("40_plan", str(plan), plan.to_dict())
 
 
 def trace_dump(trace: Trace) -> Dump:
-    """Return the stage ``50_runtime_trace``: what ran."""
+    """Return the dump ``50_runtime_trace``: the call log."""
     return Dump("50_runtime_trace", trace_text(trace), trace_record(trace))
 
 
 def dump_stages(folder: str | os.PathLike[str], dumps: tuple[Dump, ...]) -> tuple[Path, ...]:
-    """Write stages into a folder, which is made if it is not there; returns the files.
+    """Write dumps into a folder, which is created if it does not exist; return the files.
 
-    All files appear together or none does; those of an earlier dump are replaced. The same stages give the same bytes.
+    Either all files appear or none; those of an earlier dump are replaced. Equal dumps are written as equal
+    bytes.
 
     Raises:
-        CaptureError: The folder cannot be made or written to.
+        CaptureError: The folder cannot be created or written to.
     """
     path = Path(folder)
     contents: Mapping[str, str] = {
@@ -80,7 +81,7 @@ def dump_stages(folder: str | os.PathLike[str], dumps: tuple[Dump, ...]) -> tupl
                 staging.write(functools.partial(_write, name, text))
     except OSError as error:
         raise CaptureError(
-            f"the stages cannot be dumped: {error.strerror or error}",
+            f"the dumps cannot be written: {error.strerror or error}",
             where=str(path),
             fix="check that this is a folder, and may be written to",
         ) from error

@@ -1,1 +1,5 @@
-"""From a step function, as one writes it for PyTorch, to a graph."""
+"""Tracing of an ordinary PyTorch step function into a graph.
+
+In: a step function and its training components (``Subjects``). Out: a `TracedStep`. Start with
+`trace_function`.
+"""

@@ -1,4 +1,4 @@
-"""What a traced step needs before its writes are taken out."""
+"""Cleanup of the FX graph of a step, before functionalization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_runtime.training.tracing.rng_state import is_random, writes_first
 
 
 def clean(module: GraphModule) -> None:
-    """Drop what only profilers see, and let random numbers be drawn in the order of memory."""
+    """Erase profiler markers, and make in-place random ops draw in memory order."""
     for node in list(module.graph.nodes):
         if node.op == "call_function" and str(node.target).startswith("profiler."):
             node.replace_all_uses_with(None)
@@ -28,9 +28,10 @@ def _fills_with_random_numbers(node: Node) -> bool:
 
 
 def _fill_in_order_of_memory(module: GraphModule, node: Node) -> None:
-    """Fill a view in which the elements are in the order of memory: the functional op makes its result so.
+    """Make the op fill a view whose elements are in memory order, in which its functional form draws.
 
-    Dropout of an activation that is transposed draws the same numbers then as it does in place.
+    The functional form of an op makes its result in memory order; so dropout of a transposed activation draws
+    the same numbers as it does in place.
     """
     filled = node.args[0]
     assert isinstance(filled, Node)
@@ -46,7 +47,7 @@ def _fill_in_order_of_memory(module: GraphModule, node: Node) -> None:
 
 
 def _order(tensor: torch.Tensor) -> Sequence[int]:
-    """Return the dimensions from the slowest to the fastest, if the tensor fills its memory without gaps."""
+    """Return the dimensions from slowest to fastest varying; in their own order if memory has gaps."""
     strides = tensor.stride()
     order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis))
     is_dense = tensor.permute(order).is_contiguous()

@@ -1,4 +1,4 @@
-"""What a step works on: modules and optimizers, found where the step function refers to them."""
+"""Training components of a step: its modules and optimizers, found by references of its function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from npu_runtime.probing.storage import overlapping
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """The modules and optimizers of a step, by a prefix for the names in them.
+    """The modules and optimizers of a step, by the prefix of the names in them.
 
     Attributes:
-        modules: A single one has no prefix.
+        modules: Modules by prefix; a single one has none.
         optimizers: Likewise.
-        watched: Further modules of the step, without tensors: a loss.
+        watched: Further modules without tensors, such as a loss; guards check them, too.
     """
 
     modules: Mapping[str, Module]
@@ -32,7 +32,7 @@ class Subjects:
     watched: Sequence[Module] = ()
 
     def parameters(self) -> dict[str, Parameter]:
-        """Return every parameter by name; one that is tied, by its first name."""
+        """Return every parameter by name; a tied one by its first name."""
         return {
             prefix + name: parameter
             for prefix, module in self.modules.items()
@@ -40,7 +40,7 @@ class Subjects:
         }
 
     def buffers(self) -> dict[str, torch.Tensor]:
-        """Return every buffer by name; one that is tied, by its first name."""
+        """Return every buffer by name; a tied one by its first name."""
         return {
             prefix + name: buffer
             for prefix, module in self.modules.items()
@@ -48,11 +48,11 @@ class Subjects:
         }
 
     def aliases(self, name: str, tensor: torch.Tensor) -> tuple[str, ...]:
-        """Return the further names of a parameter or buffer."""
+        """Return the other names of a parameter or buffer."""
         return tuple(other for other in self._names().get(id(tensor), ()) if other != name)
 
     def is_persistent(self, name: str) -> bool:
-        """Whether a buffer is in the ``state_dict`` of its module."""
+        """Return whether a buffer is in the ``state_dict`` of its module."""
         for prefix, module in self.modules.items():
             if name.startswith(prefix):
                 owner, _, key = name.removeprefix(prefix).rpartition(".")
@@ -66,22 +66,23 @@ class Subjects:
         """Return the names of the parameters of each optimizer, in its order.
 
         Raises:
-            TracingError: One of them is no parameter of the modules.
+            TracingError: One of them is not a parameter of the modules.
         """
         names = {id(parameter): name for name, parameter in self.parameters().items()}
-        found: dict[str, list[str]] = {}
+        names_of: dict[str, list[str]] = {}
         for prefix, optimizer in self.optimizers.items():
             tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
             unknown = next((tensor for tensor in tensors if id(tensor) not in names), None)
             if unknown is not None:
                 raise TracingError(
-                    f"the optimizer {type(optimizer).__name__} updates a tensor of shape {tuple(unknown.shape)} "
-                    "that is no parameter of the model",
-                    fix="make the optimizer of model.parameters(), after the last change to them; or name the other "
+                    f"the optimizer {type(optimizer).__name__} updates a tensor "
+                    f"of shape {tuple(unknown.shape)} that is not a parameter of the model",
+                    fix="make the optimizer of model.parameters(), after the last change to them; "
+                    "or name the other "
                     "module, too: modules=[...]",
                 )
-            found[prefix] = [names[id(tensor)] for tensor in tensors]
-        return found
+            names_of[prefix] = [names[id(tensor)] for tensor in tensors]
+        return names_of
 
     def _names(self) -> dict[int, list[str]]:
         names: dict[int, list[str]] = {}
@@ -95,15 +96,15 @@ class Subjects:
 def subjects_of(
     modules: Sequence[tuple[str, Module]], optimizers: Sequence[tuple[str, Optimizer]]
 ) -> Subjects:
-    """Return modules and optimizers under the names they go by; a single one needs none.
+    """Return training components with modules and optimizers by name; a single one gets no prefix.
 
     Raises:
-        TracingError: Two parameters lie in the same memory, or a module has none of its own.
+        TracingError: Two tensors share memory, or a module is lazy and its parameters have no shape yet.
     """
     named_modules = _prefixed(modules)
     named_optimizers = _prefixed(optimizers)
-    found = Subjects(named_modules, named_optimizers)
-    tensors = {**found.parameters(), **found.buffers()}
+    components = Subjects(named_modules, named_optimizers)
+    tensors = {**components.parameters(), **components.buffers()}
     for name, tensor in tensors.items():
         if is_lazy(tensor):
             raise TracingError(
@@ -116,7 +117,7 @@ def subjects_of(
             f"{pair[0]!r} and {pair[1]!r} are different tensors in the same memory",
             fix="tie them by using one parameter twice, or clone one of them",
         )
-    return found
+    return components
 
 
 def _prefixed(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -132,29 +133,34 @@ def find_subjects(
     modules: Sequence[Module] | None = None,
     optimizers: Sequence[Optimizer] | None = None,
 ) -> Subjects:
-    """Return the modules and optimizers that a step function works on.
+    """Return the modules and optimizers that a step function refers to.
+
+    They are searched in its closure, its globals, its defaults, and the attributes of the object it is a
+    method of.
 
     Args:
         function: The step.
-        modules: The modules, where they are not to be found: in its closure, its globals, its defaults, or as
-            attributes of the object that it is a method of.
+        modules: The modules to use instead of those found.
         optimizers: The optimizers, likewise.
 
     Raises:
         TracingError: There is no module.
     """
     reached = list(_reached(function))
-    found = [(name, item) for name, item in reached if isinstance(item, Module)]
-    outer = [pair for pair in found if not any(_is_inside(pair[1], other) for _, other in found)]
-    named = outer if modules is None else _named(modules, "module")
-    steps = [(name, item) for name, item in reached if isinstance(item, Optimizer)]
-    chosen = steps if optimizers is None else _named(optimizers, "optimizer")
-    if not named:
+    found_modules = [(name, item) for name, item in reached if isinstance(item, Module)]
+    outer = [
+        pair for pair in found_modules if not any(_is_inside(pair[1], other) for _, other in found_modules)
+    ]
+    named_modules = outer if modules is None else _named(modules, "module")
+    found_optimizers = [(name, item) for name, item in reached if isinstance(item, Optimizer)]
+    named_optimizers = found_optimizers if optimizers is None else _named(optimizers, "optimizer")
+    if not named_modules:
         raise TracingError(
             f"the step function {getattr(function, '__name__', function)!r} refers to no module",
-            fix="name what it trains: compile_ir(step, example_batch=..., modules=[model], optimizers=[optimizer])",
+            fix="name what it trains: compile_ir(step, example_batch=..., modules=[model], "
+            "optimizers=[optimizer])",
         )
-    return subjects_of(named, chosen)
+    return subjects_of(named_modules, named_optimizers)
 
 
 def _named(items: Sequence[Any], word: str) -> list[tuple[str, Any]]:
@@ -166,7 +172,7 @@ def _is_inside(module: Module, other: Module) -> bool:
 
 
 def _reached(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a function refers to, by name: nested functions are followed."""
+    """Yield the objects that a function refers to, by name; functions of the same module are followed."""
     pending: list[Any] = [function]
     seen: set[int] = set()
     while pending:

@@ -1,4 +1,8 @@
-"""The numbers of an optimizer's parameter groups: learning rates, betas, weight decay, ..."""
+"""Hyperparameters in an optimizer's parameter groups: learning rates, betas, weight decay, ...
+
+Open numbers are inputs of the graph, read at each call; everything else is a setting, which a step is traced
+for.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +17,30 @@ _IMPLEMENTATIONS = ("foreach", "fused", "capturable", "differentiable")
 
 
 def numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
-    """Return what a step reads anew at each call: every finite float of the groups, by name (``group0.betas.1``)."""
+    """Return the open numbers, which each call reads: every finite float, by name (``group0.betas.1``)."""
     return {name: value for name, value in _entries(optimizers) if is_open(value)}
 
 
 def settings(optimizers: Mapping[str, Optimizer]) -> dict[str, Any]:
-    """Return what a step is traced for: everything else in the groups, by name."""
+    """Return the settings, which a step is traced for: all other entries of the groups, by name."""
     return {name: value for name, value in _entries(optimizers) if not is_open(value)}
 
 
 def fixed_numbers(optimizers: Mapping[str, Optimizer]) -> dict[str, float]:
-    """Return the numbers among the `settings`: a graph takes them, and no others in their place."""
+    """Return the numbers among the `settings`: a call of the graph takes them with these values only."""
     return {name: value for name, value in settings(optimizers).items() if type(value) in (int, float)}
 
 
 def switches(optimizers: Mapping[str, Optimizer]) -> dict[str, bool]:
-    """Return what is on or off among the `settings`, but for what chooses between implementations of the same."""
-    found = {name: value for name, value in settings(optimizers).items() if type(value) is bool}
-    return {name: value for name, value in found.items() if name.rpartition(".")[2] not in _IMPLEMENTATIONS}
+    """Return the booleans among the `settings`, except those that only choose an implementation."""
+    booleans = {name: value for name, value in settings(optimizers).items() if type(value) is bool}
+    return {
+        name: value for name, value in booleans.items() if name.rpartition(".")[2] not in _IMPLEMENTATIONS
+    }
 
 
 def replaced(group: Mapping[str, Any], prefix: str, change: Callable[[str, float], Any]) -> dict[str, Any]:
-    """Return the entries of a group with ``change(name, value)`` in place of each open number."""
+    """Return the entries of a group with ``change(name, value)`` instead of each open number."""
 
     def changed(name: str, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -47,7 +53,7 @@ def replaced(group: Mapping[str, Any], prefix: str, change: Callable[[str, float
 
 
 def group_prefix(optimizer: str, index: int) -> str:
-    """Return how the entries of a group are called: ``group0``, or ``generator_optimizer.group0``."""
+    """Return the prefix of the names of a group: ``group0``, or ``generator_optimizer.group0``."""
     return f"{optimizer}group{index}"
 
 
@@ -68,7 +74,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_open(value: Any) -> bool:
-    """Whether a step reads an entry anew at each call: a finite float, or several, or a tensor of one number."""
+    """Return whether each call reads an entry: a finite float, several, or a tensor of one element."""
     if isinstance(value, (tuple, list)):
         return bool(value) and all(map(is_open, value))
     if isinstance(value, torch.Tensor):
@@ -77,32 +83,32 @@ def is_open(value: Any) -> bool:
 
 
 class Reader:
-    """Reads the open numbers of optimizers, in a given order.
+    """A reader of open numbers: it resolves their names once, since it runs before each step.
 
     Args:
         optimizers: By prefix.
-        names: Which numbers.
+        names: The names of the numbers, in the order in which they are returned.
     """
 
     def __init__(self, optimizers: Mapping[str, Optimizer], names: Sequence[str]) -> None:
-        places: dict[str, tuple[Mapping[str, Any], str, tuple[int, ...]]] = {}
+        locations: dict[str, tuple[Mapping[str, Any], str, tuple[int, ...]]] = {}
         for prefix, optimizer in optimizers.items():
             for index, group in enumerate(optimizer.param_groups):
                 for key, value in group.items():
                     if key != "params":
                         for name, path in _paths(f"{group_prefix(prefix, index)}.{key}", value):
-                            places[name] = group, key, path
-        self._places = [places[name] for name in names]
+                            locations[name] = group, key, path
+        self._places = [locations[name] for name in names]
 
     def __call__(self) -> list[float]:
-        """Return what the numbers are now."""
-        found = []
+        """Return the current values."""
+        values = []
         for group, key, path in self._places:
             value = group[key]
             for index in path:
                 value = value[index]
-            found.append(value if type(value) is float else float(value))
-        return found
+            values.append(value if type(value) is float else float(value))
+        return values
 
 
 def _paths(name: str, value: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[str, tuple[int, ...]]]:

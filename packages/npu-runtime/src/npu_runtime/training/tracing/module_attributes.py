@@ -1,4 +1,4 @@
-"""Attributes of modules that a step changes: a graph would not change them."""
+"""Checks that a step does not change attributes of modules, which a graph would not change."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NUMBERS = (bool, int, float)
 
 
 class Attributes:
-    """The numbers and tensors that modules keep as attributes, as they are before a step.
+    """The numbers and tensors that modules have as attributes before a step.
 
     Args:
-        subjects: The modules.
+        subjects: The training components.
     """
 
     def __init__(self, subjects: Subjects) -> None:
@@ -32,7 +32,7 @@ class Attributes:
         self._replaced: list[tuple[str, torch.Tensor]] = []
 
     def require_same_numbers(self) -> None:
-        """Refuse a step that counts in Python; called when it has run.
+        """Raise if the step changed a number, and record the tensors it replaced; called after the step.
 
         Raises:
             TracingError: A number has changed.
@@ -46,10 +46,10 @@ class Attributes:
                 raise _changed(path, f"from {value!r} to {now!r}")
 
     def require_unread(self, module: GraphModule) -> None:
-        """Refuse a step that reads a tensor and replaces it; one that only leaves tensors there goes on.
+        """Raise if the step reads a tensor that it also replaces; writing without reading is accepted.
 
         Raises:
-            TracingError: The next step would read what this one has left.
+            TracingError: The next eager step would read the new tensor, a graph the old one.
         """
         read = {
             id(getattr(module, str(node.target), None))

@@ -1,4 +1,4 @@
-"""The state that an optimizer has, or would begin with."""
+"""Optimizer state: the current one, or the one that a first step would begin with."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch.optim import SGD, Optimizer
 from npu_runtime._torch.tracing import compiling
 from npu_runtime.errors import TracingError
 
-# The implementations that keep all numbers in tensors: none asks a tensor for its content.
+# The options of implementations that keep all numbers in tensors: none reads the contents of one in Python.
 TRACEABLE = {"foreach": True, "capturable": True, "fused": None}
 # The entries of ``optimizer.state`` of each parameter, in the order of the parameters.
 State = Sequence[Mapping[str, torch.Tensor]]
 
 
 class UnknownStateError(TracingError):
-    """Only a first step tells what state an optimizer keeps."""
+    """Error of an optimizer whose state is not known before its first step."""
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
@@ -30,58 +30,65 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
 
 
 def state_of(optimizer: Optimizer) -> list[dict[str, torch.Tensor]]:
-    """Return the state before the next step: what the optimizer has, or what its first step would begin with.
+    """Return the state before the next step: the current one, or the one that a first step would begin with.
 
-    Where that is not known, there is none: a trace tells whether the step makes some.
+    It is empty where the initial state cannot be predicted: the trace then reveals whether the step creates
+    any.
 
     Raises:
-        TracingError: It counts in numbers of Python, which would stay what they are.
+        TracingError: An entry is not a tensor, such as a counter: a graph would not change it.
     """
     parameters = parameters_of(optimizer)
-    found: list[dict[str, Any]] = [dict(optimizer.state.get(item, {})) for item in parameters]
-    if any(item.requires_grad and not entries for item, entries in zip(parameters, found, strict=True)):
-        found = [entries or first for entries, first in zip(found, _initial(optimizer), strict=True)]
-    for entries in found:
+    state: list[dict[str, Any]] = [dict(optimizer.state.get(item, {})) for item in parameters]
+    if any(item.requires_grad and not entries for item, entries in zip(parameters, state, strict=True)):
+        state = [entries or first for entries, first in zip(state, _initial(optimizer), strict=True)]
+    for entries in state:
         for key, value in list(entries.items()):
             if value is None:
                 del entries[key]
             elif not isinstance(value, torch.Tensor):
                 raise TracingError(
-                    f"{type(optimizer).__name__} keeps {key!r} as {type(value).__name__}: a graph would not change it",
+                    f"{type(optimizer).__name__} keeps {key!r} as {type(value).__name__}: "
+                    "a graph would not change it",
                     fix="keep it as a tensor: state[key] = torch.tensor(0.0)",
                 )
-    return found
+    return state
 
 
 def _initial(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Return the initial state, by running the optimizer's ``_init_group`` on copies of parameters.
+
+    ``_init_group`` is private, but most optimizers of torch.optim have it: it creates missing state, and
+    appends to one list per further argument.
+    """
     if not hasattr(optimizer, "_init_group"):
         return [{} for _ in parameters_of(optimizer)]
     if isinstance(optimizer, SGD):
         return _momentum_buffers(optimizer)
-    stand_ins: list[torch.Tensor] = []
+    copies: list[torch.Tensor] = []  # with zero gradients: parameters without one are skipped
     for parameter in parameters_of(optimizer):
-        twin = torch.empty_strided(
+        clone = torch.empty_strided(
             parameter.shape, parameter.stride(), dtype=parameter.dtype, device=parameter.device
         ).copy_(parameter.detach())
-        twin.requires_grad_(parameter.requires_grad)
+        clone.requires_grad_(parameter.requires_grad)
         if parameter.requires_grad:
-            twin.grad = torch.zeros_like(twin)
-        stand_ins.append(twin)
+            clone.grad = torch.zeros_like(clone)
+        copies.append(clone)
     count = len(inspect.signature(optimizer._init_group).parameters) - 1
     with (
         compiling(),
-        swapped(optimizer, stand_ins, [{} for _ in stand_ins], [TRACEABLE] * len(optimizer.param_groups)),
+        swapped(optimizer, copies, [{} for _ in copies], [TRACEABLE] * len(optimizer.param_groups)),
     ):
         for group in optimizer.param_groups:
             optimizer._init_group(group, *[[] for _ in range(count)])
-        found = [dict(optimizer.state[item]) if item in optimizer.state else {} for item in stand_ins]
-    return _with_counters_side_by_side(found)
+        state = [dict(optimizer.state[item]) if item in optimizer.state else {} for item in copies]
+    return _with_counters_side_by_side(state)
 
 
-def _with_counters_side_by_side(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the state with its counters of steps as parts of one tensor: one call increments them all."""
+def _with_counters_side_by_side(state: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the state with its step counters as slices of one tensor, which one call can increment."""
     rows: dict[Any, list[dict[str, Any]]] = {}
-    for entries in found:
+    for entries in state:
         counter = entries.get("step")
         if isinstance(counter, torch.Tensor) and not counter.dim():
             rows.setdefault((counter.dtype, counter.device), []).append(entries)
@@ -89,11 +96,11 @@ def _with_counters_side_by_side(found: list[dict[str, Any]]) -> list[dict[str, A
         counters = torch.stack([entries["step"] for entries in row]).unbind()
         for entries, counter in zip(row, counters, strict=True):
             entries["step"] = counter
-    return found
+    return state
 
 
 def _momentum_buffers(optimizer: SGD) -> list[dict[str, Any]]:
-    """Return zeros, with which the first step is the same as all others; not so with dampening."""
+    """Return zero buffers, with which the first step computes the same as all others; none with dampening."""
     return [
         {"momentum_buffer": torch.zeros_like(item, requires_grad=False)}
         if group["momentum"] and not group["dampening"] and item.requires_grad
@@ -110,13 +117,13 @@ def swapped(
     state: State,
     groups: Sequence[Mapping[str, Any]],
 ) -> Iterator[None]:
-    """Let an optimizer have other parameters, state, and entries of its groups that it has already.
+    """Replace the parameters, the state and entries of the groups of an optimizer, for the block.
 
     Args:
-        optimizer: Is as it was behind the context.
+        optimizer: Restored after the block.
         parameters: In the order of its groups.
-        state: Of each parameter.
-        groups: What to replace in each group.
+        state: The state of each parameter.
+        groups: The replacements in each group; keys that a group does not have are ignored.
     """
     before = optimizer.state, [dict(group) for group in optimizer.param_groups]
     remaining = iter(parameters)

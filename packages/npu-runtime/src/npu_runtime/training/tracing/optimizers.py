@@ -1,4 +1,4 @@
-"""Optimizers while a step is traced: other parameters, state and numbers in their places."""
+"""Tracing of an optimizer's step, with its parameters, state and open numbers replaced by traced ones."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _INSTEAD = {
 
 
 def require_traceable(optimizer: Optimizer) -> None:
-    """Refuse an optimizer whose step is no graph, or does more than its step.
+    """Raise for an optimizer whose step cannot be traced, or has hooks.
 
     Raises:
-        TracingError: Says why, and what to use instead.
+        TracingError: The message has the reason, and an alternative.
     """
     name = type(optimizer).__name__
     if name in _INSTEAD and type(optimizer).__module__.startswith("torch.optim"):
@@ -37,7 +37,7 @@ def require_traceable(optimizer: Optimizer) -> None:
     if hooks:
         raise TracingError(
             f"{name} has hooks on its step, which would run once, while it is traced, and never again",
-            fix="call what they do behind the step, and remove them",
+            fix="do their work after the step, and remove them",
         )
 
 
@@ -50,19 +50,19 @@ def traceable(
     numbers: Mapping[str, Any],
     before_step: Any,
 ) -> Iterator[None]:
-    """Let an optimizer work on FakeTensors and open numbers, such that its step can be traced.
+    """Make an optimizer work on fake tensors and open numbers for the block, so that its step can be traced.
 
     Args:
-        optimizer: Is as it was behind the context.
-        prefix: Of the names of its groups.
+        optimizer: Restored after the block.
+        prefix: The prefix of the names of its groups.
         parameters: In the order of its groups.
-        state: Of each parameter.
+        state: The state of each parameter.
         numbers: The open numbers, by name.
         before_step: Called before each step.
 
     Raises:
-        TracingError: A step counts in Python.
-        UnknownStateError: A step adds to the state.
+        TracingError: A step changes groups or attributes of the optimizer, which a graph would not.
+        UnknownStateError: A step adds entries to the state.
     """
     groups = _open_groups(optimizer, prefix, numbers)
     step = plain_step(optimizer)
@@ -74,20 +74,20 @@ def traceable(
                 fix="compute loss and gradients before the step",
             )
         before_step()
-        with compiling():
+        with compiling():  # torch.optim then takes the capturable path without asking for a CUDA device
             step()
         _write_replaced(optimizer, parameters, state)
 
     own = vars(optimizer).get("step")
     with swapped(optimizer, parameters, state, groups):
-        given = [dict(group) for group in optimizer.param_groups]
-        kept = {item: set(entries) for item, entries in zip(parameters, state, strict=True)}
+        groups_before = [dict(group) for group in optimizer.param_groups]
+        known_keys = {item: set(entries) for item, entries in zip(parameters, state, strict=True)}
         optimizer.step = traced_step  # type: ignore[method-assign,assignment]
         attributes = dict(vars(optimizer))
         try:
             yield
-            _require_unchanged(optimizer, given)
-            _require_same_state(optimizer, kept)
+            _require_unchanged(optimizer, groups_before)
+            _require_same_state(optimizer, known_keys)
             _require_same_attributes(optimizer, attributes)
         finally:
             vars(optimizer).update(attributes)
@@ -98,7 +98,7 @@ def traceable(
 
 
 def _open_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what the groups have while they are traced: open numbers, and the implementation that can be traced."""
+    """Return the entries of the groups during the trace: open numbers, and traceable implementations."""
     return [
         {
             **TRACEABLE,
@@ -112,13 +112,15 @@ def _open_groups(optimizer: Optimizer, prefix: str, numbers: Mapping[str, Any]) 
     ]
 
 
-def _require_unchanged(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> None:
-    for index, (group, before) in enumerate(zip(optimizer.param_groups, given, strict=True)):
+def _require_unchanged(optimizer: Optimizer, groups_before: Sequence[Mapping[str, Any]]) -> None:
+    for index, (group, before) in enumerate(zip(optimizer.param_groups, groups_before, strict=True)):
         for key, value in group.items():
             if key != "params" and value is not before.get(key):
                 raise TracingError(
-                    f"the step of {type(optimizer).__name__} changes {key!r} of its group {index}: a graph would not",
-                    fix="keep what a step changes in optimizer.state, as a tensor; change hyperparameters between steps",
+                    f"the step of {type(optimizer).__name__} changes {key!r} of its group {index}: "
+                    "a graph would not",
+                    fix="keep what a step changes in optimizer.state, as a tensor; "
+                    "change hyperparameters between steps",
                 )
 
 
@@ -132,7 +134,7 @@ def _require_same_attributes(optimizer: Optimizer, before: Mapping[str, Any]) ->
 
 
 def _write_replaced(optimizer: Optimizer, parameters: Sequence[torch.Tensor], state: State) -> None:
-    """Make ``state[key] = new`` a write into the tensor that is there."""
+    """Turn ``state[key] = new`` into a write into the old tensor: the graph updates state in place."""
     pairs = []
     for item, entries in zip(parameters, state, strict=True):
         now = optimizer.state.get(item, {})
@@ -142,20 +144,22 @@ def _write_replaced(optimizer: Optimizer, parameters: Sequence[torch.Tensor], st
                 continue
             if not isinstance(new, torch.Tensor) or new.shape != old.shape or new.dtype != old.dtype:
                 raise TracingError(
-                    f"the step of {type(optimizer).__name__} replaces {key!r} of its state by what is of another type",
+                    f"the step of {type(optimizer).__name__} replaces {key!r} of its state "
+                    "by a value of another type",
                     fix="keep it a tensor of the same shape and dtype",
                 )
-            pairs.append((old, new.detach().clone()))  # all of them first: entries may change places
+            pairs.append((old, new.detach().clone()))  # all clones before any write: entries may be exchanged
             now[key] = old
     for old, new in pairs:
         old.copy_(new)
 
 
-def _require_same_state(optimizer: Optimizer, kept: Mapping[torch.Tensor, set[str]]) -> None:
+def _require_same_state(optimizer: Optimizer, known_keys: Mapping[torch.Tensor, set[str]]) -> None:
     for item, entries in optimizer.state.items():
-        new = {key for key, value in entries.items() if value is not None} - kept.get(item, set())
+        new = {key for key, value in entries.items() if value is not None} - known_keys.get(item, set())
         if new:
             raise UnknownStateError(
-                f"only a first step tells what state {type(optimizer).__name__} keeps: this one adds {', '.join(sorted(new))}",
+                f"only a first step tells what state {type(optimizer).__name__} keeps: "
+                f"this one adds {', '.join(sorted(new))}",
                 fix="take one step without the graph before: loss.backward(); optimizer.step()",
             )

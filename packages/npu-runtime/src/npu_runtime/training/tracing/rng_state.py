@@ -1,7 +1,8 @@
-"""States of the random number generator that a step saves and sets: the same numbers again, not new ones.
+"""Saved and restored generator states of a step: a repeated draw reuses the numbers of the first one.
 
-Activation checkpointing computes a part of the forward once more, with the random numbers of the first time. A trace
-sees ops only; here it is noted where states are saved and set, and what is drawn again becomes what was drawn first.
+Activation checkpointing recomputes a part of the forward pass with the random numbers of the first time: it
+saves the generator state before and sets it again. A trace has ops only. So the positions of these calls are
+recorded, and an op that draws again is replaced by the result of the op that drew first.
 """
 
 from __future__ import annotations
@@ -25,14 +26,20 @@ _FIX = "let the step draw random numbers as they come: seed the generator outsid
 
 @dataclass
 class RandomStates:
-    """What a step does with the states of PyTorch's generators while it is traced."""
+    """The calls of a traced step that save or set the state of PyTorch's generators.
+
+    Attributes:
+        events: Each call: the last node traced before it, ``"save"`` or ``"set"``, and the index of the
+            state.
+        saved: A token for each saved state, which the step gets instead of it.
+    """
 
     events: list[tuple[Node | None, str, int]] = field(default_factory=list)
     saved: list[Any] = field(default_factory=list)
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Note where states are saved and set.
+        """Record the calls that save and set states, for the block.
 
         Raises:
             TracingError: The step sets a seed, or a state that it has not saved itself.
@@ -66,7 +73,11 @@ class RandomStates:
         self.events.append((last_node(), "set", number))
 
     def draw_again(self, module: GraphModule) -> None:
-        """Let ops that draw after a state was set again give what was drawn there first."""
+        """Replace ops that draw from a restored state by the results of those that drew from it first.
+
+        The state is modelled as a position: the number of draws since the beginning. Saving remembers the
+        position, setting returns to it, and two ops at the same position draw the same numbers.
+        """
         if not any(action == "set" for _, action, _ in self.events):
             return
         waiting = list(self.events)
@@ -95,7 +106,7 @@ class RandomStates:
 
 
 def _in_thread(thread: int, here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is ``here`` in one thread, and ``elsewhere`` in all others."""
+    """Return a function that calls ``here`` in one thread, and ``elsewhere`` in all others."""
 
     @functools.wraps(elsewhere)
     def call(*args: Any) -> Any:
@@ -105,28 +116,28 @@ def _in_thread(thread: int, here: Callable[..., Any], elsewhere: Callable[..., A
 
 
 def is_random(node: Node) -> bool:
-    """Whether an FX node draws random numbers."""
+    """Return whether an FX node draws random numbers."""
     return isinstance(node.target, OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
 
 
 def writes_first(node: Node) -> bool:
-    """Whether an FX node writes its result into its first argument."""
+    """Return whether an FX node writes its result into its first argument."""
     return isinstance(node.target, OpOverload) and node.target._schema.name.endswith("_")
 
 
 def _kept(module: GraphModule, node: Node) -> Callable[[], Node]:
-    """Return what adds a copy of what a node has drawn, before anything changes it."""
+    """Return a function that inserts, once, a copy of a node's result before anything mutates it."""
     copies: list[Node] = []
 
-    def kept() -> Node:
+    def copy_of_result() -> Node:
         if isinstance(node.meta.get("val"), (tuple, list)):
-            return node  # results of their own, which no op writes into
+            return node  # several results are fresh tensors, which no op writes into
         if not copies:
             with module.graph.inserting_after(node):
                 copies.append(module.graph.call_function(torch.ops.aten.clone.default, (node,)))
         return copies[0]
 
-    return kept
+    return copy_of_result
 
 
 def _give_again(module: GraphModule, node: Node, drawn: Node) -> None:

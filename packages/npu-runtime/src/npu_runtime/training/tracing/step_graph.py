@@ -1,4 +1,4 @@
-"""From the FX graph of a step to a graph whose signature says what everything is."""
+"""Conversion of the FX graph of a step into a graph with named arguments, results and updates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from npu_runtime.training.tracing.traced_step import HYPERPARAMETERS
 
 
 def take_gradients(module: GraphModule, parameters: Sequence[str], previous: int) -> dict[str, str]:
-    """Take gradients out of what a module takes and returns; return the names of those it computes, by parameter.
+    """Remove gradients from inputs and outputs of a module; return the names of the computed ones.
 
     Args:
         module: Its last placeholders are gradients from before the step; it returns results, and gradients.
-        parameters: Whose gradients it returns.
-        previous: How many of its placeholders are gradients.
+        parameters: The names of the parameters whose gradients it returns, and keys of the result.
+        previous: The number of placeholders that are gradients.
 
     Raises:
         TracingError: The step reads a gradient from before it.
@@ -35,7 +35,8 @@ def take_gradients(module: GraphModule, parameters: Sequence[str], previous: int
     if any(node.users for node in old):
         raise TracingError(
             "the step adds to gradients that are there before it: gradients are not kept from step to step",
-            fix="call optimizer.zero_grad() in the step; to accumulate, call backward() several times in one step",
+            fix="call optimizer.zero_grad() in the step; "
+            "to accumulate, call backward() several times in one step",
         )
     for node in old:
         module.graph.erase_node(node)
@@ -64,14 +65,14 @@ def step_graph(
     results: Structure,
     name: str,
 ) -> Graph:
-    """Return a traced step as a graph.
+    """Return the graph of a traced step.
 
     Args:
         module: Functional; it takes the weights, the numbers, and the tensors of the batch.
-        originals: What it was traced for.
-        batch: The nest of ``(args, kwargs)``, and its leaves.
-        results: The nest of what the step returns.
-        name: Of the graph.
+        originals: The weights and numbers it was traced for.
+        batch: The structure of ``(args, kwargs)``, and its leaves.
+        results: The structure of the results of the step.
+        name: The name of the graph.
     """
     structure, leaves = batch
     tensors = [f"batch{index}" for index in range(sum(isinstance(item, torch.Tensor) for item in leaves))]
@@ -83,19 +84,19 @@ def step_graph(
     inputs: dict[str, Any] = {
         value.argument.target: value for value in graph.inputs if value.argument is not None
     }
-    given = iter(tensors)
+    names = iter(tensors)
     args, kwargs = unflatten(
-        structure, [inputs[next(given)] if isinstance(item, torch.Tensor) else item for item in leaves]
+        structure, [inputs[next(names)] if isinstance(item, torch.Tensor) else item for item in leaves]
     )
-    known = {**hyperparameters.fixed_numbers(originals.subjects.optimizers), **originals.numbers}
-    numbers = {key: inputs.get(key, value) for key, value in known.items()}
+    current = {**hyperparameters.fixed_numbers(originals.subjects.optimizers), **originals.numbers}
+    numbers = {key: inputs.get(key, value) for key, value in current.items()}
     graph.set_call(args, {**kwargs, HYPERPARAMETERS: numbers})
     graph.set_outputs(unflatten(results, list(graph.outputs)))
     for key, number in originals.numbers.items():
         if not inputs[key].use_count:
             graph.fix_input(inputs[key], number)
     for entry in list(graph.optimizer_state.values()):
-        if not entry.use_count and entry not in graph.updates:  # of a parameter that gets no gradient
+        if not entry.use_count and entry not in graph.updates:  # state of a parameter without a gradient
             graph.erase_argument(entry)
     return graph
 

@@ -1,4 +1,4 @@
-"""Modules and optimizers while their step is traced: what is traced stands in for their tensors."""
+"""Substitution of the tensors of modules and optimizers by traced ones, while their step is traced."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from npu_runtime.training.tracing.optimizers import traceable
 
 
 class Originals:
-    """What modules and optimizers consist of, by the names that a graph has for it.
+    """The tensors and numbers of training components by their names in a graph, and their substitution.
 
     Args:
-        subjects: The modules and optimizers.
+        subjects: The training components.
 
     Attributes:
-        weights: Parameters, buffers and state.
-        state: The part of it that is state.
+        weights: Parameters, buffers and optimizer state.
+        state: The optimizer state among the weights.
         numbers: The open hyperparameters.
-        gradients: Stand for the gradients from before the step, by parameter; where nothing is optimized, nobody reads
-            them.
+        gradients: Placeholder gradients from before the step, by trained parameter: the parameters
+            themselves, which have the same types. The trace shows whether the step reads them.
 
     Raises:
-        TracingError: The state is of a kind that a graph would not change; or an optimizer updates what is no parameter.
+        TracingError: The state has entries that a graph would not change; two optimizers have state of one
+            parameter; or an optimizer updates a tensor that is not a parameter of the modules.
     """
 
     def __init__(self, subjects: Subjects) -> None:
@@ -71,23 +72,26 @@ class Originals:
         gradients: Mapping[str, torch.Tensor],
         see: Callable[[Mapping[str, torch.Tensor]], None],
     ) -> Iterator[None]:
-        """Let modules and optimizers work on other tensors and numbers, by name.
+        """Replace the tensors and numbers of modules and optimizers, by name, for the block.
 
         Args:
-            weights: For each of `weights`.
-            numbers: For each of `numbers`.
-            gradients: What the parameters hold as ``grad`` at the beginning.
-            see: Called before each step of an optimizer, with the gradients that it finds, by parameter.
+            weights: The substitute of each of `weights`.
+            numbers: The substitute of each of `numbers`.
+            gradients: The ``grad`` of parameters at the beginning.
+            see: Called before each step of an optimizer, with the current gradients by parameter.
         """
         parameters = {}
         for key, original in self.subjects.parameters().items():
+            # detach() makes a leaf of autograd that shares the memory of its placeholder in the trace.
             parameters[key] = weights[key].detach().requires_grad_(original.requires_grad)
             parameters[key].grad = gradients.get(key)
-        given = {**parameters, **{key: weights[key] for key in self.subjects.buffers()}}
+        substitutes = {**parameters, **{key: weights[key] for key in self.subjects.buffers()}}
         with contextlib.ExitStack() as stack:
             for prefix, module in self.subjects.modules.items():
                 own = (name for name, _ in (*module.named_parameters(), *module.named_buffers()))
-                stack.enter_context(swapped_weights(module, {name: given[prefix + name] for name in own}))
+                stack.enter_context(
+                    swapped_weights(module, {name: substitutes[prefix + name] for name in own})
+                )
             for prefix, optimizer in self.subjects.optimizers.items():
                 names = self._owners[prefix]
                 mine = [parameters[key] for key in names]
@@ -114,14 +118,15 @@ def _seeing(
 
 
 def _write_replaced(before: Mapping[str, torch.Tensor], now: Mapping[str, torch.Tensor]) -> None:
-    """Make ``self.buffer = new`` a write into the buffer."""
+    """Turn ``self.buffer = new`` into a write into the buffer: the graph updates buffers in place."""
     for key, old in before.items():
         new = now.get(key, old)
         if new is old:
             continue
         if new.shape != old.shape or new.dtype != old.dtype:
             raise TracingError(
-                f"{key} is {tuple(old.shape)} of {old.dtype}, and the step replaces it by {tuple(new.shape)} of "
+                f"{key} is {tuple(old.shape)} of {old.dtype}, "
+                f"and the step replaces it by {tuple(new.shape)} of "
                 f"{new.dtype}",
                 fix="give the buffer its final size and dtype from the start",
             )

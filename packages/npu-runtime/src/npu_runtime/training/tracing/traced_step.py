@@ -1,4 +1,4 @@
-"""A training step as a graph, and what it was traced for."""
+"""`TracedStep`: a training step as a graph, with its initial state and training components."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ HYPERPARAMETERS = "hyperparameters"
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """A training step as a graph, and what it was traced for.
+    """A training step as a graph, with its initial state and training components.
 
     Attributes:
-        graph: Takes the batch, and ``hyperparameters`` by name; its updates say what a step changes.
-        state: What the state of the optimizers holds before the first step, by name.
-        branches: What Python decided by the value of a hyperparameter.
-        gradients: The names of the values that hold the gradients when an optimizer takes its step, by parameter.
-        subjects: The modules and optimizers.
+        graph: Takes the batch, and ``hyperparameters`` by name; its updates are the mutated state.
+        state: The state of the optimizers before the first step, by name.
+        branches: The Python branches that the trace took on values of hyperparameters.
+        gradients: The names of the values that hold the gradients at the optimizer step, by parameter.
+        subjects: The training components.
     """
 
     graph: Graph
@@ -36,15 +36,15 @@ class TracedStep:
     subjects: Subjects
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return what the graph is to be bound to: the tensors of the modules themselves, and the state."""
+        """Return the tensors to bind the graph to, by name: those of the modules, and the initial state."""
         return {**self.subjects.parameters(), **self.subjects.buffers(), **self.state}
 
     def hyperparameters(self) -> dict[str, float]:
-        """Return the numbers of the optimizers as they are now, by name: what a call of the graph takes.
+        """Return the current numbers of the optimizers that a call of the graph takes, by name.
 
-        Others may have come since: a scheduler notes down an ``initial_lr``.
+        Groups may have gained others since the trace: a scheduler adds an ``initial_lr``.
         """
         optimizers = self.subjects.optimizers
-        found = {**hyperparameters.fixed_numbers(optimizers), **hyperparameters.numbers(optimizers)}
+        current = {**hyperparameters.fixed_numbers(optimizers), **hyperparameters.numbers(optimizers)}
         _, named = unflatten(*self.graph.call)
-        return {name: found[name] for name in named[HYPERPARAMETERS] if name in found}
+        return {name: current[name] for name in named[HYPERPARAMETERS] if name in current}

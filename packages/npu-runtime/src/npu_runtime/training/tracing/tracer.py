@@ -1,4 +1,4 @@
-"""From a step function, as one writes it for PyTorch, to one graph: forward, backward and optimizer."""
+"""Tracing of a step function into one graph: forward, backward and optimizer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from npu_runtime.training.tracing.unsupported import (
     untraceable,
 )
 
-# Tracing sets what belongs to the whole process: PyTorch's patches of modules, and ours.
+# Tracing patches modules and functions of PyTorch for the whole process: one trace at a time.
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -48,18 +48,19 @@ def trace_function(
     *,
     name: str = "step",
 ) -> TracedStep:
-    """Return a step function as a graph; modules, optimizers and arguments stay as they are, to the bit.
+    """Trace a step function into a graph; modules, optimizers and arguments are left unchanged, bit by bit.
 
     Args:
         function: Computes gradients with ``backward()``, and calls ``step()`` of the optimizers.
-        subjects: What it works on.
-        args: An example batch: shapes and dtypes count, and numbers, not the content of tensors.
-        kwargs: Of the batch, by name.
-        name: Of the graph.
+        subjects: Its training components.
+        args: An example batch: numbers, and the shapes and dtypes of tensors matter, not their contents.
+        kwargs: The named arguments of the batch.
+        name: The name of the graph.
 
     Raises:
-        TracingError: The step needs the content of a tensor in Python, or does what a graph would not repeat.
-        ConversionError: An op has no place in a graph.
+        TracingError: The step needs the contents of a tensor in Python, or does something that a graph would
+            not repeat.
+        ConversionError: An op cannot be represented in a graph.
     """
     for optimizer in subjects.optimizers.values():
         require_traceable(optimizer)
@@ -75,7 +76,7 @@ def trace_function(
 
 
 class _Tracing:
-    """One step while it is traced."""
+    """The trace of one step."""
 
     def __init__(
         self,
@@ -90,11 +91,12 @@ class _Tracing:
         self._name = name
         self._world = TracingWorld()
         self._attributes = Attributes(originals.subjects)
-        self._found: dict[str, torch.Tensor] = {}  # the gradients that optimizers find, by parameter
+        self._found: dict[str, torch.Tensor] = {}  # the gradients at the optimizer step, by parameter
         self._results: Structure | None = None
 
     def run(self) -> TracedStep:
         originals, world = self._originals, self._world
+        # The placeholders, in the order that `_step`, `take_gradients` and `step_graph` rely on.
         module = self._traced(
             [
                 *map(world.tensor, originals.weights.values()),
@@ -110,7 +112,7 @@ class _Tracing:
         return TracedStep(graph, state, world.branches(), gradients, originals.subjects)
 
     def _traced(self, fakes: Sequence[Any]) -> GraphModule:
-        """Return the FX graph of the step, without writes."""
+        """Return the functionalized FX graph of the step."""
         with contextlib.ExitStack() as stack:
             for item in self._originals.subjects.modules.values():
                 stack.enter_context(restored(item))
@@ -123,6 +125,7 @@ class _Tracing:
                 require_no_strangers(module)
                 self._attributes.require_unread(module)
                 require_no_writes_outside(module)
+                # Both rewrite in-place random ops: they must run before functionalization removes the writes.
                 states.draw_again(module)
                 clean(module)
                 return self._world.functional(module, fakes)
@@ -132,7 +135,7 @@ class _Tracing:
                 raise untraceable(error) from error
 
     def _step(self, *items: Any) -> tuple[list[Any], list[torch.Tensor]]:
-        """Run the step function on what is traced; return its results, and the gradients that optimizers found."""
+        """Run the step function on traced tensors; return its results, and the gradients optimizers saw."""
         originals = self._originals
         rest = iter(items)
         weights = {key: next(rest) for key in originals.weights}
@@ -153,6 +156,8 @@ def _plain(result: Any) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _random_numbers_kept() -> Iterator[None]:
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    is_initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    # Asking for the devices of CUDA must not initialize it.
+    devices = range(torch.cuda.device_count()) if is_initialized else []
     with torch.random.fork_rng(devices=list(devices)):
         yield

@@ -1,4 +1,4 @@
-"""What cannot be a step, and why: each refusal names the user's line where there is one."""
+"""Checks that reject unsupported steps; errors name the user's line where it is known."""
 
 from __future__ import annotations
 
@@ -28,20 +28,24 @@ _SYNCHRONIZING = ("aten._local_scalar_dense.default", "aten.nonzero.default", "a
 
 
 def require_no_hooks(subjects: Subjects) -> None:
-    """Refuse parameters with hooks: they are on the parameters, not on what is traced in their place."""
+    """Raise if parameters have hooks: a trace substitutes the parameters, and the hooks would not run."""
     for key, parameter in subjects.parameters().items():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise TracingError(
                 f"the parameter {key!r} has hooks, which would not run in a graph",
-                fix="change gradients between backward() and step() of a step function, or in a module's own hook",
+                fix="change gradients between backward() and step() of a step function, "
+                "or in a module's own hook",
             )
 
 
-_NO_SCALER = "autocast=torch.bfloat16 needs no scaling; or keep steps in float16 in eager PyTorch; GradScaler(enabled=False) may stay"
+_NO_SCALER = (
+    "autocast=torch.bfloat16 needs no scaling; or keep steps in float16 in eager PyTorch; "
+    "GradScaler(enabled=False) may stay"
+)
 
 
 def scaler_error(what: str, where: str = "") -> TracingError:
-    """Return what to tell the user of a step that would scale its loss, and look at the gradients for what overflowed."""
+    """Return the error for a step with a GradScaler, which reads gradients in Python to find overflows."""
     return TracingError(
         f"{what}, which decides in Python, by the content of the gradients, whether to take a step",
         where=where,
@@ -51,7 +55,7 @@ def scaler_error(what: str, where: str = "") -> TracingError:
 
 @contextlib.contextmanager
 def scalers_refused() -> Iterator[None]:
-    """Refuse a step that scales its loss when it does so: before the scaler makes its state of what is traced."""
+    """Raise when a traced step calls an enabled GradScaler, before its state becomes fake tensors."""
     kind = torch.amp.GradScaler
     plain = {name: getattr(kind, name) for name in ("scale", "unscale_", "step", "update")}
 
@@ -75,7 +79,7 @@ def scalers_refused() -> Iterator[None]:
 
 
 def require_tensor(result: Any) -> torch.Tensor:
-    """Return a result of a step.
+    """Return a result of a step, which must be a tensor.
 
     Raises:
         TracingError: It is not a tensor.
@@ -85,18 +89,20 @@ def require_tensor(result: Any) -> torch.Tensor:
     if result is None or isinstance(result, _NUMBERS):
         raise TracingError(
             f"the step returns {'nothing' if result is None else 'a number'} where its results are tensors",
-            fix="return the loss itself, not loss.item(): call item() on what the step returns, when you need it",
+            fix="return the loss itself, not loss.item(): "
+            "call item() on what the step returns, when you need it",
         )
     kind = type(result).__name__
     raise TracingError(
         f"the step returns {kind}, which is not a tensor",
-        fix=f"leave the {kind} out of what the model, or the loss function, returns; a model of transformers returns no "
+        fix=f"leave the {kind} out of what the model, or the loss function, returns; "
+        "a model of transformers returns no "
         "cache when it is called with use_cache=False",
     )
 
 
 def require_no_sync(module: GraphModule) -> None:
-    """Refuse a step that takes the content of a tensor to Python.
+    """Raise if a step reads the contents of a tensor in Python, or needs them for a size.
 
     Raises:
         TracingError: Names the user's line.
@@ -104,32 +110,34 @@ def require_no_sync(module: GraphModule) -> None:
     for node in module.graph.nodes:
         if str(node.target) in _SYNCHRONIZING:
             raise TracingError(
-                f"{node.target} takes the content of a tensor to Python, and the device would have to wait",
+                f"{node.target} reads the content of a tensor in Python, "
+                "for which the device would have to wait",
                 where=place(node),
                 fix="keep it a tensor: no .item(), float(), nonzero() or masks as indices in a step",
             )
 
 
 def require_no_strangers(module: GraphModule) -> None:
-    """Refuse a step that trains what it was not told of: it would be a constant.
+    """Raise if a step reads a trainable tensor that its modules do not register: it would be a constant.
 
     Raises:
         TracingError: Names the user's line.
     """
     for node in module.graph.nodes:
-        found = getattr(module, str(node.target), None) if node.op == "get_attr" else None
-        if isinstance(found, torch.Tensor) and found.requires_grad:
+        constant = getattr(module, str(node.target), None) if node.op == "get_attr" else None
+        if isinstance(constant, torch.Tensor) and constant.requires_grad:
             reader = next(iter(node.users), node)
             raise TracingError(
-                f"the step reads a tensor of shape {tuple(found.shape)} that requires gradients, and that is no parameter "
-                "of its modules",
+                f"the step reads a tensor of shape {tuple(constant.shape)} that requires gradients, "
+                "and that is not a parameter of its modules",
                 where=place(reader),
-                fix="name the module it belongs to: modules=[...]; or use it through the module, not through a copy",
+                fix="name the module it belongs to: modules=[...]; "
+                "or use it through the module, not through a copy",
             )
 
 
 def refuse_write(tensor: torch.Tensor) -> NoReturn:
-    """Refuse an op before it writes into a tensor that is a constant to the graph: the trace would change it.
+    """Raise before an op writes into a tensor that is a constant to the graph: the trace would change it.
 
     Raises:
         TracingError: Names the user's line.
@@ -138,7 +146,7 @@ def refuse_write(tensor: torch.Tensor) -> NoReturn:
 
 
 def require_no_writes_outside(module: GraphModule) -> None:
-    """Refuse a step that writes into a view of a tensor that is a constant to its graph: the next step would not see it.
+    """Raise if a step writes into a view of a constant of its graph: the next step would not see the write.
 
     Raises:
         TracingError: Names the user's line.
@@ -151,7 +159,7 @@ def require_no_writes_outside(module: GraphModule) -> None:
 
 
 def _memory_of(node: Node) -> Node:
-    """Return what a node is a view of; ``lift_fresh`` gives a tensor that the step has made itself."""
+    """Return the node whose memory a view shares; ``lift_fresh`` is a tensor that the step created."""
     while _is_view(node) and isinstance(first := next(iter(node.args), None), Node):
         node = first
     return node
@@ -168,14 +176,15 @@ def _is_view(node: Node) -> bool:
 
 def _outside(tensor: torch.Tensor, where: str) -> TracingError:
     return TracingError(
-        f"the step writes into a tensor of shape {tuple(tensor.shape)} that is no parameter and no buffer of its modules",
+        f"the step writes into a tensor of shape {tuple(tensor.shape)} "
+        "that is neither a parameter nor a buffer of its modules",
         where=where,
         fix="make it a buffer: register_buffer; or return what is to be kept",
     )
 
 
 def untraceable(error: Exception) -> TracingError:
-    """Return what to tell the user of an error that tracing raised."""
+    """Return the error to raise for one that tracing raised: with the user's line, and a fix."""
     text = without_advice(str(error).strip()).splitlines()
     kind = type(error).__name__
     where = _users_line(traceback.extract_tb(error.__traceback__))
@@ -189,7 +198,8 @@ def untraceable(error: Exception) -> TracingError:
         f"the step cannot be traced: {kind}: {text[0] if text else ''}",
         where=where,
         fix="run the step in eager PyTorch: where that fails, too, it is wrong; while it is traced, "
-        "tensors have shapes but no content, so let it do without .numpy(), .tolist() and what is not an op of PyTorch",
+        "tensors have shapes but no content, so let it do without .numpy(), "
+        ".tolist() and what is not an op of PyTorch",
     )
 
 
