@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from npu_ir.ops.effects import is_random
 from npu_ir.core.structure import LEAF, unflatten
+from npu_ir.ops.effects import is_random
 from npu_runtime.errors import CaptureError
 from npu_runtime.executor.executor import IRExecutor
 from npu_runtime.training.capture.runners import named_weight, store

@@ -14,17 +14,17 @@ from torch.optim import Optimizer
 from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.backends.registry import backends_of
-from npu_runtime.executor.options import Passes, device_of, optimized, passes_on
 from npu_runtime.errors import CaptureError
+from npu_runtime.executor.options import Passes, device_of, optimized, passes_on
+from npu_runtime.training.artifact import CompileArtifact
 from npu_runtime.training.capture.capture_state import require_outside_capture
 from npu_runtime.training.capture.cuda_graphs import GraphDevice
 from npu_runtime.training.capture.select_runner import Capturing
 from npu_runtime.training.capture.warmup import warmup_capture_safe
 from npu_runtime.training.checks.capture_check import check_graph
-from npu_runtime.training.artifact import CompileArtifact
-from npu_runtime.training.trace import arguments_of, trace_step
 from npu_runtime.training.shared_state import SharedState
 from npu_runtime.training.step_function import LossFunction
+from npu_runtime.training.trace import arguments_of, trace_step
 from npu_runtime.training.tracing import hyperparameters
 from npu_runtime.training.tracing.traced_step import TracedStep
 
