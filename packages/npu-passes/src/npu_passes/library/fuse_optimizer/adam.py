@@ -1,6 +1,6 @@
-"""Recognising what Adam and AdamW leave of one parameter.
+"""Matcher of the step of Adam and AdamW for one parameter.
 
-As ``torch.optim.Adam`` computes it with ``foreach=True, capturable=True`` (PyTorch 2.13):
+The step as ``torch.optim.Adam`` computes it with ``foreach=True, capturable=True`` (PyTorch 2.13):
 
 ```text
 t' = t + 1
@@ -11,6 +11,8 @@ u  = v', or maximum(u, v') (amsgrad)
 d  = (sqrt(u) / sqrt(-(beta2 ** t' - 1)) + eps) / (1 / ((beta1 ** t' - 1) / lr))
 p' = p + m' / d, or p * (1 - lr * weight_decay) + m' / d (decoupled)
 ```
+
+``beta1 ** t' - 1`` is negative, so ``d`` is, too, and ``p'`` descends.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def adam_chain(reader: Reader, root: OpNode, new: Value) -> Chain | None:
 
 
 def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
+    # Backwards from p'. Each hyperparameter occurs in several places; all of them must agree.
     decayed, mean, denominator, scale = trail.take(new, "addcdiv")
     require(scale == 1)
     parts = _denominator(trail, denominator)
@@ -85,7 +88,7 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
 
 @dataclass(frozen=True, slots=True)
 class _Denominator:
-    """What is in ``d``; ``maximum`` and ``old_maximum`` with amsgrad only."""
+    """Operands of ``d``; ``maximum`` and ``old_maximum`` with amsgrad only."""
 
     square: Value
     maximum: Value | None
@@ -113,7 +116,7 @@ def _denominator(trail: Trail, value: object) -> _Denominator:
     require(one == 1)
     (largest,) = trail.take(root, "sqrt")
     square, maximum, old_maximum = behind(largest)[0], None, None
-    # lower-foreach makes the one the other.
+    # With lower-foreach, _foreach_maximum is a clamp_min per tensor.
     amsgrad = trail.look(square, "maximum", "clamp_min")
     if amsgrad is not None:
         maximum = square
@@ -133,7 +136,7 @@ def _power(trail: Trail, value: object) -> tuple[Number, Value]:
 
 
 def _parameter(trail: Trail, value: object, lr: Number) -> tuple[Value, Number | None]:
-    """Return the parameter that the step moves, and the weight decay if that is decoupled."""
+    """Return the parameter that the step updates, and the weight decay if it is decoupled."""
     scaled = trail.look(value, "mul")
     if scaled is not None and not isinstance(scaled.operands[1], list):
         try:
