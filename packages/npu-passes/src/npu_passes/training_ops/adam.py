@@ -112,9 +112,8 @@ def _checked_in_place(*lists: Tensors, amsgrad: bool, **numbers: Any) -> None:
     _require(lists, amsgrad=amsgrad)
     _require_apart(lists)
     _take_all(lists, amsgrad=amsgrad, **numbers)
-    increment_version(
-        _written(*lists)
-    )  # the fused kernels do not increment versions for autograd (torch 2.13)
+    # The fused kernels do not increment versions for autograd (torch 2.13).
+    increment_version(_written(*lists))
 
 
 def _require(lists: Sequence[Tensors], *, amsgrad: bool) -> None:

@@ -1,4 +1,4 @@
-"""Activations that oneDNN computes together with what is in front of them."""
+"""Activations that oneDNN fuses with the op in front of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from npu_ir import OpNode, TensorType, Value
 from npu_passes.arguments import arguments_of
 
-# By op: oneDNN's name, and the arguments that are its numbers.
+# By op: the name in oneDNN, and the arguments that are its scalars.
 _NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "aten.gelu.default": ("gelu", ()),
     "aten.hardswish.default": ("hardswish", ()),
@@ -25,7 +25,7 @@ _RELU = "aten.relu.default"
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """An activation as the arguments ``attr``, ``scalars`` and ``algorithm`` of PyTorch's oneDNN ops have it."""
+    """Activation as the arguments ``attr``, ``scalars`` and ``algorithm`` of PyTorch's oneDNN ops."""
 
     name: str = "none"
     scalars: tuple[float, ...] = ()
@@ -41,7 +41,7 @@ RELU = Activation("relu")
 
 
 def activation_of(node: OpNode | None) -> Activation | None:
-    """Return the activation that ``node`` is; None if it is none of oneDNN's."""
+    """Return the activation that ``node`` computes; None if oneDNN has no such activation."""
     if node is None:
         return None
     if node.op_type == _RELU6:
@@ -60,12 +60,12 @@ def is_relu(node: OpNode | None) -> bool:
 
 
 def only_reader(value: Value) -> OpNode | None:
-    """Return the node that alone reads ``value``, and reads it once; None if there are others, or the graph returns it."""
+    """Return the only reader of ``value``; None if it is used several times, or returned by the graph."""
     return value.users[0] if value.use_count == 1 and value.users else None
 
 
 def other_summand(node: OpNode | None, value: Value) -> Value | None:
-    """Return what ``node`` adds to ``value``; None if it adds no other tensor of this very type."""
+    """Return the tensor that ``node`` adds to ``value``; None if it is not a plain sum of two equal types."""
     if node is None or node.op_type != "aten.add.Tensor":
         return None
     given = arguments_of(node, defaults=True)
