@@ -196,7 +196,7 @@ def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
                 ),
             ),
             pair(),
-            "its weight is computed at each call, maybe behind the sum",
+            "its weight is computed at each call, maybe after the sum",
             id="late weight",
         ),
         pytest.param(

@@ -67,8 +67,8 @@ def leads_to_product(value: Any, depth: int = _DEPTH) -> bool:
         return False
     if node.op_type in INNER_PRODUCTS:
         return True
-    known = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
-    return node.op_type in known and any(leads_to_product(item, depth - 1) for item in node.inputs)
+    passable = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
+    return node.op_type in passable and any(leads_to_product(item, depth - 1) for item in node.inputs)
 
 
 def number_of(item: Any) -> float | None:
@@ -96,9 +96,9 @@ def require_plain_cast(node: OpNode, arguments: Mapping[str, Any]) -> None:
 
 def require_as_wide(node: OpNode, dtype: torch.dtype) -> None:
     """Raise unless the dtype of a node's result can represent all values of ``dtype``."""
-    made = node.outputs[0].tensor_type.dtype
-    if torch.promote_types(dtype, made) != made:
-        raise NoAttentionError(f"{node.name!r} rounds to {dtype_name(made)}")
+    result_dtype = node.outputs[0].tensor_type.dtype
+    if torch.promote_types(dtype, result_dtype) != result_dtype:
+        raise NoAttentionError(f"{node.name!r} rounds to {dtype_name(result_dtype)}")
 
 
 def heads_of(node: OpNode) -> Heads:

@@ -52,9 +52,9 @@ def read_attention(root: OpNode) -> Attention | None:
     query, (key, is_transposed) = reader.unscaled(query), reader.unscaled_key(key)
     masks = tuple(reversed(reader.masks))
     nodes = (*reversed(reader.nodes), *split_behind(root, reader.heads))
-    found = Attention(query, key, value, is_transposed, reader.scale, masks, reader.heads, nodes)
-    found.require_fit()
-    return found
+    attention = Attention(query, key, value, is_transposed, reader.scale, masks, reader.heads, nodes)
+    attention.require_fit()
+    return attention
 
 
 class _Reader:

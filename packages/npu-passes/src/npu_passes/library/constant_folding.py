@@ -101,15 +101,15 @@ class ConstantFolding(Pass):
 
     def _is_too_large(self, graph: Graph, node: OpNode, inputs: Sequence[Value]) -> bool:
         """Return whether the results would take more memory than they save; report a refusal if so."""
-        made = sum(_bytes(value) for value in node.outputs)
-        given = sum(_bytes(value) for value in inputs)
-        if made <= max(self.max_bytes, given):
+        result_bytes = sum(_bytes(value) for value in node.outputs)
+        input_bytes = sum(_bytes(value) for value in inputs)
+        if result_bytes <= max(self.max_bytes, input_bytes):
             return False
         if graph.owner is not None:  # else it may move to the prologue, or is refused there
-            behind = f"the {given} bytes of the constants it reads and than " if given else ""
+            comparison = f"the {input_bytes} bytes of the constants it reads and than " if input_bytes else ""
             self.refuse(
                 node,
-                f"its results take {made} bytes, more than {behind}max_bytes={self.max_bytes}",
+                f"its results take {result_bytes} bytes, more than {comparison}max_bytes={self.max_bytes}",
                 "constant",
             )
         return True

@@ -47,14 +47,14 @@ class _DataDependentSizes:
 
     def __init__(self, graph: Graph) -> None:
         self._counts: Counter[str] = Counter()
-        self._tellers: dict[str, OpNode] = {}
+        self._definers: dict[str, OpNode] = {}
         # Symbols that a size of an argument determines need no node.
         known = {name for value in graph.arguments for name in _told(value.type)}
         if graph.owner is None and len(known) < len(graph.symbols):
             for node in graph.nodes:
                 for name in set(_symbols(node)) - known:
                     self._counts[name] += 1
-                    self._tellers.setdefault(name, node)
+                    self._definers.setdefault(name, node)
 
     def needed_of(self, node: OpNode) -> str | None:
         """Return a symbol that ``node`` determines for other nodes; None if there is none."""
@@ -62,7 +62,7 @@ class _DataDependentSizes:
             (
                 name
                 for name in sorted({name for value in node.outputs for name in value.type.symbols})
-                if self._counts[name] > 1 and self._tellers.get(name) is node
+                if self._counts[name] > 1 and self._definers.get(name) is node
             ),
             None,
         )

@@ -55,7 +55,7 @@ class DeadGradients(Pass):
         args = {**arguments_of(node), name: needed}
         positional = [args[arg.name] for arg in schema_of(op).args if arg.name in args and not arg.kwarg_only]
         with self.rewrite(graph, "unread gradient", node) as edit:
-            made = edit.calls(node.op_type, *positional)
-            for old, new in zip(node.outputs, made, strict=True):
+            results = edit.calls(node.op_type, *positional)
+            for old, new in zip(node.outputs, results, strict=True):
                 if old.uses:
                     edit.replace(old, new)

@@ -97,8 +97,8 @@ class FuseAddNorm(PatternPass):
             self.refuse(norm, reason, _RULE)
             return False
         with self.rewrite(graph, _RULE, *((norm, add) if is_at_sum else (add, norm))) as edit:
-            made = edit.calls(_NORMS[norm.op_type], *_fused_arguments(norm, add, arguments))
-            for old, new in ((norm.outputs[0], made[0]), (total, made[1])):
+            results = edit.calls(_NORMS[norm.op_type], *_fused_arguments(norm, add, arguments))
+            for old, new in ((norm.outputs[0], results[0]), (total, results[1])):
                 edit.replace(old, in_strides_of(edit, new, old))
             for name in edit.made:
                 graph.set_provenance(graph.node(name), merged_provenance([add, norm]))
@@ -126,5 +126,5 @@ def _late(arguments: dict[str, Any]) -> str | None:
     for name in ("weight", "bias"):
         value = arguments.get(name)
         if isinstance(value, Value) and not (value.producer is None or value.producer.in_prologue):
-            return f"its {name} is computed at each call, maybe behind the sum"
+            return f"its {name} is computed at each call, maybe after the sum"
     return None

@@ -54,11 +54,11 @@ def _fusions() -> Iterator[Rule]:
     linear = aten.linear.default(x, weight, bias)
     # GPT-2 has weights of [in, out], and a view between the product and the activation.
     addmm = aten.addmm.default(var("bias", _is_vector), x, weight)
-    turned = aten.permute.default(weight, [1, 0])
+    transposed_weight = aten.permute.default(weight, [1, 0])
     for label, name, activation in _ACTIVATIONS:
         fused = op(LINEAR_ACTIVATION)
         yield Rule(f"linear-{label}", activation(linear), fused(x, weight, bias, name))
-        of_addmm = fused(x, turned, var("bias"), name)
+        of_addmm = fused(x, transposed_weight, var("bias"), name)
         yield Rule(f"addmm-{label}", activation(addmm), of_addmm)
         for view in (aten.view.default, aten.reshape.default):
             pattern = activation(view(addmm, attr("sizes")))

@@ -93,7 +93,7 @@ class FuseLinearBackward(Pass):
         first = min(group.nodes, key=places.__getitem__)
         for value in (group.input, group.weight):
             if value is not None and value.producer is not None and places[value.producer] > places[first]:
-                self.refuse(group.for_weight, f"%{value.name} is computed behind {first.name!r}", _RULE)
+                self.refuse(group.for_weight, f"%{value.name} is computed after {first.name!r}", _RULE)
                 return
         activation = _activation(group)
         inner = [] if activation is None else [group.grad.producer]

@@ -67,20 +67,20 @@ class FuseLossGradient(Pass):
 
     def _fuse_mse(self, graph: Graph, backward: OpNode) -> None:
         rule = "mse"
-        given = arguments_of(backward)
-        prediction, target, reduction = given["self"], given["target"], given["reduction"]
+        arguments = arguments_of(backward)
+        prediction, target, reduction = arguments["self"], arguments["target"], arguments["reduction"]
         loss = _mse_of(prediction, target, reduction)
         if loss is None:
             return
-        seed = _seed(given["grad_output"], loss.outputs[0])
+        seed = _seed(arguments["grad_output"], loss.outputs[0])
         if seed is None:
             self.refuse(backward, _UNKNOWN, rule)
             return
         types = [loss.outputs[0].type, backward.outputs[0].type]
         with self.rewrite(graph, rule, *seed.nodes, backward, loss) as edit:
-            made = edit.calls(MSE_LOSS_WITH_GRAD, prediction, target, reduction, seed.scale, types=types)
-            edit.replace(loss.outputs[0], made[0])
-            edit.replace(backward.outputs[0], made[1])
+            results = edit.calls(MSE_LOSS_WITH_GRAD, prediction, target, reduction, seed.scale, types=types)
+            edit.replace(loss.outputs[0], results[0])
+            edit.replace(backward.outputs[0], results[1])
 
     def _fuse_cross_entropy(self, graph: Graph, last: OpNode) -> None:
         rule = "cross-entropy"
@@ -88,7 +88,7 @@ class FuseLossGradient(Pass):
         if group is None:
             return
         softmax, forward, backward = group
-        given = arguments_of(forward, defaults=True)
+        arguments = arguments_of(forward, defaults=True)
         seed = _seed(arguments_of(backward)["grad_output"], forward.outputs[0])
         reason = _no_cross_entropy(softmax, forward, backward, last)
         if seed is None or reason is not None:
@@ -96,17 +96,17 @@ class FuseLossGradient(Pass):
             return
         types = [forward.outputs[0].type, last.outputs[0].type]
         with self.rewrite(graph, rule, softmax, *seed.nodes, backward, last, forward) as edit:
-            made = edit.calls(
+            results = edit.calls(
                 CROSS_ENTROPY_WITH_GRAD,
                 softmax.inputs[0],
-                given["target"],
-                given["reduction"],
-                given["ignore_index"],
+                arguments["target"],
+                arguments["reduction"],
+                arguments["ignore_index"],
                 seed.scale,
                 types=types,
             )
-            edit.replace(forward.outputs[0], made[0])
-            edit.replace(last.outputs[0], made[1])
+            edit.replace(forward.outputs[0], results[0])
+            edit.replace(last.outputs[0], results[1])
             # Readers first: `last` reads `backward`, and both read outputs of the forward pass.
             edit.erase(last)
             edit.erase(backward)
@@ -115,9 +115,9 @@ class FuseLossGradient(Pass):
 def _mse_of(prediction: Value, target: Value, reduction: int) -> OpNode | None:
     for node, _ in prediction.uses:
         if node is not None and node.op_type == _MSE and reduction != _NONE:
-            given = arguments_of(node, defaults=True)
-            same = given["self"] is prediction and given["target"] is target
-            if same and given["reduction"] == reduction and _same_type(prediction, target):
+            arguments = arguments_of(node, defaults=True)
+            same = arguments["self"] is prediction and arguments["target"] is target
+            if same and arguments["reduction"] == reduction and _same_type(prediction, target):
                 return node
     return None
 
@@ -128,8 +128,8 @@ def _same_type(value: Value, other: Value) -> bool:
 
 def _cross_entropy(last: OpNode) -> tuple[OpNode, OpNode, OpNode] | None:
     """Return the softmax, the loss and the gradient of the loss for ``last``, the gradient of the softmax."""
-    given = arguments_of(last)
-    backward, softmax = given["grad_output"].producer, given["output"].producer
+    arguments = arguments_of(last)
+    backward, softmax = arguments["grad_output"].producer, arguments["output"].producer
     if (
         backward is None
         or softmax is None
@@ -184,8 +184,8 @@ def _seed(value: Value, loss: Value) -> _Seed | None:
         if not isinstance(number, (int, float)) or node.attrs.get("rounding_mode") is not None:
             return None
         gradient = _SCALING[node.op_type](gradient, number)
-    made = () if value.producer is None else (value.producer,)
-    return _Seed(gradient.item(), (*made, *reversed(nodes)))
+    creator = () if value.producer is None else (value.producer,)
+    return _Seed(gradient.item(), (*creator, *reversed(nodes)))
 
 
 def _number(value: Value) -> float | None:

@@ -113,18 +113,18 @@ def _part(value: Value) -> _Part | None:
     node = value.producer
     if node is None or node.op_type not in (_SELECT, _SLICE) or value.use_count != 1 or len(node.inputs) != 1:
         return None
-    given = arguments_of(node, defaults=True)
+    arguments = arguments_of(node, defaults=True)
     shape = value.tensor_type.shape
-    dim = given["dim"] % len(shape)
+    dim = arguments["dim"] % len(shape)
     size = shape[dim]
     if not isinstance(size, int):
         return None
     if node.op_type == _SELECT:
-        start = given["index"] % size
+        start = arguments["index"] % size
         return _Part(node, node.inputs[0], dim, start, start + 1)
-    if given["step"] != 1:
+    if arguments["step"] != 1:
         return None
-    start, stop, _ = slice(given["start"], given["end"]).indices(size)
+    start, stop, _ = slice(arguments["start"], arguments["end"]).indices(size)
     return _Part(node, node.inputs[0], dim, start, stop)
 
 
@@ -141,7 +141,7 @@ def _obstacle(graph: Graph, root: OpNode, parts: Sequence[_Part], others: Sequen
     if type.symbols:
         return f"the sizes of {type} are open"
     joined = TensorType(type.shape, type.dtype)
-    return None if can_be_laid_out(joined, type, graph.symbols) else f"it is laid out as {type}"
+    return None if can_be_laid_out(joined, type, graph.symbols) else f"it has the layout of {type}"
 
 
 def _whole(edit: Edit, parts: Sequence[_Part], type: TensorType) -> Value:
@@ -150,13 +150,13 @@ def _whole(edit: Edit, parts: Sequence[_Part], type: TensorType) -> Value:
     if len(parts) == size and all(part.node.op_type == _SELECT for part in parts):
         return edit.call("aten.stack.default", [part.grad for part in parts], dim)
     pieces: list[Value] = []
-    at = 0
+    end = 0
     for part in parts:
-        pieces += _zeros(edit, parts[0].grad, type, dim, part.start - at)
+        pieces += _zeros(edit, parts[0].grad, type, dim, part.start - end)
         is_selected = part.node.op_type == _SELECT
         pieces.append(edit.call("aten.unsqueeze.default", part.grad, dim) if is_selected else part.grad)
-        at = part.stop
-    pieces += _zeros(edit, parts[0].grad, type, dim, size - at)
+        end = part.stop
+    pieces += _zeros(edit, parts[0].grad, type, dim, size - end)
     return edit.call("aten.cat.default", pieces, dim)
 
 

@@ -72,16 +72,16 @@ class HoistFill(Pass):
 
 def _problem(node: OpNode) -> str | None:
     """Return the reason why a node depends on its input tensor; None if it does not."""
-    made = node.outputs[0]
-    if made.is_output:
+    result = node.outputs[0]
+    if result.is_output:
         return "the graph returns it"
     if node.op_type == _EMPTY:
         given = node.inputs[0].type
-        return None if given == made.type else f"it makes {made.type} of {given}"
-    if not isinstance(made.type, TensorType) or made.type.symbols:
-        return f"its size is open: {made.type}"
-    if made.type.strides is not None or made.type.layout is not torch.strided:
-        return f"it is not contiguous: {made.type}"
+        return None if given == result.type else f"it makes {result.type} of {given}"
+    if not isinstance(result.type, TensorType) or result.type.symbols:
+        return f"its size is open: {result.type}"
+    if result.type.strides is not None or result.type.layout is not torch.strided:
+        return f"it is not contiguous: {result.type}"
     if any(isinstance(item, torch.device) for item in node.attrs.values()):
         return "it names a device"
     return None if type(_number(node)) in (int, float, bool) else "its fill value is known only in a call"

@@ -40,8 +40,8 @@ class NarrowExpand(Pass):
         wide = node.outputs[0]
         with self.rewrite(graph, "compute first", node) as edit:
             args, kwargs = call_again(node, lambda item: narrow if isinstance(item, Value) else item)
-            made = edit.call(node.op_type, *args, **kwargs)
-            expanded = edit.call(_EXPAND, made, list(wide.tensor_type.sizes))
+            result = edit.call(node.op_type, *args, **kwargs)
+            expanded = edit.call(_EXPAND, result, list(wide.tensor_type.sizes))
             edit.replace(wide, in_strides_of(edit, expanded, wide))
 
 

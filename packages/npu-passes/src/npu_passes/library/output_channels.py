@@ -119,7 +119,7 @@ def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) 
     if not op.type.same_shape_and_dtype(reader.type):
         yield f"it makes {reader.type} of {op.type}: shape or dtype would change"
     elif op.type.strides != reader.tensor_type.strides:
-        yield f"it makes {reader.type} of {op.type}: the result would be laid out in another way"
+        yield f"it makes {reader.type} of {op.type}: the result would have other strides"
     if op.bias is not None and op.bias.tensor_type.shape != (op.channels,):
         yield f"the bias is {op.bias.type}, not one number for each of {op.channels} channels"
     for value in filter(None, (op.weight, op.bias)):

@@ -72,22 +72,24 @@ class WeightMemory:
         return self._problem(node, _TRANSIENT, f"{_TRANSIENT} times ")
 
     def _problem(self, node: OpNode, times: int, words: str) -> str | None:
-        made, weights = self._made[node], self._weights[node]
-        if made <= max(self._max_bytes, times * weights):
+        result_bytes, source_bytes = self._made[node], self._weights[node]
+        if result_bytes <= max(self._max_bytes, times * source_bytes):
             return None
-        behind = f"{words}the {weights} bytes of the weights behind them and than " if weights else ""
-        return f"its results take {made} bytes, more than {behind}max_bytes={self._max_bytes}"
+        comparison = (
+            f"{words}the {source_bytes} bytes of the weights behind them and than " if source_bytes else ""
+        )
+        return f"its results take {result_bytes} bytes, more than {comparison}max_bytes={self._max_bytes}"
 
 
 def copy_problem(value: Value) -> str | None:
     """Return the reason why `constant-folding` by default retains no copy of a weight; None if it does."""
     type = value.tensor_type
-    made = math.prod(type.sizes) * type.dtype.itemsize
-    given = sum(map(extent_bytes, _arguments_behind(value)))
-    if made <= max(MAX_BYTES, given):
+    result_bytes = math.prod(type.sizes) * type.dtype.itemsize
+    source_bytes = sum(map(extent_bytes, _arguments_behind(value)))
+    if result_bytes <= max(MAX_BYTES, source_bytes):
         return None
     return (
-        f"%{value.name} takes {made} bytes, and is computed from {given}: "
+        f"%{value.name} takes {result_bytes} bytes, and is computed from {source_bytes}: "
         "a new one would be computed in each call"
     )
 

@@ -49,10 +49,12 @@ def activation_of(node: OpNode | None) -> Activation | None:
     if node.op_type not in _NAMES:
         return None
     name, numbers = _NAMES[node.op_type]
-    given = arguments_of(node, defaults=True)
-    if any(isinstance(given[number], Value) for number in numbers):
+    arguments = arguments_of(node, defaults=True)
+    if any(isinstance(arguments[number], Value) for number in numbers):
         return None
-    return Activation(name, tuple(float(given[number]) for number in numbers), given.get("approximate", ""))
+    return Activation(
+        name, tuple(float(arguments[number]) for number in numbers), arguments.get("approximate", "")
+    )
 
 
 def is_relu(node: OpNode | None) -> bool:
@@ -68,9 +70,9 @@ def other_summand(node: OpNode | None, value: Value) -> Value | None:
     """Return the tensor that ``node`` adds to ``value``; None if it is not a plain sum of two equal types."""
     if node is None or node.op_type != "aten.add.Tensor":
         return None
-    given = arguments_of(node, defaults=True)
-    parts = [item for item in (given["self"], given["other"]) if isinstance(item, Value)]
-    if len(parts) != 2 or given["alpha"] != 1:
+    arguments = arguments_of(node, defaults=True)
+    parts = [item for item in (arguments["self"], arguments["other"]) if isinstance(item, Value)]
+    if len(parts) != 2 or arguments["alpha"] != 1:
         return None
     other = parts[0] if parts[1] is value else parts[1]
     return other if isinstance(other.type, TensorType) and other.type == value.type else None

@@ -70,17 +70,17 @@ class BatchNormToSums(Pass):
                 else:
                     self.refuse(node, problem, "norm")
             elif node.op_type == _BACKWARD:
-                given = arguments_of(node)
-                norm = norms.get((given["input"], given["save_mean"]))
+                arguments = arguments_of(node)
+                norm = norms.get((arguments["input"], arguments["save_mean"]))
                 if norm is not None:
                     self._gradient(graph, node, norm)
         return bool(norms)
 
     def _problem(self, node: OpNode) -> str | None:
         """Return the reason why a norm stays; None if it is computed by sums."""
-        given = arguments_of(node)
+        arguments = arguments_of(node)
         type = node.inputs[0].tensor_type
-        if not given["training"]:
+        if not arguments["training"]:
             return "it reads running statistics"
         if type.symbols or any(value.tensor_type.dtype is not torch.float32 for value in node.inputs):
             return f"it is of {', '.join(str(value.type) for value in node.inputs)}"
@@ -90,8 +90,8 @@ class BatchNormToSums(Pass):
         return None
 
     def _norm(self, graph: Graph, node: OpNode, norms: dict[tuple[Value, Value], _Norm]) -> None:
-        given = arguments_of(node)
-        image = given["input"]
+        arguments = arguments_of(node)
+        image = arguments["input"]
         with self.rewrite(graph, "norm", node) as edit:
             sums = _Sums(edit, image)
             about = sums.mean(image)
@@ -100,26 +100,31 @@ class BatchNormToSums(Pass):
             # The corrected two-pass algorithm: mean(d^2) - mean(d)^2 for differences d from the rounded mean
             # (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983).
             variance = sums.call("sub", sums.mean(sums.call("mul", near, near)), sums.call("mul", rest, rest))
-            inverse = edit.call("aten.rsqrt.default", sums.call("add", variance, given["eps"]))
+            inverse = edit.call("aten.rsqrt.default", sums.call("add", variance, arguments["eps"]))
             scale = (
                 inverse
-                if given["weight"] is None
-                else sums.call("mul", inverse, sums.of_image(given["weight"]))
+                if arguments["weight"] is None
+                else sums.call("mul", inverse, sums.of_image(arguments["weight"]))
             )
             shift = sums.call("mul", rest, scale)
-            if given["bias"] is not None:
-                shift = sums.call("sub", shift, sums.of_image(given["bias"]))
+            if arguments["bias"] is not None:
+                shift = sums.call("sub", shift, sums.of_image(arguments["bias"]))
             result = sums.call("sub", sums.call("mul", near, scale), shift)
             mean = sums.call("add", about, rest)
             # In the order of the op: the saved mean and inverse deviation follow the result.
-            made = [result, sums.of_channels(mean), sums.of_channels(inverse)]
-            if "running_mean" in given:
+            outputs = [result, sums.of_channels(mean), sums.of_channels(inverse)]
+            if "running_mean" in arguments:
                 unbiased = sums.count / max(sums.count - 1, 1)  # running_var is the unbiased variance
-                for kept, now, factor in (("running_mean", mean, 1.0), ("running_var", variance, unbiased)):
-                    made.append(sums.moved(given[kept], sums.of_channels(now), given["momentum"], factor))
-            for old, new in zip(node.outputs, made, strict=True):
+                for running, batch, factor in (
+                    ("running_mean", mean, 1.0),
+                    ("running_var", variance, unbiased),
+                ):
+                    outputs.append(
+                        sums.moved(arguments[running], sums.of_channels(batch), arguments["momentum"], factor)
+                    )
+            for old, new in zip(node.outputs, outputs, strict=True):
                 edit.replace(old, in_strides_of(edit, new, old))
-            norms[image, made[1]] = _Norm(near, rest, inverse, scale)
+            norms[image, outputs[1]] = _Norm(near, rest, inverse, scale)
 
     def _gradient(self, graph: Graph, node: OpNode, norm: _Norm) -> None:
         grad = arguments_of(node)["grad_out"]
@@ -135,8 +140,8 @@ class BatchNormToSums(Pass):
                 along = sums.call("mul", sums.by_count(of_weight), norm.inverse)
                 offset = sums.call("sub", sums.by_count(of_bias), sums.call("mul", norm.rest, along))
                 left = sums.call("sub", grad, sums.call("mul", norm.near, along))
-                made = sums.call("mul", sums.call("sub", left, offset), norm.scale)
-                edit.replace(of_input, in_strides_of(edit, made, of_input))
+                result = sums.call("mul", sums.call("sub", left, offset), norm.scale)
+                edit.replace(of_input, in_strides_of(edit, result, of_input))
             for old, new in zip(others, (of_weight, of_bias), strict=True):
                 if old.use_count:
                     edit.replace(old, sums.of_channels(new))
@@ -179,5 +184,5 @@ class _Sums:
 
     def moved(self, running: Value, now: Value, momentum: float, factor: float) -> Value:
         """Return the running statistic ``(1 - momentum) * running + momentum * factor * now``."""
-        kept = self.call("mul", running, 1 - momentum)
-        return self.call("add", kept, self.call("mul", now, momentum * factor))
+        decayed = self.call("mul", running, 1 - momentum)
+        return self.call("add", decayed, self.call("mul", now, momentum * factor))

@@ -45,25 +45,25 @@ class ChannelsLast(Pass):
 
     def _candidates(self, graph: Graph) -> dict[OpNode, float]:
         """Return the nodes that can change to channels-last, with the seconds that each saves."""
-        found: dict[OpNode, float] = {}
+        candidates: dict[OpNode, float] = {}
         for node in graph.body:
             images = [value for value in node.inputs if has_layout(value)]
             if all(map(is_channels_last, images)):
                 continue
             seconds = seconds_saved_in_training(graph, node)
             if seconds is not None:
-                found[node] = seconds
+                candidates[node] = seconds
                 continue
             if node.op_type not in CONVOLUTIONS:
                 if is_carrier(node):
-                    found[node] = 0.0
+                    candidates[node] = 0.0
                 continue
             problem = onednn.problem() or convolution_problem(graph, node)
             if problem is None:
-                found[node] = seconds_saved(convolution_of(node))
+                candidates[node] = seconds_saved(convolution_of(node))
             else:
                 self.refuse(node, problem, "channels-last")
-        return found
+        return candidates
 
 
 class _Relayout:

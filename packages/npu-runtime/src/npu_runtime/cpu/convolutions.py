@@ -81,33 +81,33 @@ def convolution_problem(graph: Graph, node: OpNode) -> str | None:
 
 def shape_problem(node: OpNode) -> str | None:
     """Return the reason why the cost model does not cover a convolution; None if it does."""
-    given = arguments_of(node, defaults=True)
-    if given["input"].tensor_type.rank != 4 or given["weight"].tensor_type.rank != 4:
-        return f"%{given['input'].name} is {given['input'].type}, not a batch of images"
-    if given.get("transposed"):
+    arguments = arguments_of(node, defaults=True)
+    if arguments["input"].tensor_type.rank != 4 or arguments["weight"].tensor_type.rank != 4:
+        return f"%{arguments['input'].name} is {arguments['input'].type}, not a batch of images"
+    if arguments.get("transposed"):
         return "it is a transposed convolution"
-    problem = type_problem(given["input"], given["weight"], given["bias"], node.outputs[0])
+    problem = type_problem(arguments["input"], arguments["weight"], arguments["bias"], node.outputs[0])
     if problem is not None:
         return problem
-    if _padding(given) is None:
+    if _padding(arguments) is None:
         return "it is padded with more zeros on one side than on the other"
     return None
 
 
 def convolution_of(node: OpNode) -> Convolution:
     """Return the convolution that a node computes; `shape_problem` must be None."""
-    given = arguments_of(node, defaults=True)
-    padding = _padding(given)
+    arguments = arguments_of(node, defaults=True)
+    padding = _padding(arguments)
     assert padding is not None
     return Convolution(
         node,
-        given["input"],
-        given["weight"],
-        given["bias"],
-        _pair(given["stride"]),
+        arguments["input"],
+        arguments["weight"],
+        arguments["bias"],
+        _pair(arguments["stride"]),
         padding,
-        _pair(given["dilation"]),
-        given["groups"],
+        _pair(arguments["dilation"]),
+        arguments["groups"],
     )
 
 

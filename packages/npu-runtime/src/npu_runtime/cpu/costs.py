@@ -86,11 +86,12 @@ def winograd_seconds(item: Convolution, tile: int) -> float:
     batch, _, height, width = item.output.tensor_type.sizes
     patches = batch * math.ceil(height / tile) * math.ceil(width / tile)
     points = (tile + 2) ** 2
-    given, made = points * patches * item.in_channels, tile**2 * patches * item.out_channels
+    input_elements = points * patches * item.in_channels
+    output_elements = tile**2 * patches * item.out_channels
     product = 2 * points * patches * item.in_channels * item.out_channels / _GEMM
     weights = 4 * points * item.in_channels * item.out_channels / _WEIGHTS
-    transforms = 2 * points * (given + made) / _TRANSFORM
-    copies = 4 * (3 * given + 5 * made) / _MEMORY
+    transforms = 2 * points * (input_elements + output_elements) / _TRANSFORM
+    copies = 4 * (3 * input_elements + 5 * output_elements) / _MEMORY
     return _STEPS + product + weights + transforms + copies
 
 

@@ -76,8 +76,8 @@ class GeluToSigmoid(Pass):
             edit.replace(node.outputs[0], in_strides_of(edit, _mul(edit, sigmoid, x), node.outputs[0]))
         for gradient in gradients:
             with self.rewrite(graph, "gradient", gradient) as edit:
-                made = _mul(edit, arguments_of(gradient)["grad_output"], derivative)
-                edit.replace(gradient.outputs[0], in_strides_of(edit, made, gradient.outputs[0]))
+                result = _mul(edit, arguments_of(gradient)["grad_output"], derivative)
+                edit.replace(gradient.outputs[0], in_strides_of(edit, result, gradient.outputs[0]))
 
 
 def _is_tanh_form(node: OpNode) -> bool:

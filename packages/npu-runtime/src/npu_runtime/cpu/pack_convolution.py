@@ -65,7 +65,7 @@ class PackConvolution(Pass):
             weight = onednn.packed(edit, onednn.PACK_CONVOLUTION, item.weight, *layout, size)
             tail, type = [weight, item.bias, *layout], onednn.channels_last(item.output.tensor_type)
             if other is None:
-                made = edit.call(
+                result = edit.call(
                     onednn.CONVOLUTION,
                     item.input,
                     *tail,
@@ -75,7 +75,7 @@ class PackConvolution(Pass):
                 )
             else:
                 unary: list[Any] = ["relu" if activation is RELU else None, [], None]
-                made = edit.call(
+                result = edit.call(
                     onednn.CONVOLUTION_ADD,
                     item.input,
                     other,
@@ -87,7 +87,7 @@ class PackConvolution(Pass):
                     name=item.node.name,
                 )
             last = nodes[-1].outputs[0]
-            edit.replace(last, in_strides_of(edit, made, last))
+            edit.replace(last, in_strides_of(edit, result, last))
 
 
 def _no_gain(node: OpNode) -> str | None:
@@ -109,7 +109,7 @@ def _fusible(item: Convolution, *, fuse_add: bool) -> tuple[list[OpNode], Value 
     other = other_summand(reader, item.output) if fuse_add else None
     if reader is None or other is None or not is_channels_last(other):
         return [item.node], None, NOTHING
-    behind = only_reader(reader.outputs[0])
-    if behind is not None and is_relu(behind):
-        return [item.node, reader, behind], other, RELU
+    last = only_reader(reader.outputs[0])
+    if last is not None and is_relu(last):
+        return [item.node, reader, last], other, RELU
     return [item.node, reader], other, NOTHING

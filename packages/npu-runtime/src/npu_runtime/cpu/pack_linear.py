@@ -27,13 +27,13 @@ _MIN_PRODUCTS_OF_LARGE, _LARGE_WEIGHT = 1_000_000, 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """Linear layer; ``weight`` is [out, in], or [in, out] if it is ``turned``."""
+    """Linear layer; ``weight`` is [out, in], or [in, out] if ``is_transposed``."""
 
     node: OpNode
     input: Value
     weight: Value
     bias: Value | None
-    turned: bool
+    is_transposed: bool
 
     @property
     def rows(self) -> int:
@@ -83,13 +83,13 @@ class PackLinear(Pass):
 
     def _problem(self, graph: Graph, item: _Linear) -> str | None:
         """Return the reason why a layer stays; None if packing its weight is faster."""
-        given = arguments_of(item.node, defaults=True)
+        arguments = arguments_of(item.node, defaults=True)
         problem = type_problem(item.input, item.weight, item.bias, item.node.outputs[0])
         if problem is not None:
             return problem
         if item.input.tensor_type.rank < 2 or item.weight.tensor_type.rank != 2:
             return "it is not a product with a matrix"
-        if given.get("alpha", 1) != 1 or given.get("beta", 1) != 1:
+        if arguments.get("alpha", 1) != 1 or arguments.get("beta", 1) != 1:
             return "it scales the product or the bias"
         if item.bias is not None and item.bias.tensor_type.rank != 1:
             return f"its bias %{item.bias.name} is {item.bias.type}, not a vector"
@@ -105,13 +105,13 @@ class PackLinear(Pass):
         nodes = [item.node] if reader is None or activation is None else [item.node, reader]
         with self.rewrite(graph, _RULE, *nodes) as edit:
             weight = item.weight
-            if item.turned:
+            if item.is_transposed:
                 weight = edit.call("aten.permute.default", weight, [1, 0])
                 assert weight.producer is not None
                 graph.move_to_prologue(weight.producer)
             weight = onednn.packed(edit, onednn.PACK_LINEAR, weight, item.rows)
             out = weight.tensor_type.shape[0]
-            made = edit.call(
+            result = edit.call(
                 onednn.LINEAR,
                 item.input,
                 weight,
@@ -121,11 +121,11 @@ class PackLinear(Pass):
                 name=item.node.name,
             )
             last = nodes[-1].outputs[0]
-            edit.replace(last, in_strides_of(edit, made, last))
+            edit.replace(last, in_strides_of(edit, result, last))
 
 
 def _linear_of(node: OpNode) -> _Linear:
-    given = arguments_of(node, defaults=True)
+    arguments = arguments_of(node, defaults=True)
     if node.op_type == _LINEAR:
-        return _Linear(node, given["input"], given["weight"], given["bias"], turned=False)
-    return _Linear(node, given["mat1"], given["mat2"], given["self"], turned=True)
+        return _Linear(node, arguments["input"], arguments["weight"], arguments["bias"], is_transposed=False)
+    return _Linear(node, arguments["mat1"], arguments["mat2"], arguments["self"], is_transposed=True)

@@ -40,13 +40,13 @@ class SplitLoss(Pass):
         return graph.edits != before
 
     def _split_loss(self, graph: Graph, node: OpNode) -> None:
-        given = arguments_of(node, defaults=True)
-        reduction = given.pop("reduction")
+        arguments = arguments_of(node, defaults=True)
+        reduction = arguments.pop("reduction")
         if reduction == _NONE:
             return
-        inputs = given.pop("self"), given.pop("target")
+        inputs = arguments.pop("self"), arguments.pop("target")
         with self.rewrite(graph, "loss", node) as edit:
-            each = edit.call(node.op_type, *inputs, **given, reduction=_NONE)
+            each = edit.call(node.op_type, *inputs, **arguments, reduction=_NONE)
             edit.replace(node.outputs[0], edit.call(_REDUCTIONS[reduction], each))
 
     def _split_mean(self, graph: Graph, node: OpNode) -> None:

@@ -63,10 +63,10 @@ def _pool(node: OpNode) -> float:
 
 
 def _gradients(node: OpNode) -> float:
-    given = arguments_of(node)
-    if given["transposed"] or given["groups"] != 1:
+    arguments = arguments_of(node)
+    if arguments["transposed"] or arguments["groups"] != 1:
         return 0.0
-    grad, weight = given["grad_output"], given["weight"]
+    grad, weight = arguments["grad_output"], arguments["weight"]
     assert isinstance(grad, Value)
     assert isinstance(weight, Value)
     batch, _, height, width = grad.tensor_type.sizes

@@ -52,8 +52,8 @@ class Winograd(Pass):
         tile = winograd_tile(item)
         assert tile is not None
         with self.rewrite(graph, f"winograd-{tile}", item.node) as edit:
-            made = _Winograd(edit, item, tile).result()
-            edit.replace(item.output, in_strides_of(edit, made, item.output))
+            result = _Winograd(edit, item, tile).result()
+            edit.replace(item.output, in_strides_of(edit, result, item.output))
 
 
 def _no_gain(node: OpNode) -> str | None:

@@ -77,12 +77,12 @@ def _size(node: OpNode) -> int | None:
     type = node.inputs[0].type if node.inputs else None
     if not isinstance(type, TensorType):
         return None
-    found: Any = None
+    size: Any = None
     if node.op_type in _COUNTS:
-        found = type.numel
+        size = type.numel
     elif node.op_type in _SIZES and isinstance(node.attrs.get("dim"), int):
-        found = type.shape[node.attrs["dim"]]
-    return found if isinstance(found, int) else None
+        size = type.shape[node.attrs["dim"]]
+    return size if isinstance(size, int) else None
 
 
 def _evaluated(node: OpNode) -> Literal | None:

@@ -68,31 +68,31 @@ class Arithmetic:
             return self._unchanged(node, second, first, alpha)
         return None
 
-    def _unchanged(self, node: OpNode, operand: Any, neutral: Any, alpha: Any) -> Finding | Refused | None:
+    def _unchanged(self, node: OpNode, kept: Any, neutral: Any, alpha: Any) -> Finding | Refused | None:
         """Return ``operand`` if it has the type of the output and no element changes."""
-        if not (isinstance(operand, Value) and isinstance(operand.type, TensorType)):
+        if not (isinstance(kept, Value) and isinstance(kept.type, TensorType)):
             return None
         name, output = node.op_type.split(".")[1], node.outputs[0]
         rule = f"{name} {_NEUTRAL[name][0]}"
-        if (name == "floor_divide" or "rounding_mode" in node.attrs) and is_floating(operand.type.dtype):
+        if (name == "floor_divide" or "rounding_mode" in node.attrs) and is_floating(kept.type.dtype):
             return Refused(rule, "it rounds")
-        if difference(output.type, operand.type) is None:
+        if difference(output.type, kept.type) is None:
             # (inf + 0j) * (1 + 0j) has the imaginary part inf * 0, which is NaN.
-            if name not in _SUMS and is_complex(operand):
+            if name not in _SUMS and is_complex(kept):
                 return Refused(rule, "complex arithmetic makes NaN of infinities")
-            if name in _SUMS and self._signed_zeros and self._may_change_sign(node, operand, neutral, alpha):
+            if name in _SUMS and self._signed_zeros and self._may_change_sign(node, kept, neutral, alpha):
                 return Refused(rule, "it makes 0.0 of -0.0, and signed_zeros is set")
-        return same_type_or_reason(rule, output, operand)
+        return same_type_or_reason(rule, output, kept)
 
-    def _may_change_sign(self, node: OpNode, operand: Value, zero: Any, alpha: Any) -> bool:
+    def _may_change_sign(self, node: OpNode, kept: Value, zero: Any, alpha: Any) -> bool:
         """Return whether a sum with zero may turn -0.0 into 0.0.
 
         By IEEE 754, -0.0 + -0.0 and -0.0 - 0.0 are -0.0, and -0.0 + 0.0 is 0.0 when rounding to nearest.
         """
-        if not (operand.tensor_type.dtype.is_floating_point or operand.tensor_type.dtype.is_complex):
+        if not (kept.tensor_type.dtype.is_floating_point or kept.tensor_type.dtype.is_complex):
             return False
         content = _content(zero) if isinstance(zero, Value) else torch.tensor(zero, dtype=torch.complex128)
-        if content is None or operand.tensor_type.dtype.is_complex:
+        if content is None or kept.tensor_type.dtype.is_complex:
             return True
         factor = float(alpha) if node.op_type.startswith("aten.add.") else -float(alpha)
         return not bool((content.real.to(torch.float64) * factor).signbit().all())

@@ -62,7 +62,7 @@ COPIES = {f"aten.{name}": find for names, find in _FINDERS.items() for name in n
 
 def copy(node: OpNode) -> Finding | None:
     """Return a finding for the input that a node copies, if it has the type of the output."""
-    found = COPIES[node.op_type](node)
-    if found is None or found.type != node.outputs[0].type:
+    source = COPIES[node.op_type](node)
+    if source is None or source.type != node.outputs[0].type:
         return None
-    return Finding("copy", node.outputs[0], found)
+    return Finding("copy", node.outputs[0], source)

@@ -49,7 +49,7 @@ def difference(made: TensorType | ScalarType, given: TensorType | ScalarType) ->
         return f"it promotes {dtype_name(given.dtype)} to {dtype_name(made.dtype)}"
     if made.shape != given.shape:
         return f"it broadcasts {_sizes(given)} to {_sizes(made)}"
-    return f"it lays {given} out as {made}"
+    return f"it changes the layout from {given} to {made}"
 
 
 def is_complex(value: Value) -> bool:

@@ -69,9 +69,9 @@ class Views:
         if axes is not None:
             return self._permuted(node.outputs[0], source, axes)
         packet = node.op_type.rpartition(".")[0]
-        for made in node.outputs:
-            if packet in _RESHAPES or _shape(made) == _shape(source):
-                finding = self._in_sequence(made, source)
+        for output in node.outputs:
+            if packet in _RESHAPES or _shape(output) == _shape(source):
+                finding = self._in_sequence(output, source)
                 if finding is not None:
                     return finding
         return None

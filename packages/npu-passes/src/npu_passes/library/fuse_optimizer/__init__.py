@@ -75,13 +75,15 @@ class FuseOptimizer(Pass):
         last = places[group.nodes[-1]]
         with self.rewrite(graph, group.rule, *group.nodes) as edit:
             # The types are stated: PyTorch infers none for hyperparameters that are floats of the graph.
-            made = edit.calls(group.op_type, types=[value.type for value in group.results], **group.arguments)
-            for old, new in zip(group.results, made, strict=True):
+            results = edit.calls(
+                group.op_type, types=[value.type for value in group.results], **group.arguments
+            )
+            for old, new in zip(group.results, results, strict=True):
                 edit.replace(old, new)
             for chain in group.chains:
                 _name_gradient(graph, chain)
-        if made[0].producer is not None:
-            places[made[0].producer] = last
+        if results[0].producer is not None:
+            places[results[0].producer] = last
 
 
 def _alike(graph: Graph) -> Iterator[list[Chain]]:

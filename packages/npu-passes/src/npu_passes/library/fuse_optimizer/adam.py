@@ -54,7 +54,7 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
     require(is_same(first, seen) and is_same(second, seen) and is_same(complement(value), parts.beta2))
     old_square, beta2 = trail.take(scaled, "mul")
     require(is_same(beta2, parts.beta2))
-    found = gradient(trail, tensor(seen), parameter, decays=decoupled_decay is None)
+    grad = gradient(trail, tensor(seen), parameter, decays=decoupled_decay is None)
     results = {"params": new, "exp_avgs": behind(mean)[0], "exp_avg_sqs": parts.square}
     if parts.maximum is not None:
         results["max_exp_avg_sqs"] = parts.maximum
@@ -62,7 +62,7 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
         ADAM_STEP,
         tensors={
             "params": parameter,
-            "grads": found.value,
+            "grads": grad.value,
             "exp_avgs": tensor(old_mean),
             "exp_avg_sqs": tensor(old_square),
             "max_exp_avg_sqs": parts.old_maximum,
@@ -74,12 +74,12 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
             "beta1": parts.beta1,
             "beta2": parts.beta2,
             "eps": parts.eps,
-            "weight_decay": found.weight_decay if decoupled_decay is None else decoupled_decay,
+            "weight_decay": grad.weight_decay if decoupled_decay is None else decoupled_decay,
         },
         flags={
             "decoupled": decoupled_decay is not None,
             "amsgrad": parts.maximum is not None,
-            "maximize": found.maximize,
+            "maximize": grad.maximize,
         },
         root=root,
         nodes=trail.nodes,

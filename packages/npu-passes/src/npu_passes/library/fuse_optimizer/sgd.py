@@ -46,12 +46,12 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
     parameter = tensor(old)
     momentum = _momentum(trail, moved)
     seen = moved if momentum is None else momentum.gradient
-    found = gradient(trail, seen, parameter, decays=True)
+    grad = gradient(trail, seen, parameter, decays=True)
     return Chain(
         SGD_STEP,
         tensors={
             "params": parameter,
-            "grads": found.value,
+            "grads": grad.value,
             "momentum_buffers": None if momentum is None else momentum.old,
         },
         results={"params": new} if momentum is None else {"params": new, "momentum_buffers": momentum.new},
@@ -59,9 +59,9 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
             "lr": lr,
             "momentum": 0.0 if momentum is None else momentum.factor,
             "dampening": 0.0 if momentum is None else momentum.dampening,
-            "weight_decay": found.weight_decay,
+            "weight_decay": grad.weight_decay,
         },
-        flags={"nesterov": momentum is not None and momentum.nesterov, "maximize": found.maximize},
+        flags={"nesterov": momentum is not None and momentum.nesterov, "maximize": grad.maximize},
         root=root,
         nodes=trail.nodes,
     )

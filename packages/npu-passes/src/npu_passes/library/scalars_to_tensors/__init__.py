@@ -70,8 +70,8 @@ class ScalarsToTensors(Pass):
         numbers = _Numbers(graph, choice, dtype)
         for node, form in sorted(choice.forms.items(), key=lambda item: numbers.places[item[0]]):
             with self.rewrite(graph, _RULE, *numbers.computing(node), node) as edit:
-                made = form.results(edit, numbers.given(edit, node, form.tensors))
-                for old, new in zip(node.outputs, made, strict=True):
+                results = form.results(edit, numbers.given(edit, node, form.tensors))
+                for old, new in zip(node.outputs, results, strict=True):
                     edit.replace(old, new)
         return graph.edits != before
 
@@ -88,14 +88,14 @@ class _Numbers:
 
     def computing(self, node: OpNode) -> list[OpNode]:
         """Return the nodes that compute the numbers that ``node`` reads, in order."""
-        found: set[OpNode] = set()
+        nodes: set[OpNode] = set()
         pending = [value for value in node.inputs if value in self._chosen]
         while pending:
             producer = pending.pop().producer
-            if producer is not None and producer not in found and not producer.is_erased:
-                found.add(producer)
+            if producer is not None and producer not in nodes and not producer.is_erased:
+                nodes.add(producer)
                 pending += [value for value in producer.inputs if value in self._chosen]
-        return sorted(found, key=self.places.__getitem__)
+        return sorted(nodes, key=self.places.__getitem__)
 
     def given(self, edit: Edit, node: OpNode, names: frozenset[str]) -> dict[str, Value]:
         """Return the tensors for the arguments of a node with these names."""

@@ -90,12 +90,12 @@ class Choice:
 
     def _arguments(self, node: OpNode) -> frozenset[str]:
         """Return the arguments of a node that are selected numbers."""
-        found = [
+        operands = [
             place_of_operand(name)
             for name, item in zip(node.operands or (), node.inputs, strict=False)
             if item in self.numbers
         ]
-        return frozenset(name for name, path in found if not path)
+        return frozenset(name for name, path in operands if not path)
 
     def _problem_of(self, node: OpNode, form: Form) -> str | None:
         """Return the reason why a form is not equivalent to the node, judged by types; None if it is."""
@@ -105,10 +105,10 @@ class Choice:
             if name in form.tensors
         }
         try:
-            made = form.results(self._trial, tensors)
+            results = form.results(self._trial, tensors)
         except NpuError as error:
             return f"{node.op_type} does not take tensors: {error.message}"
-        for new, old in zip(made, node.outputs, strict=True):
+        for new, old in zip(results, node.outputs, strict=True):
             if new.type != old.type:
                 return f"{node.op_type} would return {new.type} for {old.type}"
         return None
@@ -126,9 +126,11 @@ class Choice:
                 pending += [part for part in node.inputs if part in self.numbers]
             for user in item.users:
                 self.forms.pop(user, None)
-                made = [part for part in user.outputs if part in self.numbers]
-                self.stays += [(user, part, f"%{item.name} does, which it is computed from") for part in made]
-                leaving += made
+                dependents = [part for part in user.outputs if part in self.numbers]
+                self.stays += [
+                    (user, part, f"%{item.name} does, which it is computed from") for part in dependents
+                ]
+                leaving += dependents
                 pending += [part for part in user.inputs if part in self.numbers]
 
 

@@ -108,8 +108,8 @@ class Form:
     def _scaled(self, caller: Caller, term: Any, factor: Value) -> Any:
         is_list = isinstance(term, list)
         op_type = "aten._foreach_mul.Tensor" if is_list else "aten.mul.Tensor"
-        made = caller.calls(op_type, term, factor)
-        return list(made) if is_list else made[0]
+        results = caller.calls(op_type, term, factor)
+        return list(results) if is_list else results[0]
 
     @property
     def _dtype(self) -> torch.dtype:

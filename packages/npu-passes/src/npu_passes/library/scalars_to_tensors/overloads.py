@@ -59,9 +59,9 @@ def _found(op_type: str) -> Iterator[Overload]:
     for name in packet.overloads():
         other: OpOverload = getattr(packet, name)
         if other is not op and not schema_of(other).writes:
-            found = _compared(schema, schema_of(other))
-            if found is not None:
-                yield found
+            overload = _compared(schema, schema_of(other))
+            if overload is not None:
+                yield overload
 
 
 def _compared(schema: OpSchema, other: OpSchema) -> Overload | None:
