@@ -27,7 +27,7 @@ SCALINGS: Mapping[str, bool] = MappingProxyType(
 )
 # torch.export traces the constant `torch.tensor(2.0)` as a lifted constant behind these ops.
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach.default")
-_DEPTH = 8
+_DEPTH = 8  # of walks along producers: without a limit, `leads_to_product` could be exponential
 
 
 def transposed(key: Value) -> Value | None:

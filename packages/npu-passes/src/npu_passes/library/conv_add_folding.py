@@ -172,6 +172,7 @@ def _affine(edit: Edit, side: _Side) -> Affine:
     if side.kind == "div":
         inverse = edit.call("aten.reciprocal.default", other) if isinstance(other, Value) else 1 / other
         return Affine(inverse)
+    # The factors of both operands; rsub is other - alpha * self.
     of_self, of_other = {
         "add": (1, side.alpha),
         "sub": (1, -side.alpha),

@@ -39,11 +39,11 @@ _AXIS = 1
 class ConvBnFolding(Pass):
     """Fold ``batch_norm(conv(x))`` into the convolution, and ``batch_norm(linear(x))`` into the linear layer.
 
-    Per output channel, with ``a = gamma / sqrt(var + eps)``: ``weight' = a * weight`` and ``bias' = a *
-    (bias - mean) + beta``. Nodes compute these from the parameters, in float64; `constant-folding` moves
-    them into the prologue, so they run when weights are bound. Convolutions of one to three dimensions,
-    transposed and grouped ones are folded, with and without bias, and norms with and without affine
-    parameters.
+    Per output channel, with ``a = gamma / sqrt(var + eps)``: ``weight' = a * weight`` and
+    ``bias' = a * (bias - mean) + beta``. Nodes compute these from the parameters, in float64;
+    `constant-folding` moves them into the prologue, so they run when weights are bound. Convolutions of one
+    to three dimensions, transposed and grouped ones are folded, with and without bias, and norms with and
+    without affine parameters.
 
     Not folded are norms in training mode, without running statistics or with statistics that the graph
     updates; convolutions whose output is used elsewhere, or whose weights depend on the call; and norms

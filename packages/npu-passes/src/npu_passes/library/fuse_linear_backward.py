@@ -90,6 +90,8 @@ class FuseLinearBackward(Pass):
         return graph.edits != before
 
     def _fuse(self, graph: Graph, group: _Group, places: dict[OpNode, int]) -> None:
+        # The fused op takes the place of the first product, in front of all readers: its inputs must be
+        # known there.
         first = min(group.nodes, key=places.__getitem__)
         for value in (group.input, group.weight):
             if value is not None and value.producer is not None and places[value.producer] > places[first]:
@@ -124,6 +126,8 @@ def _group(node: OpNode) -> _Group | None:
     sums = [user for user in users if _sums_rows(user)]
     if not products and not sums:
         return None
+    # Layers may share a gradient (behind a residual sum): prefer the weight that the forward pass
+    # multiplies with input.
     product = next((item for item in products if _meets(item.inputs[1], input)), None) or next(
         iter(products), None
     )

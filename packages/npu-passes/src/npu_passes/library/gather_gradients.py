@@ -88,6 +88,7 @@ def _sum_of(root: OpNode) -> tuple[list[OpNode], list[Value]]:
     while pending:
         value = pending.pop()
         node = value.producer
+        # A partial sum with other readers stays in the graph, so it is a term.
         is_inner = value.use_count == 1 or node is root
         if node is not None and node.op_type == _ADD and is_inner and _is_plain(node):
             sums.append(node)

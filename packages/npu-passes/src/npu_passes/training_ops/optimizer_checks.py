@@ -32,6 +32,7 @@ def require_rows(
     """
     (_, params), *others = lists.items()
     _require_inexact(op, params)
+    # Whole lists are compared first, because this runs in each step: the loop below only finds the message.
     facts = list(map(_FACTS, params))
     for name, tensors in others:
         if list(map(_FACTS, tensors)) == facts:

@@ -118,6 +118,7 @@ def _padding(given: dict[str, Any]) -> tuple[int, int] | None:
         return 0, 0
     if padding != "same":
         return _pair(padding)
+    # The zeros of both sides together: an odd number would be split unevenly.
     reach = [
         step * (size - 1)
         for step, size in zip(_pair(given["dilation"]), given["weight"].tensor_type.sizes[2:], strict=True)

@@ -61,7 +61,7 @@ class PackConvolution(Pass):
         nodes, other, activation = _fusible(item, fuse_add=self.fuse_add)
         with self.rewrite(graph, _RULE, *nodes) as edit:
             layout = [list(item.padding), list(item.stride), list(item.dilation), item.groups]
-            size = list(item.input.tensor_type.sizes)
+            size = list(item.input.tensor_type.sizes)  # oneDNN selects the packed format for this input size
             weight = onednn.packed(edit, onednn.PACK_CONVOLUTION, item.weight, *layout, size)
             tail, type = [weight, item.bias, *layout], onednn.channels_last(item.output.tensor_type)
             if other is None:

@@ -90,7 +90,7 @@ def is_same(left: object, right: object) -> bool:
 
 
 def is_plain(item: object) -> bool:
-    return type(item) in (int, float)
+    return type(item) in (int, float)  # a bool is an int, but not a hyperparameter
 
 
 def is_number(item: object) -> bool:

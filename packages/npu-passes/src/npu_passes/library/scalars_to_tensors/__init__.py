@@ -68,6 +68,7 @@ class ScalarsToTensors(Pass):
         if not choice.forms:
             return graph.edits != before
         numbers = _Numbers(graph, choice, dtype)
+        # In graph order, so that each tensor is created before its first reader.
         for node, form in sorted(choice.forms.items(), key=lambda item: numbers.places[item[0]]):
             with self.rewrite(graph, _RULE, *numbers.computing(node), node) as edit:
                 results = form.results(edit, numbers.given(edit, node, form.tensors))
