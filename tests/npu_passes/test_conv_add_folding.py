@@ -367,7 +367,7 @@ def test_a_factor_that_is_an_input_is_refused() -> None:
 
     result = PassManager([ConvAddFolding]).run(graph)
 
-    assert refusals(result) == ["its alpha is no plain number: %alpha is an input of the call"]
+    assert refusals(result) == ["its alpha is not a plain number: %alpha is an input of the call"]
 
 
 def test_a_buffer_that_the_graph_updates_is_refused() -> None:

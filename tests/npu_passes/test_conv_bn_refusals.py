@@ -216,7 +216,7 @@ def test_a_norm_that_follows_something_else_says_what() -> None:
     model = trained(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4)))
 
     reasons = refused(model, image(3))
-    assert reasons == ["it follows aten.relu.default, which is no convolution or linear layer of the body"]
+    assert reasons == ["it follows aten.relu.default, which is not a convolution or linear layer of the body"]
 
 
 def test_linear_layers_are_left_alone_if_asked_for() -> None:

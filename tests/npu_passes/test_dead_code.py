@@ -167,7 +167,7 @@ def test_a_node_that_alone_tells_a_size_stays() -> None:
 
     assert names(result.graph) == ["first", "second"]
     assert [(item.node, item.reason) for item in result.journal.refusals] == [
-        ("first", "its sizes tell what u0 is")
+        ("first", "its sizes determine u0")
     ]
 
 

@@ -299,7 +299,7 @@ def test_an_op_that_is_not_there_is_refused(option: str) -> None:
 
 
 def test_an_op_of_others_is_refused() -> None:
-    with pytest.raises(PassError, match=r"does not take prims.add.default apart: only ops of aten and npu"):
+    with pytest.raises(PassError, match=r"does not decompose prims.add.default: only ops of aten and npu"):
         Decompose(ops=("prims.add.default",))
 
 

@@ -179,13 +179,13 @@ def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
         pytest.param(
             add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(torch.add(x, y, alpha=2))),
             pair(),
-            "the sum is none of two tensors, or scales one",
+            "the sum is not one of two tensors, or scales one",
             id="alpha",
         ),
         pytest.param(
             add_norm(nn.LayerNorm(SIZE), lambda self, x, y: self.norm(x + 1) * y),
             pair(),
-            "the sum is none of two tensors, or scales one",
+            "the sum is not one of two tensors, or scales one",
             id="a number",
         ),
         pytest.param(
@@ -196,7 +196,7 @@ def test_the_cast_in_an_rms_norm_may_be_read_elsewhere() -> None:
                 ),
             ),
             pair(),
-            "its weight is computed at each call, maybe behind the sum",
+            "its weight is computed at each call, maybe after the sum",
             id="late weight",
         ),
         pytest.param(

@@ -324,11 +324,14 @@ REFUSALS = [
     pytest.param(
         lambda q, k, v, m: torch.add(q @ k.mT, m, alpha=2).softmax(-1) @ v,
         (SAME,),
-        "'add' adds what is no mask",
+        "'add' adds something that is not a mask",
         id="alpha",
     ),
     pytest.param(
-        lambda q, k, v: (q @ k.mT + 1).softmax(-1) @ v, (), "'add' adds what is no mask", id="a number"
+        lambda q, k, v: (q @ k.mT + 1).softmax(-1) @ v,
+        (),
+        "'add' adds something that is not a mask",
+        id="a number",
     ),
     pytest.param(
         lambda q, k, v, m: (q @ k.mT + m).softmax(-1) @ v,
@@ -357,7 +360,7 @@ REFUSALS = [
     pytest.param(
         lambda q, k, v, m: torch.where(m > 0, q @ k.mT, m).softmax(-1) @ v,
         (SAME,),
-        "'where' fills in what is no number",
+        "'where' fills in something that is not a number",
         id="a tensor filled in",
     ),
     pytest.param(
@@ -381,7 +384,7 @@ REFUSALS = [
     pytest.param(
         lambda q, k, v: q[..., :5].softmax(-1) @ v, (), "stands between product and softmax", id="no product"
     ),
-    pytest.param(lambda s, q, v: s.softmax(-1) @ v, None, "its scores %s are no product", id="an input"),
+    pytest.param(lambda s, q, v: s.softmax(-1) @ v, None, "its scores %s are not a product", id="an input"),
     pytest.param(
         lambda q, k, v: (q @ k[:1].mT).softmax(-1) @ v,
         (),

@@ -139,7 +139,7 @@ def test_an_input_that_is_computed_late_is_refused() -> None:
 
     graph = PassManager.of_pipeline("minimal").run(capture(late, *map(torch.randn, SIZES))).graph
 
-    assert refusals(graph, FuseLinearBackward) == ["%exp is computed behind 'mm'"]
+    assert refusals(graph, FuseLinearBackward) == ["%exp is computed after 'mm'"]
 
 
 def test_ops_say_what_they_lack() -> None:

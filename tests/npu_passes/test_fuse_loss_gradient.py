@@ -106,7 +106,7 @@ def test_two_losses_are_fused_each() -> None:
         ),
         pytest.param(
             lambda x, y: F.cross_entropy(x, y).square(),
-            "the gradient of the loss is no known number",
+            "the gradient of the loss is not a known number",
             id="square",
         ),
     ],
@@ -126,4 +126,4 @@ def test_a_squared_error_that_is_squared_is_left_alone() -> None:
     step = numbers(lambda x, y: F.mse_loss(x, y).square())
 
     assert step.checked(FuseLossGradient) == 0
-    assert refusals(step.graph, FuseLossGradient) == ["the gradient of the loss is no known number"]
+    assert refusals(step.graph, FuseLossGradient) == ["the gradient of the loss is not a known number"]

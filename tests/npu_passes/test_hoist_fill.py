@@ -141,7 +141,7 @@ def test_a_number_that_the_call_tells_stays() -> None:
 
     reasons = [item.reason for item in run(graph).journal.refusals]
 
-    assert reasons == ["what it is full of is told by the call"]
+    assert reasons == ["its fill value is known only in a call"]
 
 
 @pytest.mark.parametrize("op", ["ones_like", "empty_like"])

@@ -124,7 +124,7 @@ def test_sums_are_left_by_default() -> None:
             "it is a transposed convolution",
             id="transposed",
         ),
-        pytest.param(nn.Conv2d(WIDE, WIDE, 3), image(WIDE, 28)[0], "no batch of images", id="no-batch"),
+        pytest.param(nn.Conv2d(WIDE, WIDE, 3), image(WIDE, 28)[0], "not a batch of images", id="no-batch"),
         pytest.param(
             nn.Conv2d(WIDE, WIDE, 3).bfloat16(), last(image(WIDE, 28)).bfloat16(), "float32", id="bfloat16"
         ),

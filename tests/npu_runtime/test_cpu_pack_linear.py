@@ -113,7 +113,7 @@ def test_layers_that_are_too_small_are_left(rows: int, size: int, is_packed: boo
         pytest.param(
             nn.Linear(256, 512).bfloat16(), [torch.randn(128, 256).bfloat16()], "float32", id="bfloat16"
         ),
-        pytest.param(nn.Linear(4096, 4096), [torch.randn(4096)], "no product with a matrix", id="vector"),
+        pytest.param(nn.Linear(4096, 4096), [torch.randn(4096)], "not a product with a matrix", id="vector"),
         pytest.param(
             Function(lambda self, x, w: F.linear(x, w)),
             [torch.randn(128, 256), torch.randn(512, 256)],
@@ -135,7 +135,7 @@ def test_layers_that_are_too_small_are_left(rows: int, size: int, is_packed: boo
         pytest.param(
             Function(lambda self, b, x, w: torch.addmm(b, x, w)),
             [torch.randn(128, 512), torch.randn(128, 256), torch.randn(256, 512)],
-            "no vector",
+            "not a vector",
             id="matrix",
         ),
         pytest.param(nn.Linear(256, 512), [torch.randn(0, 256)], "is empty", id="empty"),

@@ -123,10 +123,14 @@ def test_weights_are_transformed_when_they_are_bound_and_matrices_shared() -> No
 @pytest.mark.parametrize(
     ("model", "x", "reason"),
     [
-        pytest.param(nn.Conv2d(64, 64, 5), last(image(64, 56)), "no convolution of 3 x 3", id="5x5"),
-        pytest.param(nn.Conv2d(64, 64, 3, stride=2), last(image(64, 56)), "and stride 1", id="stride"),
-        pytest.param(nn.Conv2d(64, 64, 3, dilation=2), last(image(64, 56)), "no convolution", id="dilation"),
-        pytest.param(nn.Conv2d(64, 64, 3, groups=2), last(image(64, 56)), "no convolution", id="groups"),
+        pytest.param(nn.Conv2d(64, 64, 5), last(image(64, 56)), "not a 3 x 3 convolution", id="5x5"),
+        pytest.param(nn.Conv2d(64, 64, 3, stride=2), last(image(64, 56)), "of stride 1", id="stride"),
+        pytest.param(
+            nn.Conv2d(64, 64, 3, dilation=2), last(image(64, 56)), "not a 3 x 3 convolution", id="dilation"
+        ),
+        pytest.param(
+            nn.Conv2d(64, 64, 3, groups=2), last(image(64, 56)), "not a 3 x 3 convolution", id="groups"
+        ),
         pytest.param(nn.Conv2d(8, 8, 3), last(image(8, 56)), "not large enough", id="few-channels"),
         pytest.param(
             nn.Conv2d(512, 512, 3, padding=1), last(image(512, 7)), "not large enough", id="weights"

@@ -1,4 +1,4 @@
-"""The passes that come with npu-passes, one per module."""
+"""Built-in passes of npu-passes, one per module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take ops apart until only core ATen is left, by PyTorch's own decompositions."""
+"""Decomposition to core ATen by PyTorch's own decompositions."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from npu_passes.errors import PassError
 
 _RULE = "core"
 _NAMESPACES = ("aten.", "npu.")
-_DEPTH = 8  # of parts that have parts: tracing finds nearly all at once
+_DEPTH = 8  # of decompositions that contain decomposable ops: tracing expands nearly all at once
 
 
 class Decompose(Pass):
-    """Replace ATen ops by what they consist of in core ATen, which are about 200 ops.
+    """Decompose ATen ops into core ATen, a set of about 200 ops.
 
-    `torch.export.default_decompositions` says what an op consists of; ops that PyTorch itself only defines by others
-    (``linear``, ``layer_norm``) are traced. An op stays, and the pass says why, where PyTorch knows no parts of it or
-    only ones for CPUs, where it draws random numbers, and where the parts depend on sizes that are open.
+    `torch.export.default_decompositions` defines the decompositions; composite ops, which PyTorch defines
+    only by other ops (``linear``, ``layer_norm``), are traced. An op stays, and the pass reports the
+    reason, where PyTorch has no decomposition or only one for CPUs, where it draws random numbers, and
+    where its decomposition depends on dynamic sizes.
 
-    Run it behind everything else. In one pipeline with passes that make what it takes apart, it comes to an end only if
-    it keeps that: ``aten.reshape.default``, which `canonicalize` writes where core ATen has ``view``; and what is fused,
-    ``npu.add_layer_norm.default``, ``npu.add_rms_norm.default``, ``npu.linear_activation.default`` and
-    ``aten.scaled_dot_product_attention.default``. ``keep`` names them all then.
+    Run it after all other passes. In one pipeline with passes that produce ops which it decomposes, a fixed
+    point is reached only if it keeps these ops: ``aten.reshape.default``, which `canonicalize` writes where
+    core ATen has ``view``; and the fused ops ``npu.add_layer_norm.default``, ``npu.add_rms_norm.default``,
+    ``npu.linear_activation.default`` and ``aten.scaled_dot_product_attention.default``. List all of them in
+    ``keep`` then.
 
     Attributes:
         ops: Only nodes of these op types; all if empty.
-        keep: Nodes of these op types stay as they are.
+        keep: Nodes of these op types stay.
     """
 
     name = "decompose"
@@ -54,7 +56,7 @@ class Decompose(Pass):
         for op_type in self.ops:
             if not op_type.startswith(_NAMESPACES):
                 raise PassError(
-                    f"{self.name} does not take {op_type} apart: only ops of aten and npu",
+                    f"{self.name} does not decompose {op_type}: only ops of aten and npu",
                     fix="leave it out of 'ops'",
                 )
 
@@ -63,10 +65,10 @@ class Decompose(Pass):
         for part in list(graph.graphs()):
             pending = [(node, 0) for node in part.nodes if self._is_wanted(node)]
             for node, depth in pending:
-                made = self._decompose(part, node)
-                changed |= made is not None
+                parts = self._decompose(part, node)
+                changed |= parts is not None
                 if depth < _DEPTH:
-                    pending += [(item, depth + 1) for item in made or () if self._is_wanted(item)]
+                    pending += [(item, depth + 1) for item in parts or () if self._is_wanted(item)]
         return changed
 
     def _is_wanted(self, node: OpNode) -> bool:
@@ -75,16 +77,16 @@ class Decompose(Pass):
         return node.op_type in self.ops if self.ops else not _torch.is_core(find_op(node.op_type))
 
     def _decompose(self, graph: Graph, node: OpNode) -> list[OpNode] | None:
-        """Return the nodes that now stand for ``node``; None if it stays."""
-        found = self._expansion(graph, node)
-        if found is None:
+        """Replace ``node`` by its decomposition; return the new nodes, or None if it stays."""
+        expanded = self._expansion(graph, node)
+        if expanded is None:
             return None
         with self.rewrite(graph, _RULE, node) as edit:
-            inline(edit, node, found)
+            inline(edit, node, expanded)
         return [graph.node(name) for name in edit.made]
 
     def _expansion(self, graph: Graph, node: OpNode) -> Expansion | None:
-        """Return what a node consists of; None, with the reason said, if it stays."""
+        """Return the decomposition of a node; None, with a refusal reported, if it stays."""
         if is_random(node):
             reason = "it draws random numbers: other ops would draw others"
         else:

@@ -1,1 +1,1 @@
-"""What makes graphs faster on a CPU: passes, and the pipeline that has them."""
+"""Passes and pipelines that make graphs faster on a CPU."""

@@ -1,4 +1,4 @@
-"""Activations that oneDNN computes together with what is in front of them."""
+"""Activations that oneDNN fuses with the op in front of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from npu_ir import OpNode, TensorType, Value
 from npu_passes.rewriting.arguments import arguments_of
 
-# By op: oneDNN's name, and the arguments that are its numbers.
+# By op: the name in oneDNN, and the arguments that are its scalars.
 _NAMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "aten.gelu.default": ("gelu", ()),
     "aten.hardswish.default": ("hardswish", ()),
@@ -25,7 +25,7 @@ _RELU = "aten.relu.default"
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """An activation as the arguments ``attr``, ``scalars`` and ``algorithm`` of PyTorch's oneDNN ops have it."""
+    """Activation as the arguments ``attr``, ``scalars`` and ``algorithm`` of PyTorch's oneDNN ops."""
 
     name: str = "none"
     scalars: tuple[float, ...] = ()
@@ -41,7 +41,7 @@ RELU = Activation("relu")
 
 
 def activation_of(node: OpNode | None) -> Activation | None:
-    """Return the activation that ``node`` is; None if it is none of oneDNN's."""
+    """Return the activation that ``node`` computes; None if oneDNN has no such activation."""
     if node is None:
         return None
     if node.op_type == _RELU6:
@@ -49,10 +49,12 @@ def activation_of(node: OpNode | None) -> Activation | None:
     if node.op_type not in _NAMES:
         return None
     name, numbers = _NAMES[node.op_type]
-    given = arguments_of(node, defaults=True)
-    if any(isinstance(given[number], Value) for number in numbers):
+    arguments = arguments_of(node, defaults=True)
+    if any(isinstance(arguments[number], Value) for number in numbers):
         return None
-    return Activation(name, tuple(float(given[number]) for number in numbers), given.get("approximate", ""))
+    return Activation(
+        name, tuple(float(arguments[number]) for number in numbers), arguments.get("approximate", "")
+    )
 
 
 def is_relu(node: OpNode | None) -> bool:
@@ -60,17 +62,17 @@ def is_relu(node: OpNode | None) -> bool:
 
 
 def only_reader(value: Value) -> OpNode | None:
-    """Return the node that alone reads ``value``, and reads it once; None if there are others, or the graph returns it."""
+    """Return the only reader of ``value``; None if it is used several times, or returned by the graph."""
     return value.users[0] if value.use_count == 1 and value.users else None
 
 
 def other_summand(node: OpNode | None, value: Value) -> Value | None:
-    """Return what ``node`` adds to ``value``; None if it adds no other tensor of this very type."""
+    """Return the tensor that ``node`` adds to ``value``; None if it is not a plain sum of two equal types."""
     if node is None or node.op_type != "aten.add.Tensor":
         return None
-    given = arguments_of(node, defaults=True)
-    parts = [item for item in (given["self"], given["other"]) if isinstance(item, Value)]
-    if len(parts) != 2 or given["alpha"] != 1:
+    arguments = arguments_of(node, defaults=True)
+    parts = [item for item in (arguments["self"], arguments["other"]) if isinstance(item, Value)]
+    if len(parts) != 2 or arguments["alpha"] != 1:
         return None
     other = parts[0] if parts[1] is value else parts[1]
     return other if isinstance(other.type, TensorType) and other.type == value.type else None

@@ -1,4 +1,4 @@
-"""Norms over a batch, and their gradients, by sums and products of whole images."""
+"""Batch norms in training mode, and their gradients, as sums and products of images."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _BACKWARD = "aten.native_batch_norm_backward.default"
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """What a norm leaves for its gradient. All but ``near`` are of each channel: [1, channels, 1, ...].
+    """Values of a norm that its gradient needs; all but ``near`` are per channel, [1, channels, 1, ...].
 
     Attributes:
-        near: The input, less its mean, but for what the mean was rounded by.
-        rest: The mean of ``near``: what the mean was rounded by.
-        inverse: One by the standard deviation.
-        scale: That, times the weight.
+        near: The input minus its mean, with the rounding error of the mean.
+        rest: The mean of ``near``, which is that rounding error.
+        inverse: The reciprocal of the standard deviation.
+        scale: ``inverse`` times the weight.
     """
 
     near: Value
@@ -35,22 +35,23 @@ class _Norm:
 
 
 class BatchNormToSums(Pass):
-    """Compute norms over a batch in training steps by sums and products, where PyTorch takes longer for them.
+    """Compute batch norms of training steps by sums and products, where PyTorch is slower.
 
-    1. The mean is a sum by the count ``n``, and the variance the mean of the squares of what differs from it. The mean of these
-       differences, zero but for rounding, goes into all that follows: so channels that are far from zero and hardly
-       vary keep their digits.
-    2. The gradient of a norm that was computed like that: ``(g - sum(g) / n - y * sum(g * y) / n) * weight / deviation`` with
-       the normalized ``y`` and the gradient ``g`` (Ioffe and Szegedy, 2015, section 3). The differences are kept for it in
-       the place of the input, and only vectors of channels are normalized.
+    1. The mean is a sum divided by the count ``n``, and the variance is the mean of the squared differences
+       from it. The mean of these differences, which is 0 except for rounding, corrects everything that
+       follows, so channels with a large mean and a small variance lose no digits.
+    2. The gradient of such a norm: ``(g - sum(g) / n - y * sum(g * y) / n) * weight / deviation`` with the
+       normalized ``y`` and the gradient ``g`` (Ioffe and Szegedy, 2015, section 3). The differences are
+       saved for it in place of the input, and only per-channel vectors are normalized.
 
-    One thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, 32 x 16 x 32 x 32, us, in contiguous memory and in channels-last:
-    forward 991 and 422, by sums 301 and 409; backward 187 and 385, by sums 323 and 409. PyTorch adds up in float64 in
-    contiguous memory, and one by one in float32 in channels-last, with relative errors of 1e-7 and 4e-6; sums add
-    pairwise in float32, with 2e-7. So convolutions can be in channels-last, and norms lose nothing by it.
+    One thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, 32 x 16 x 32 x 32, us, in contiguous memory and
+    in channels-last: forward 991 and 422, by sums 301 and 409; backward 187 and 385, by sums 323 and 409.
+    PyTorch sums in float64 in contiguous memory, and sequentially in float32 in channels-last, with
+    relative errors of 1e-7 and 4e-6; sum ops add pairwise in float32, with 2e-7. So convolutions can be in
+    channels-last without a loss of accuracy in the norms.
 
     Attributes:
-        min_elements: How many elements an input must have to pay for more calls.
+        min_elements: Number of elements from which an input is worth the additional calls.
     """
 
     name = "batch-norm-to-sums"
@@ -69,17 +70,17 @@ class BatchNormToSums(Pass):
                 else:
                     self.refuse(node, problem, "norm")
             elif node.op_type == _BACKWARD:
-                given = arguments_of(node)
-                norm = norms.get((given["input"], given["save_mean"]))
+                arguments = arguments_of(node)
+                norm = norms.get((arguments["input"], arguments["save_mean"]))
                 if norm is not None:
                     self._gradient(graph, node, norm)
         return bool(norms)
 
     def _problem(self, node: OpNode) -> str | None:
-        """Return why a norm is left as it is; None if it is computed by sums."""
-        given = arguments_of(node)
+        """Return the reason why a norm stays; None if it is computed by sums."""
+        arguments = arguments_of(node)
         type = node.inputs[0].tensor_type
-        if not given["training"]:
+        if not arguments["training"]:
             return "it reads running statistics"
         if type.symbols or any(value.tensor_type.dtype is not torch.float32 for value in node.inputs):
             return f"it is of {', '.join(str(value.type) for value in node.inputs)}"
@@ -89,39 +90,48 @@ class BatchNormToSums(Pass):
         return None
 
     def _norm(self, graph: Graph, node: OpNode, norms: dict[tuple[Value, Value], _Norm]) -> None:
-        given = arguments_of(node)
-        image = given["input"]
+        arguments = arguments_of(node)
+        image = arguments["input"]
         with self.rewrite(graph, "norm", node) as edit:
             sums = _Sums(edit, image)
             about = sums.mean(image)
             near = sums.call("sub", image, about)
             rest = sums.mean(near)
+            # The corrected two-pass algorithm: mean(d^2) - mean(d)^2 for differences d from the rounded mean
+            # (Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", 1983).
             variance = sums.call("sub", sums.mean(sums.call("mul", near, near)), sums.call("mul", rest, rest))
-            inverse = edit.call("aten.rsqrt.default", sums.call("add", variance, given["eps"]))
+            inverse = edit.call("aten.rsqrt.default", sums.call("add", variance, arguments["eps"]))
             scale = (
                 inverse
-                if given["weight"] is None
-                else sums.call("mul", inverse, sums.of_image(given["weight"]))
+                if arguments["weight"] is None
+                else sums.call("mul", inverse, sums.of_image(arguments["weight"]))
             )
             shift = sums.call("mul", rest, scale)
-            if given["bias"] is not None:
-                shift = sums.call("sub", shift, sums.of_image(given["bias"]))
+            if arguments["bias"] is not None:
+                shift = sums.call("sub", shift, sums.of_image(arguments["bias"]))
             result = sums.call("sub", sums.call("mul", near, scale), shift)
             mean = sums.call("add", about, rest)
-            made = [result, sums.of_channels(mean), sums.of_channels(inverse)]
-            if "running_mean" in given:
-                unbiased = sums.count / max(sums.count - 1, 1)
-                for kept, now, factor in (("running_mean", mean, 1.0), ("running_var", variance, unbiased)):
-                    made.append(sums.moved(given[kept], sums.of_channels(now), given["momentum"], factor))
-            for old, new in zip(node.outputs, made, strict=True):
+            # In the order of the op: the saved mean and inverse deviation follow the result.
+            outputs = [result, sums.of_channels(mean), sums.of_channels(inverse)]
+            if "running_mean" in arguments:
+                unbiased = sums.count / max(sums.count - 1, 1)  # running_var is the unbiased variance
+                for running, batch, factor in (
+                    ("running_mean", mean, 1.0),
+                    ("running_var", variance, unbiased),
+                ):
+                    outputs.append(
+                        sums.moved(arguments[running], sums.of_channels(batch), arguments["momentum"], factor)
+                    )
+            for old, new in zip(node.outputs, outputs, strict=True):
                 edit.replace(old, in_strides_of(edit, new, old))
-            norms[image, made[1]] = _Norm(near, rest, inverse, scale)
+            norms[image, outputs[1]] = _Norm(near, rest, inverse, scale)
 
     def _gradient(self, graph: Graph, node: OpNode, norm: _Norm) -> None:
         grad = arguments_of(node)["grad_out"]
         with self.rewrite(graph, "gradient", node) as edit:
             sums = _Sums(edit, grad)
             of_bias = sums.sum(grad)
+            # sum(g * (near - rest)) without another image-sized tensor.
             product = sums.sum(sums.call("mul", grad, norm.near))
             product = sums.call("sub", product, sums.call("mul", of_bias, norm.rest))
             of_weight = sums.call("mul", product, norm.inverse)
@@ -130,15 +140,15 @@ class BatchNormToSums(Pass):
                 along = sums.call("mul", sums.by_count(of_weight), norm.inverse)
                 offset = sums.call("sub", sums.by_count(of_bias), sums.call("mul", norm.rest, along))
                 left = sums.call("sub", grad, sums.call("mul", norm.near, along))
-                made = sums.call("mul", sums.call("sub", left, offset), norm.scale)
-                edit.replace(of_input, in_strides_of(edit, made, of_input))
+                result = sums.call("mul", sums.call("sub", left, offset), norm.scale)
+                edit.replace(of_input, in_strides_of(edit, result, of_input))
             for old, new in zip(others, (of_weight, of_bias), strict=True):
                 if old.use_count:
                     edit.replace(old, sums.of_channels(new))
 
 
 class _Sums:
-    """The nodes of one rewrite: sums and products of images, [batch, channels, ...].
+    """Builder of the nodes of one rewrite: sums and products of images, [batch, channels, ...].
 
     Args:
         edit: The rewrite.
@@ -154,7 +164,7 @@ class _Sums:
         return self._edit.call(f"aten.{op}.Tensor", left, right)
 
     def sum(self, image: Value) -> Value:
-        """Return the sum of each channel, with the rank of an image."""
+        """Return the sum over each channel, with the rank of an image."""
         dims = [dim for dim in range(self._type.rank) if dim != 1]
         return self._edit.call("aten.sum.dim_IntList", image, dims, True)
 
@@ -165,14 +175,14 @@ class _Sums:
         return self.by_count(self.sum(image))
 
     def of_image(self, vector: Value) -> Value:
-        """Return a vector of channels with the rank of an image."""
+        """Return a vector of channels, reshaped to the rank of an image."""
         return self._edit.call("aten.view.default", vector, [1, -1, *[1] * (self._type.rank - 2)])
 
     def of_channels(self, value: Value) -> Value:
-        """Return what has the rank of an image as a vector of channels."""
+        """Return a per-channel value with the rank of an image, reshaped to a vector."""
         return self._edit.call("aten.view.default", value, [-1])
 
     def moved(self, running: Value, now: Value, momentum: float, factor: float) -> Value:
-        """Return a running statistic after a batch: ``(1 - momentum) * running + momentum * factor * now``."""
-        kept = self.call("mul", running, 1 - momentum)
-        return self.call("add", kept, self.call("mul", now, momentum * factor))
+        """Return the running statistic ``(1 - momentum) * running + momentum * factor * now``."""
+        decayed = self.call("mul", running, 1 - momentum)
+        return self.call("add", decayed, self.call("mul", now, momentum * factor))

@@ -1,4 +1,4 @@
-"""Ops on images that work in channels-last as well as on contiguous memory, and return what they got."""
+"""Layout-agnostic ops on images: as fast in channels-last as in contiguous memory, and layout-preserving."""
 
 from __future__ import annotations
 
@@ -10,26 +10,33 @@ from npu_ir.ops.schema import find_op
 from npu_passes.rewriting.arguments import arguments_of
 from npu_runtime import _torch
 
-# As fast in channels-last, or faster.
+# At least as fast in channels-last.
 _BY_NAME = frozenset(
     f"aten.{name}"
     for name in (
-        *("max_pool2d.default", "avg_pool2d.default", "adaptive_avg_pool2d.default"),
-        *("_adaptive_avg_pool2d.default", "batch_norm.default", "constant_pad_nd.default"),
-        *("upsample_nearest2d.vec", "upsample_nearest2d.default"),
-        *("upsample_bilinear2d.vec", "upsample_bilinear2d.default"),
+        "max_pool2d.default",
+        "avg_pool2d.default",
+        "adaptive_avg_pool2d.default",
+        "_adaptive_avg_pool2d.default",
+        "batch_norm.default",
+        "constant_pad_nd.default",
+        "upsample_nearest2d.vec",
+        "upsample_nearest2d.default",
+        "upsample_bilinear2d.vec",
+        "upsample_bilinear2d.default",
         "_native_batch_norm_legit_no_training.default",
-        # Element by element, though PyTorch does not tag them as such (torch 2.13).
-        *("hardswish.default", "prelu.default"),
+        # Elementwise, but without torch.Tag.pointwise (torch 2.13).
+        "hardswish.default",
+        "prelu.default",
     )
 )
 _CAT = "aten.cat.default"
-# They read images in any layout, and return something else.
+# They read images in any layout, and their results are not images.
 _READERS = frozenset({"aten.mean.dim", "aten.sum.dim_IntList", "aten.amax.default"})
 
 
 def is_carrier(node: OpNode) -> bool:
-    """Whether ``node`` reads images in any layout, and returns images in the layout that it gets, or none at all."""
+    """Return whether ``node`` reads images in any layout, and returns images in that layout, or no images."""
     if node.regions or not node.outputs or not is_pure(node) or is_view(node):
         return False
     if node.op_type in _READERS:
@@ -46,9 +53,9 @@ def is_carrier(node: OpNode) -> bool:
 
 
 def is_image(value: Value) -> bool:
-    """Whether a value has four dimensions of fixed size, and memory without gaps in one of the layouts.
+    """Return whether a value is a dense 4-d tensor of static shape, contiguous or in channels-last.
 
-    It is float32, or int64, as the indices of pools are.
+    Its dtype is float32, or int64 as of the indices of pools.
     """
     type = value.type
     return (
@@ -61,7 +68,7 @@ def is_image(value: Value) -> bool:
 
 
 def has_layout(value: Value) -> bool:
-    """Whether it makes a difference for an image if it is contiguous or in channels-last."""
+    """Return whether a value is an image for which contiguous and channels-last strides differ."""
     if not is_image(value):
         return False
     _, channels, height, width = value.tensor_type.sizes

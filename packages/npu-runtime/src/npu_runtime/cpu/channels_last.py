@@ -1,4 +1,4 @@
-"""Let convolutions, and what is between them, work in channels-last memory."""
+"""Assignment of the channels-last layout to convolutions and the ops between them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from npu_runtime.cpu.training import seconds_saved_in_training
 
 
 class ChannelsLast(Pass):
-    """Let convolutions of images, and pools, sums and activations between them, work in channels-last memory.
+    """Compute convolutions, and pools, sums and activations between them, in channels-last memory.
 
-    Where they begin and end there are copies: ``aten.clone`` with another memory format, of weights in the prologue.
-    In training steps pools and gradients take part; weights that are trained are copied in each.
-    What is changed saves more than these cost, by what was measured of kernels and copies (`npu_runtime.cpu.costs`).
-    Results of the graph keep their strides. Only float32 and fixed sizes.
+    Copies convert the layout at the borders: ``aten.clone`` with another memory format, of weights in the
+    prologue. In training steps pools and gradients are included; trained weights are copied in each step.
+    Nodes are chosen so that they save more than the copies cost, by measurements of kernels and copies
+    (`npu_runtime.cpu.costs`). Results of the graph keep their strides. Only float32 and static shapes.
     """
 
     name = "channels-last"
@@ -44,41 +44,41 @@ class ChannelsLast(Pass):
         return relayout.has_edited
 
     def _candidates(self, graph: Graph) -> dict[OpNode, float]:
-        """Return the nodes that can work in channels-last and do not, with the seconds that each saves."""
-        found: dict[OpNode, float] = {}
+        """Return the nodes that can change to channels-last, with the seconds that each saves."""
+        candidates: dict[OpNode, float] = {}
         for node in graph.body:
             images = [value for value in node.inputs if has_layout(value)]
             if all(map(is_channels_last, images)):
                 continue
             seconds = seconds_saved_in_training(graph, node)
             if seconds is not None:
-                found[node] = seconds
+                candidates[node] = seconds
                 continue
             if node.op_type not in CONVOLUTIONS:
                 if is_carrier(node):
-                    found[node] = 0.0
+                    candidates[node] = 0.0
                 continue
             problem = onednn.problem() or convolution_problem(graph, node)
             if problem is None:
-                found[node] = seconds_saved(convolution_of(node))
+                candidates[node] = seconds_saved(convolution_of(node))
             else:
                 self.refuse(node, problem, "channels-last")
-        return found
+        return candidates
 
 
 class _Relayout:
-    """Makes nodes again, one by one, on images in channels-last."""
+    """Replacement of nodes, one by one, by equal nodes on images in channels-last."""
 
     def __init__(self, pass_: Pass, graph: Graph, weights: Weights) -> None:
         self.has_edited = False
         self._pass = pass_
         self._graph = graph
         self._weights = weights
-        self._images: dict[Value, Value] = {}  # the same in channels-last
+        self._images: dict[Value, Value] = {}  # by image: its copy in channels-last
         self._copies: list[Value] = []
 
     def redo(self, node: OpNode) -> None:
-        """Put a node in channels-last in the place of ``node``, and behind it a copy for those who are not."""
+        """Replace ``node`` by a node in channels-last, and copies of its results in the old layout."""
         self.has_edited = True
         with self._pass.rewrite(self._graph, "channels-last", node) as edit:
             args, kwargs = call_again(node, lambda item: self._moved(edit, item))
@@ -86,19 +86,21 @@ class _Relayout:
             for old, new in zip(node.outputs, outputs, strict=True):
                 back = in_strides_of(edit, new, old)
                 edit.replace(old, back)
+                # Readers that are replaced later take `new`; `erase_unused` removes the copy if all of them
+                # do.
                 if back is not new:
                     edit.graph.add_origins(new, old)
                     self._images[back] = new
                     self._copies.append(back)
 
     def erase_unused(self) -> None:
-        """Remove the copies that nothing reads."""
+        """Remove copies without readers."""
         for value in self._copies:
             if not value.use_count and value.producer is not None:
                 self._graph.erase(value.producer)
 
     def _moved(self, edit: Edit, item: Any) -> Any:
-        """Return an argument with images in channels-last."""
+        """Return an argument with its images converted to channels-last."""
         if isinstance(item, list):
             return [self._moved(edit, part) for part in item]
         if not isinstance(item, Value) or not has_layout(item) or is_channels_last(item):
@@ -113,6 +115,6 @@ class _Relayout:
 
 
 def _original(value: Value) -> Value:
-    """Return what a value is a copy of, or itself."""
+    """Return the input of the clone that computes ``value``, or ``value`` itself."""
     node = value.producer
     return node.inputs[0] if node is not None and node.op_type == "aten.clone.default" else value

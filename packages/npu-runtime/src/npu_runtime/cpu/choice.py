@@ -1,4 +1,4 @@
-"""Which kernel a convolution gets once its input is in channels-last."""
+"""Kernel selection for convolutions in channels-last."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from npu_runtime.cpu.costs import (
     winograd_seconds,
 )
 
-# Output tiles of Winograd's algorithm; for those of 6 its error is too large.
+# Sizes of output tiles of Winograd's algorithm; with 6, its error is too large.
 TILES = (2, 4)
-# What is estimated must be this much faster to be done.
+# An estimate must be below this fraction of the alternative's, because estimates are rough.
 _CLEARLY = 0.9
 
 
 class Kernel(enum.Enum):
-    """How a convolution is computed in channels-last."""
+    """Kernel that computes a convolution in channels-last."""
 
     PLAIN = enum.auto()  # aten.conv2d
     PACKED = enum.auto()  # oneDNN with packed weights
@@ -32,12 +32,12 @@ class Kernel(enum.Enum):
 
 
 def direct_kernel(item: Convolution) -> Kernel:
-    """Return the quicker one of those that need no other algorithm."""
+    """Return the faster one of the direct kernels, which are all but Winograd's."""
     return Kernel.PACKED if _fused_seconds(item) < plain_seconds(item) else Kernel.PLAIN
 
 
 def winograd_tile(item: Convolution) -> int | None:
-    """Return the tile with which Winograd's algorithm is quickest; None where it does not pay, or is not for that."""
+    """Return the fastest tile size of Winograd's algorithm; None if it is not applicable or not faster."""
     is_3x3 = item.kernel == (3, 3) and item.stride == item.dilation == (1, 1) and item.groups == 1
     if not is_3x3:
         return None
@@ -47,14 +47,14 @@ def winograd_tile(item: Convolution) -> int | None:
 
 
 def seconds_saved(item: Convolution) -> float:
-    """Return how much faster than on contiguous memory a convolution is in channels-last; negative where slower."""
+    """Return the seconds that a convolution saves in channels-last; negative if it is slower."""
     tile = winograd_tile(item)
     seconds = _direct_seconds(item) if tile is None else winograd_seconds(item, tile)
     return contiguous_seconds(item) - seconds
 
 
 def seconds_saved_by_layout(item: Convolution) -> float:
-    """Return the same where weights are not packed, and no other algorithm is used."""
+    """Return the seconds saved by the layout alone, without packed weights and Winograd's algorithm."""
     return contiguous_seconds(item) - plain_seconds(item)
 
 
@@ -63,12 +63,12 @@ def _direct_seconds(item: Convolution) -> float:
 
 
 def _fused_seconds(item: Convolution) -> float:
-    """Return what oneDNN takes, less what an activation behind it would take alone."""
+    """Return the seconds of oneDNN's kernel, minus those of an activation that it fuses."""
     is_fused = activation_of(only_reader(item.output)) is not None
     return packed_seconds(item) - (fusion_seconds(item.output.tensor_type) if is_fused else 0.0)
 
 
 def is_channels_last(value: Value) -> bool:
-    """Whether a value is an image in channels-last, and not contiguous as well."""
+    """Return whether a value is an image in channels-last that is not also contiguous."""
     type = value.type
     return isinstance(type, TensorType) and type.memory_format is torch.channels_last

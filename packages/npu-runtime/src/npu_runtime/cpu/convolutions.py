@@ -1,4 +1,4 @@
-"""Convolutions of images, with all their arguments."""
+"""2-d convolutions with normalized arguments."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding", "aten.convolution.
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution over two dimensions.
+    """2-d convolution.
 
     Attributes:
         node: The node.
         input: [batch, in, height, width].
         weight: [out, in / groups, *kernel].
         bias: [out]; None stands for zeros.
-        stride: Of both dimensions, as are padding and dilation.
+        stride: Of both dimensions, like padding and dilation.
         padding: Zeros on either side.
-        dilation: Steps between the elements of the kernel.
-        groups: Into how many the channels are parted.
+        dilation: Distance between the elements of the kernel.
+        groups: The number of groups of channels.
     """
 
     node: OpNode
@@ -57,7 +57,7 @@ class Convolution:
 
     @property
     def positions(self) -> int:
-        """How many pixels the results have, of all images."""
+        """Number of output pixels of all images."""
         batch, _, height, width = self.output.tensor_type.sizes
         return batch * height * width
 
@@ -75,49 +75,50 @@ class Convolution:
 
 
 def convolution_problem(graph: Graph, node: OpNode) -> str | None:
-    """Return why a node of `CONVOLUTIONS` is none that oneDNN's packed kernels are for; None if it is one."""
+    """Return the reason why oneDNN's packed kernels cannot compute a convolution; None if they can."""
     return shape_problem(node) or weight_problem(graph, arguments_of(node)["weight"])
 
 
 def shape_problem(node: OpNode) -> str | None:
-    """Return why a node of `CONVOLUTIONS` is none that costs are known for; None if it is one."""
-    given = arguments_of(node, defaults=True)
-    if given["input"].tensor_type.rank != 4 or given["weight"].tensor_type.rank != 4:
-        return f"%{given['input'].name} is {given['input'].type}, no batch of images"
-    if given.get("transposed"):
+    """Return the reason why the cost model does not cover a convolution; None if it does."""
+    arguments = arguments_of(node, defaults=True)
+    if arguments["input"].tensor_type.rank != 4 or arguments["weight"].tensor_type.rank != 4:
+        return f"%{arguments['input'].name} is {arguments['input'].type}, not a batch of images"
+    if arguments.get("transposed"):
         return "it is a transposed convolution"
-    problem = type_problem(given["input"], given["weight"], given["bias"], node.outputs[0])
+    problem = type_problem(arguments["input"], arguments["weight"], arguments["bias"], node.outputs[0])
     if problem is not None:
         return problem
-    if _padding(given) is None:
+    if _padding(arguments) is None:
         return "it is padded with more zeros on one side than on the other"
     return None
 
 
 def convolution_of(node: OpNode) -> Convolution:
-    """Return the convolution that a node is, where `shape_problem` has nothing against it."""
-    given = arguments_of(node, defaults=True)
-    padding = _padding(given)
+    """Return the convolution that a node computes; `shape_problem` must be None."""
+    arguments = arguments_of(node, defaults=True)
+    padding = _padding(arguments)
     assert padding is not None
     return Convolution(
         node,
-        given["input"],
-        given["weight"],
-        given["bias"],
-        _pair(given["stride"]),
+        arguments["input"],
+        arguments["weight"],
+        arguments["bias"],
+        _pair(arguments["stride"]),
         padding,
-        _pair(given["dilation"]),
-        given["groups"],
+        _pair(arguments["dilation"]),
+        arguments["groups"],
     )
 
 
 def _padding(given: dict[str, Any]) -> tuple[int, int] | None:
-    """Return how many zeros there are on either side; None where the sides differ."""
+    """Return the numbers of zeros on either side; None if the sides differ."""
     padding = given["padding"]
     if padding == "valid":
         return 0, 0
     if padding != "same":
         return _pair(padding)
+    # The zeros of both sides together: an odd number would be split unevenly.
     reach = [
         step * (size - 1)
         for step, size in zip(_pair(given["dilation"]), given["weight"].tensor_type.sizes[2:], strict=True)

@@ -1,4 +1,4 @@
-"""The tanh form of GELU, and its gradient, by a sigmoid."""
+"""Tanh-form GELU and its gradient in terms of a sigmoid."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.insertion import in_strides_of
 
 _GELU, _BACKWARD = "aten.gelu.default", "aten.gelu_backward.default"
-# gelu(x) = x / 2 * (1 + tanh(u)), and (1 + tanh(u)) / 2 = sigmoid(2 u), where 2 u = _LINEAR * x + _CUBIC * x^3.
+# gelu(x) = x / 2 * (1 + tanh(u)), and (1 + tanh(u)) / 2 = sigmoid(2 u), where 2 u = _LINEAR * x + _CUBIC *
+# x^3.
 _LINEAR = 2 * math.sqrt(2 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
 
 
 class GeluToSigmoid(Pass):
-    """Compute ``gelu(approximate="tanh")`` by products and a sigmoid, and with it the derivative that its gradient takes.
+    """Compute ``gelu(approximate="tanh")`` and its derivative by products and a sigmoid.
 
-    1. It is the same function: ``x * s`` for ``x / 2 * (1 + tanh(u))``, where ``u = sqrt(2 / pi) * (x + 0.044715 x^3)`` and
-       ``s = sigmoid(2 u)`` (Hendrycks and Gimpel, 2016, section 2).
-    2. Where there is a gradient, the derivative ``s + x * s * (1 - s) * 2 u'`` is computed there as well, of the same sigmoid.
-       It is kept in the place of ``x``, and the gradient is a product.
+    1. It is the same function: ``x * s`` for ``x / 2 * (1 + tanh(u))``, where
+       ``u = sqrt(2 / pi) * (x + 0.044715 x^3)`` and ``s = sigmoid(2 u)`` (Hendrycks and Gimpel, 2016,
+       section 2).
+    2. If its gradient is computed, too, the forward pass computes the derivative
+       ``s + x * s * (1 - s) * 2 u'`` from the same sigmoid. The derivative is saved in place of ``x``, and
+       the gradient is one product.
 
-    One thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, 262,144 elements, us: PyTorch takes 436, and 483 for the gradient;
-    these take 228, or 385 with the derivative, and 33. Only float32.
+    One thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, 262,144 elements, us: PyTorch takes 436, and 483
+    for the gradient; these ops take 228, or 385 with the derivative, and 33. Only float32.
 
     Attributes:
-        min_elements: How many elements an input must have to pay for more calls.
+        min_elements: Number of elements from which an input is worth the additional calls.
     """
 
     name = "gelu-to-sigmoid"
@@ -54,7 +57,7 @@ class GeluToSigmoid(Pass):
         return graph.edits != before
 
     def _problem(self, node: OpNode) -> str | None:
-        """Return why a node is left as it is; None if it is computed by a sigmoid."""
+        """Return the reason why a node stays; None if it is computed by a sigmoid."""
         type = node.outputs[0].tensor_type
         if type.dtype is not torch.float32 or type.symbols:
             return f"it is {type}"
@@ -74,8 +77,8 @@ class GeluToSigmoid(Pass):
             edit.replace(node.outputs[0], in_strides_of(edit, _mul(edit, sigmoid, x), node.outputs[0]))
         for gradient in gradients:
             with self.rewrite(graph, "gradient", gradient) as edit:
-                made = _mul(edit, arguments_of(gradient)["grad_output"], derivative)
-                edit.replace(gradient.outputs[0], in_strides_of(edit, made, gradient.outputs[0]))
+                result = _mul(edit, arguments_of(gradient)["grad_output"], derivative)
+                edit.replace(gradient.outputs[0], in_strides_of(edit, result, gradient.outputs[0]))
 
 
 def _is_tanh_form(node: OpNode) -> bool:
@@ -83,7 +86,7 @@ def _is_tanh_form(node: OpNode) -> bool:
 
 
 def _gradients(node: OpNode) -> list[OpNode]:
-    """Return what computes a gradient of the tanh form where ``node`` takes it."""
+    """Return the nodes that compute the gradient of the tanh form at the input of ``node``."""
     x = node.inputs[0]
     users = dict.fromkeys(user for user, _ in x.uses if user is not None and user.op_type == _BACKWARD)
     return [user for user in users if arguments_of(user)["self"] is x and _is_tanh_form(user)]
@@ -91,7 +94,7 @@ def _gradients(node: OpNode) -> list[OpNode]:
 
 def _derivative(edit: Edit, x: Value, slope: Value, sigmoid: Value) -> Value:
     """Return ``s + x * s * (1 - s) * 2 u'``, where ``2 u' = 3 * slope - 2 * _LINEAR``."""
-    # In this order: where the last factor is large, the first ones are zero.
+    # In this order: x * s * (1 - s) is 0 where the last factor is large.
     outer = edit.call("aten.sigmoid_backward.default", x, sigmoid)
     inner = edit.call("aten.sub.Tensor", _mul(edit, slope, 3.0), 2 * _LINEAR)
     return edit.call("aten.add.Tensor", _mul(edit, outer, inner), sigmoid)

@@ -1,4 +1,4 @@
-"""What a pass asks of a weight that it lays out anew."""
+"""Preconditions for repacking a weight."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from npu_passes.rewriting.weight_dependence import is_weight, is_weight_argument
 
 
 def weight_problem(graph: Graph, weight: Value) -> str | None:
-    """Return why nothing can be computed from ``weight`` when weights are bound; None if it can."""
+    """Return the reason why ``weight`` cannot be repacked when weights are bound; None if it can."""
     if graph.owner is not None:
         return "it is in a region: a program has a prologue"
     if weight.producer is not None:
         if weight.producer.in_prologue:
             return None
         known = is_weight(graph, weight)
-        return f"its weight %{weight.name} is computed {'in the body: run constant-folding first' if known else 'at each call'}"
+        where = "in the body: run constant-folding first" if known else "at each call"
+        return f"its weight %{weight.name} is computed {where}"
     return (
         None if is_weight_argument(graph, weight) else f"its weight %{weight.name} is an input, or is updated"
     )
 
 
 def type_problem(*values: Value | None) -> str | None:
-    """Return why one of these is no tensor of fixed size, with elements, of float32; None if all are."""
+    """Return the reason why a value is not a non-empty float32 tensor of static shape; None if all are."""
     for value in values:
         if value is None:
             continue

@@ -1,4 +1,4 @@
-"""Which nodes of a graph are to work in channels-last."""
+"""Choice of the nodes of a graph that work in channels-last, by a minimum cut."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _PICOSECONDS = 1e12  # costs are integers, so that sums are exact
 
 
 def chosen(saved: Mapping[OpNode, float], weights: Weights | Container[Value]) -> set[OpNode]:
-    """Return the nodes that work in channels-last where most is saved, copies at the ends included.
+    """Return the nodes whose change to channels-last saves most, net of the copies at the borders.
 
-    That is a minimum cut: of a network in which what a node saves is lost if it is on the side of contiguous memory,
-    and a copy is paid for each image of which not all who make and read it are on one side.
+    This is a minimum cut (project selection): the saving of a node is lost if it is on the side of
+    contiguous memory, and one copy is paid for each image whose producer and readers are not all on one
+    side.
 
     Args:
-        saved: The nodes that can, with the seconds that each saves; negative where it takes longer.
-        weights: Values that are copied when weights are bound, which costs nothing.
+        saved: The nodes that can change, with the seconds that each saves; negative if it is slower.
+        weights: Values that are copied when weights are bound, at no cost in calls.
     """
     if not any(seconds > 0 for seconds in saved.values()):
         return set()
@@ -43,7 +44,10 @@ def chosen(saved: Mapping[OpNode, float], weights: Weights | Container[Value]) -
 
 
 def _add_image(network: Network, value: Value, movable: Collection[OpNode]) -> None:
-    """Let a copy be paid where one who makes or reads ``value`` is on the one side, and one on the other."""
+    """Add the cost of a copy of ``value``, paid if its producer and readers are on both sides."""
+    # One copy serves all readers, so pairwise edges would count it several times. Two auxiliary nodes: the
+    # unlimited edges pull `some` to the source if any neighbour is there, and `all` to the sink if any
+    # neighbour is there.
     some_last, all_last = ("some", value), ("all", value)
     network.add(some_last, all_last, round(copy_seconds(value.tensor_type) * _PICOSECONDS))
     for side in _sides(value, movable):
@@ -54,7 +58,7 @@ def _add_image(network: Network, value: Value, movable: Collection[OpNode]) -> N
 
 
 def _sides(value: Value, movable: Collection[OpNode]) -> Iterator[OpNode | str]:
-    """Yield who makes and reads ``value``: nodes that can be on either side, and sides."""
+    """Yield the producer and readers of ``value``; for nodes that cannot change, their side."""
     for node in (value.producer, *(user for user, _ in value.uses)):
         if node is not None and node in movable:
             yield node

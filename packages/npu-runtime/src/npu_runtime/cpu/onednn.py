@@ -1,4 +1,4 @@
-"""PyTorch's own oneDNN ops: whether they are there, and the types of what they return."""
+"""PyTorch's oneDNN ops: availability, and the types of their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPS = (PACK_CONVOLUTION, CONVOLUTION, CONVOLUTION_ADD, PACK_LINEAR, LINEAR)
 
 
 def problem() -> str | None:
-    """Return why PyTorch's oneDNN ops cannot be used; None if they can."""
+    """Return the reason why PyTorch's oneDNN ops are unavailable; None if they are available."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return "PyTorch is built without oneDNN"
     missing = next((name for name in _OPS if find_op(name) is None), None)
@@ -29,7 +29,7 @@ def problem() -> str | None:
 
 
 def packed(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
-    """Return a weight in the layout that oneDNN wants, computed when weights are bound."""
+    """Return a weight packed to oneDNN's layout, computed when weights are bound."""
     type = TensorType(weight.tensor_type.shape, weight.tensor_type.dtype, layout=_torch.packed_layout())
     value = edit.call(op_type, weight, *arguments, type=type, name="packed")
     assert value.producer is not None
@@ -38,5 +38,5 @@ def packed(edit: Edit, op_type: str, weight: Value, *arguments: Any) -> Value:
 
 
 def channels_last(type: TensorType) -> TensorType:
-    """Return a type of four dimensions with the strides of channels-last memory."""
+    """Return a 4-d type with channels-last strides."""
     return TensorType(type.shape, type.dtype, memory_format_strides(type.shape, torch.channels_last))

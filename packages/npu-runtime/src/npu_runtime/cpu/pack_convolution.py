@@ -1,4 +1,4 @@
-"""Convolutions in channels-last through oneDNN, with packed weights and what is behind them fused."""
+"""oneDNN convolutions in channels-last with packed weights and fused sums and activations."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ _RULE = "pack-convolution"
 
 
 class PackConvolution(Pass):
-    """Compute convolutions in channels-last by ``mkldnn::_convolution_pointwise``, with weights packed for it.
+    """Compute convolutions in channels-last by ``mkldnn::_convolution_pointwise``, with packed weights.
 
-    1. A convolution, and an activation of oneDNN's behind it: relu, relu6, hardtanh, leaky_relu, gelu, silu, hardswish,
-       sigmoid, tanh.
-    2. A convolution, a tensor that is added, and a relu behind that or none, if the option says so.
+    1. A convolution, and an activation that oneDNN can fuse, or none: relu, relu6, hardtanh, leaky_relu,
+       gelu, silu, hardswish, sigmoid, tanh.
+    2. A convolution, a tensor that is added, and a relu after that or none, if ``fuse_add`` is set.
 
-    The weights are packed when weights are bound. Convolutions so small that the call would cost more than it saves are
-    left, as are contiguous images, other dtypes than float32 and open sizes. NaN may come out of a fused relu as 0.
+    The weights are packed when weights are bound. Convolutions so small that the call would cost more than
+    it saves stay, as do those of contiguous images, other dtypes than float32 and dynamic sizes. A fused
+    relu may turn NaN into 0.
 
     Attributes:
-        fuse_add: Fuse sums, too. To add in place and apply the relu in place, as the executor does, is faster: 64 to 256
-            channels of 56 x 56 take 1.15 ms, fused 1.25 ms (one thread, AVX-512, torch 2.13).
+        fuse_add: Fuse sums, too. Adding and applying the relu in place, as the executor does, is faster: 64
+            to 256 channels of 56 x 56 take 1.15 ms, fused 1.25 ms (one thread, AVX-512, torch 2.13).
     """
 
     name = "pack-convolution"
@@ -60,11 +61,11 @@ class PackConvolution(Pass):
         nodes, other, activation = _fusible(item, fuse_add=self.fuse_add)
         with self.rewrite(graph, _RULE, *nodes) as edit:
             layout = [list(item.padding), list(item.stride), list(item.dilation), item.groups]
-            size = list(item.input.tensor_type.sizes)
+            size = list(item.input.tensor_type.sizes)  # oneDNN selects the packed format for this input size
             weight = onednn.packed(edit, onednn.PACK_CONVOLUTION, item.weight, *layout, size)
             tail, type = [weight, item.bias, *layout], onednn.channels_last(item.output.tensor_type)
             if other is None:
-                made = edit.call(
+                result = edit.call(
                     onednn.CONVOLUTION,
                     item.input,
                     *tail,
@@ -74,7 +75,7 @@ class PackConvolution(Pass):
                 )
             else:
                 unary: list[Any] = ["relu" if activation is RELU else None, [], None]
-                made = edit.call(
+                result = edit.call(
                     onednn.CONVOLUTION_ADD,
                     item.input,
                     other,
@@ -86,11 +87,11 @@ class PackConvolution(Pass):
                     name=item.node.name,
                 )
             last = nodes[-1].outputs[0]
-            edit.replace(last, in_strides_of(edit, made, last))
+            edit.replace(last, in_strides_of(edit, result, last))
 
 
 def _no_gain(node: OpNode) -> str | None:
-    """Return why packing does not pay; None if it does."""
+    """Return the reason why packing is not faster; None if it is."""
     item = convolution_of(node)
     if not is_channels_last(item.input):
         return f"%{item.input.name} is {item.input.type}, and not in channels-last"
@@ -100,7 +101,7 @@ def _no_gain(node: OpNode) -> str | None:
 
 
 def _fusible(item: Convolution, *, fuse_add: bool) -> tuple[list[OpNode], Value | None, Any]:
-    """Return the nodes that become one, what is added in them, and the activation at their end."""
+    """Return the nodes to fuse, the tensor that they add, and the activation at their end."""
     reader = only_reader(item.output)
     activation = activation_of(reader)
     if reader is not None and activation is not None:
@@ -108,7 +109,7 @@ def _fusible(item: Convolution, *, fuse_add: bool) -> tuple[list[OpNode], Value 
     other = other_summand(reader, item.output) if fuse_add else None
     if reader is None or other is None or not is_channels_last(other):
         return [item.node], None, NOTHING
-    behind = only_reader(reader.outputs[0])
-    if behind is not None and is_relu(behind):
-        return [item.node, reader, behind], other, RELU
+    last = only_reader(reader.outputs[0])
+    if last is not None and is_relu(last):
+        return [item.node, reader, last], other, RELU
     return [item.node, reader], other, NOTHING

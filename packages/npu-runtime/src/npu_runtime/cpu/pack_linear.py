@@ -1,4 +1,4 @@
-"""Large linear layers through oneDNN, with packed weights and the activation behind them fused."""
+"""oneDNN linear layers with packed weights and fused activations."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from npu_runtime.cpu.known_weights import type_problem, weight_problem
 
 _LINEAR, _ADDMM = "aten.linear.default", "aten.addmm.default"
 _RULE = "pack-linear"
-# One thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, us without and with packed weights: 128 x 256 x 256 (rows, in,
-# out) 174, 167; 128 x 768 x 3072 9106, 6175; but 64 x 256 x 256 90, 91, and 16 x 32 x 96 4, 17.
+# One thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13, us without and with packed weights: 128 x 256 x
+# 256 (rows, in, out) 174, 167; 128 x 768 x 3072 9106, 6175; but 64 x 256 x 256 90, 91, and 16 x 32 x 96 4,
+# 17.
 _MIN_PRODUCTS = 8_000_000
-# A large weight and few rows: 4 x 512 x 512 55, 39; 4 x 1024 x 1024 301, 98; but 1 x 768 x 768 46, 50.
+# The same for a large weight and few rows: 4 x 512 x 512 55, 39; 4 x 1024 x 1024 301, 98; but 1 x 768 x 768
+# 46, 50.
 _MIN_PRODUCTS_OF_LARGE, _LARGE_WEIGHT = 1_000_000, 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """A linear layer: ``weight`` is [out, in], or [in, out] where it is ``turned``."""
+    """Linear layer; ``weight`` is [out, in], or [in, out] if ``is_transposed``."""
 
     node: OpNode
     input: Value
     weight: Value
     bias: Value | None
-    turned: bool
+    is_transposed: bool
 
     @property
     def rows(self) -> int:
@@ -39,17 +41,17 @@ class _Linear:
 
 
 class PackLinear(Pass):
-    """Compute large linear layers by ``mkldnn::_linear_pointwise``, with weights packed for it when they are bound.
+    """Compute large linear layers by ``mkldnn::_linear_pointwise``, with weights packed when they are bound.
 
-    1. ``aten.linear``, and an activation of oneDNN's behind it or none: relu, relu6, hardtanh, leaky_relu, gelu (both
-       forms), silu, hardswish, sigmoid, tanh.
-    2. ``aten.addmm`` with a bias vector and a weight of [in, out], in the same way.
+    1. ``aten.linear``, and an activation that oneDNN can fuse, or none: relu, relu6, hardtanh, leaky_relu,
+       gelu (both forms), silu, hardswish, sigmoid, tanh.
+    2. ``aten.addmm`` with a bias vector and a weight of [in, out], likewise.
 
-    Small ones are left: the call takes 13 us beside its work. So are other dtypes than float32 and open sizes. NaN may
-    come out of a fused relu as 0.
+    Small layers stay, because the call has an overhead of 13 us. So do other dtypes than float32 and
+    dynamic sizes. A fused relu may turn NaN into 0.
 
     Attributes:
-        min_products: How many multiplications and additions pay for the call.
+        min_products: Number of multiply-adds from which a layer is worth the call.
     """
 
     name = "pack-linear"
@@ -80,17 +82,17 @@ class PackLinear(Pass):
         return changed
 
     def _problem(self, graph: Graph, item: _Linear) -> str | None:
-        """Return why a layer is left; None if it pays to pack its weight."""
-        given = arguments_of(item.node, defaults=True)
+        """Return the reason why a layer stays; None if packing its weight is faster."""
+        arguments = arguments_of(item.node, defaults=True)
         problem = type_problem(item.input, item.weight, item.bias, item.node.outputs[0])
         if problem is not None:
             return problem
         if item.input.tensor_type.rank < 2 or item.weight.tensor_type.rank != 2:
-            return "it is no product with a matrix"
-        if given.get("alpha", 1) != 1 or given.get("beta", 1) != 1:
+            return "it is not a product with a matrix"
+        if arguments.get("alpha", 1) != 1 or arguments.get("beta", 1) != 1:
             return "it scales the product or the bias"
         if item.bias is not None and item.bias.tensor_type.rank != 1:
-            return f"its bias %{item.bias.name} is {item.bias.type}, no vector"
+            return f"its bias %{item.bias.name} is {item.bias.type}, not a vector"
         products = item.rows * math.prod(item.weight.tensor_type.sizes)
         is_large = math.prod(item.weight.tensor_type.sizes) >= _LARGE_WEIGHT
         if products < (min(self.min_products, _MIN_PRODUCTS_OF_LARGE) if is_large else self.min_products):
@@ -103,13 +105,13 @@ class PackLinear(Pass):
         nodes = [item.node] if reader is None or activation is None else [item.node, reader]
         with self.rewrite(graph, _RULE, *nodes) as edit:
             weight = item.weight
-            if item.turned:
+            if item.is_transposed:
                 weight = edit.call("aten.permute.default", weight, [1, 0])
                 assert weight.producer is not None
                 graph.move_to_prologue(weight.producer)
             weight = onednn.packed(edit, onednn.PACK_LINEAR, weight, item.rows)
             out = weight.tensor_type.shape[0]
-            made = edit.call(
+            result = edit.call(
                 onednn.LINEAR,
                 item.input,
                 weight,
@@ -119,11 +121,11 @@ class PackLinear(Pass):
                 name=item.node.name,
             )
             last = nodes[-1].outputs[0]
-            edit.replace(last, in_strides_of(edit, made, last))
+            edit.replace(last, in_strides_of(edit, result, last))
 
 
 def _linear_of(node: OpNode) -> _Linear:
-    given = arguments_of(node, defaults=True)
+    arguments = arguments_of(node, defaults=True)
     if node.op_type == _LINEAR:
-        return _Linear(node, given["input"], given["weight"], given["bias"], turned=False)
-    return _Linear(node, given["mat1"], given["mat2"], given["self"], turned=True)
+        return _Linear(node, arguments["input"], arguments["weight"], arguments["bias"], is_transposed=False)
+    return _Linear(node, arguments["mat1"], arguments["mat2"], arguments["self"], is_transposed=True)

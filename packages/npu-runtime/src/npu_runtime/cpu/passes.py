@@ -1,4 +1,4 @@
-"""The passes for the CPU, and the pipelines that have them."""
+"""Passes for the CPU, and the pipelines of these passes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PASSES = tuple(dict.fromkeys((*_INFERENCE, *_TRAINING)))
 PIPELINE = Pipeline(
     "cpu",
     ",".join([DEFAULT, *(item.name for item in _INFERENCE)]),
-    "The default, then what is faster on a CPU: oneDNN's fused ops with packed weights, channels-last, Winograd.",
+    "The default pipeline, then CPU passes: oneDNN's fused ops with packed weights, channels-last, Winograd.",
 )
 TRAINING = Pipeline(
     "train-cpu",
     ",".join([TRAIN, *(item.name for item in _TRAINING)]),
-    "The train pipeline, then what is better on a CPU: norms over a batch by sums, GELU by a sigmoid, losses in planned memory, "
+    "The train pipeline, then CPU passes: batch norms by sums, GELU by a sigmoid, losses in planned memory, "
     "channels-last.",
 )

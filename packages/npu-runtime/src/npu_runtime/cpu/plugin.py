@@ -1,4 +1,4 @@
-"""The CPU rewrites, through an entry point of their own: block ``npu-runtime-cpu`` to go without them."""
+"""Plugin of the CPU passes, with an entry point of its own: block ``npu-runtime-cpu`` to disable them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loss of all elements in steps, each of which has a place in planned memory."""
+"""Decomposition of losses into ops whose results are in planned memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ _MEAN = "aten.mean.default"
 _POINTWISE = ("aten.mse_loss.default", "aten.smooth_l1_loss.default", "aten.huber_loss.default")
 _NONE = 0
 _REDUCTIONS = {1: _MEAN, 2: "aten.sum.default"}
-# A narrower type cannot hold every number of elements; ATen divides by it in float32.
+# A narrower dtype cannot represent every number of elements; ATen divides in float32 there.
 _DIVIDED = (torch.float32, torch.float64)
 
 
 class SplitLoss(Pass):
-    """Compute a loss of all elements in steps that have a place in planned memory.
+    """Split reduced losses into ops whose results are in planned memory.
 
-    1. ``mse_loss``, ``smooth_l1_loss`` and ``huber_loss``: the loss of each element, and the mean or sum of these.
+    1. ``mse_loss``, ``smooth_l1_loss`` and ``huber_loss``: the loss of each element, and the mean or sum of
+       these.
     2. A mean of all elements: their sum, divided by a tensor that holds their number.
 
-    PyTorch computes them in the same steps, to the bit, and allocates memory for them in each call: for the losses, and
-    for the number that a mean is divided by (torch 2.13).
+    PyTorch computes the same internally, bitwise equal, but allocates memory in each call: for the
+    elementwise losses, and for the divisor of a mean (torch 2.13).
     """
 
     name = "split-loss"
@@ -39,13 +40,13 @@ class SplitLoss(Pass):
         return graph.edits != before
 
     def _split_loss(self, graph: Graph, node: OpNode) -> None:
-        given = arguments_of(node, defaults=True)
-        reduction = given.pop("reduction")
+        arguments = arguments_of(node, defaults=True)
+        reduction = arguments.pop("reduction")
         if reduction == _NONE:
             return
-        inputs = given.pop("self"), given.pop("target")
+        inputs = arguments.pop("self"), arguments.pop("target")
         with self.rewrite(graph, "loss", node) as edit:
-            each = edit.call(node.op_type, *inputs, **given, reduction=_NONE)
+            each = edit.call(node.op_type, *inputs, **arguments, reduction=_NONE)
             edit.replace(node.outputs[0], edit.call(_REDUCTIONS[reduction], each))
 
     def _split_mean(self, graph: Graph, node: OpNode) -> None:
@@ -54,7 +55,7 @@ class SplitLoss(Pass):
             return
         with self.rewrite(graph, "mean", node) as edit:
             total = edit.call("aten.sum.default", node.inputs[0])
-            # On meta: it is made on the device that the graph runs on.
+            # On meta: the device is inferred when the graph is run.
             count = edit.call(
                 "aten.full.default",
                 [],

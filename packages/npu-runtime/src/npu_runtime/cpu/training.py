@@ -1,6 +1,6 @@
-"""Ops that only training steps have, and what they save where images are in channels-last.
+"""Savings of the ops of training steps in channels-last.
 
-The numbers were measured with one thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13. Sizes are given as batch x
+The numbers were measured with one thread of an AMD EPYC (Zen 4, AVX-512), torch 2.13. Sizes are batch x
 channels x height x width.
 """
 
@@ -16,18 +16,19 @@ from npu_passes.rewriting.arguments import arguments_of
 from npu_runtime.cpu.choice import seconds_saved_by_layout
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, shape_problem
 
-# Taking the largest of a window, an element of it: 1.7 ms for 32 x 16 x 28 x 28 and 2 x 2, and 0.15 ms in channels-last.
+# The maximum of a window, per element of it: 1.7 ms for 32 x 16 x 28 x 28 and 2 x 2, and 0.15 ms in
+# channels-last.
 _WINDOW = 4.0e-9
-# Both products of a convolution's gradients, a multiplication and addition: 2.1 ms for 32 x 16 x 14 x 14 to 32
-# channels, and 1.6 ms in channels-last, where nothing is copied to the layout that oneDNN works in.
+# Both products of a convolution's gradients, per multiplication and addition: 2.1 ms for 32 x 16 x 14 x 14
+# to 32 channels, and 1.6 ms in channels-last, where oneDNN needs no copies to its own layout.
 _GRADIENTS = 2.5e-12
 
 
 def seconds_saved_in_training(graph: Graph, node: OpNode) -> float | None:
-    """Return what a node that only training steps have saves in channels-last; None for any other.
+    """Return the seconds that an op of training steps saves in channels-last; None for any other op.
 
-    That is a convolution whose weights are trained, a pool that returns indices, and what computes the gradients of
-    these.
+    These ops are convolutions whose weights are trained, pools that return indices, and the gradients of
+    both.
 
     Args:
         graph: The graph of the step.
@@ -47,7 +48,7 @@ def _images(node: OpNode) -> list[Value]:
 
 
 def _is_measured(value: Value) -> bool:
-    """Whether it is an image, or what goes with one, of a dtype and size that costs are known for."""
+    """Return whether a value is an image, or a tensor of that rank, that the measurements cover."""
     type = value.tensor_type
     return type.rank == 4 and type.dtype in (torch.float32, torch.int64) and not type.symbols
 
@@ -62,10 +63,10 @@ def _pool(node: OpNode) -> float:
 
 
 def _gradients(node: OpNode) -> float:
-    given = arguments_of(node)
-    if given["transposed"] or given["groups"] != 1:
+    arguments = arguments_of(node)
+    if arguments["transposed"] or arguments["groups"] != 1:
         return 0.0
-    grad, weight = given["grad_output"], given["weight"]
+    grad, weight = arguments["grad_output"], arguments["weight"]
     assert isinstance(grad, Value)
     assert isinstance(weight, Value)
     batch, _, height, width = grad.tensor_type.sizes

@@ -1,4 +1,4 @@
-"""Convolutions of 3 x 3 by Winograd's algorithm, where many channels make matrix products of it."""
+"""3 x 3 convolutions with many channels by Winograd's algorithm."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from npu_runtime.cpu.winograd_matrices import matrices
 class Winograd(Pass):
     """Compute 3 x 3 convolutions of stride 1 by Winograd's algorithm, on images in channels-last.
 
-    For results in tiles of 4 x 4 pixels that takes a quarter of the multiplications, of 2 x 2 less than half of them.
-    They become products of large matrices; the transformed weights, 4 times as large or 1.8 times, are computed in
-    float64 when weights are bound. It is done where that is estimated to be clearly faster: with 64 channels or more,
-    and not where the weights are too large for the cache.
+    With output tiles of 4 x 4 pixels this takes a quarter of the multiplications, with 2 x 2 less than half
+    of them. They become products of large matrices; the transformed weights, 4 times as large or 1.8 times,
+    are computed in float64 when weights are bound. Applied where it is estimated to be clearly faster: with
+    64 channels or more, and not if the weights are too large for the cache.
 
-    The error, in relation to the largest result, was 1.3e-6 to 2.6e-6 with tiles of 4 and 2.5e-7 with those of 2, where
-    oneDNN's was 5e-7 to 1e-6: random data, 64 to 512 channels. An infinity or NaN in the input reaches the whole tile.
+    The error relative to the largest result was 1.3e-6 to 2.6e-6 with tiles of 4, 2.5e-7 with tiles of 2,
+    and 5e-7 to 1e-6 with oneDNN: random data, 64 to 512 channels. An infinity or NaN in the input spreads
+    to the whole tile.
     """
 
     name = "winograd"
@@ -51,22 +52,22 @@ class Winograd(Pass):
         tile = winograd_tile(item)
         assert tile is not None
         with self.rewrite(graph, f"winograd-{tile}", item.node) as edit:
-            made = _Winograd(edit, item, tile).result()
-            edit.replace(item.output, in_strides_of(edit, made, item.output))
+            result = _Winograd(edit, item, tile).result()
+            edit.replace(item.output, in_strides_of(edit, result, item.output))
 
 
 def _no_gain(node: OpNode) -> str | None:
-    """Return why Winograd's algorithm is not used; None if it is."""
+    """Return the reason why Winograd's algorithm is not used; None if it is."""
     item = convolution_of(node)
     if winograd_tile(item) is None:
-        return "it is no convolution of 3 x 3 and stride 1, or not large enough"
+        return "it is not a 3 x 3 convolution of stride 1, or not large enough"
     if not is_channels_last(item.input):
         return f"%{item.input.name} is {item.input.type}, and not in channels-last"
     return None
 
 
 class _Winograd:
-    """The nodes that compute one convolution."""
+    """Builder of the nodes that compute one convolution."""
 
     def __init__(self, edit: Edit, item: Convolution, tile: int) -> None:
         self._edit = edit
@@ -74,9 +75,13 @@ class _Winograd:
         self._tile = tile
         self._patch = tile + 2
         self._batch, self._channels, self._height, self._width = item.output.tensor_type.sizes
+        # Output tiles per column and row; the last ones may reach over the edge, and are cut in `_image`.
         self._down, self._across = math.ceil(self._height / tile), math.ceil(self._width / tile)
 
     def result(self) -> Value:
+        # Each transform is one matrix product with a Kronecker product (B^T x B^T) on flattened patches;
+        # the products in the transformed domain are, for each of the t^2 points, a matrix product over the
+        # input channels.
         points, patches = self._patch**2, self._batch * self._down * self._across
         of_patch, of_kernel, of_result = matrices(self._tile)
         given = self._call("mm.default", self._constant("patch", of_patch), self._patches())
@@ -89,13 +94,13 @@ class _Winograd:
         return self._edit.call(f"aten.{op}", *args, **kwargs)
 
     def _constant(self, kind: str, matrix: torch.Tensor) -> Value:
-        """Return one of the matrices, which all convolutions of a graph share."""
+        """Return one of the matrices, as a constant that all convolutions of a graph share."""
         graph, target = self._edit.graph, f"winograd.{self._tile}.{kind}"
         known = next((value for value in graph.arguments if _is_constant(value, target)), None)
         return known or graph.add_constant(target, matrix if kind == "kernel" else matrix.float())
 
     def _patches(self) -> Value:
-        """Return the patches of the input, which overlap: [points of a patch, patches * channels]."""
+        """Return the overlapping patches of the input, [points of a patch, patches * channels]."""
         above, left = self._item.padding
         _, _, height, width = self._item.input.tensor_type.sizes
         below = self._down * self._tile + 2 - height - above
@@ -110,7 +115,7 @@ class _Winograd:
         return self._call("reshape.default", image, [self._patch**2, -1])
 
     def _weights(self, of_kernel: torch.Tensor) -> Value:
-        """Return the weights transformed: [points of a patch, in, out]; known when weights are bound."""
+        """Return the transformed weights, [points of a patch, in, out], computed in the prologue."""
         before = len(self._edit.made)
         weight = self._call("permute.default", self._item.weight, [2, 3, 1, 0])
         weight = self._call("reshape.default", weight, [9, -1])
@@ -124,7 +129,7 @@ class _Winograd:
         return weight
 
     def _image(self, tiles: Value) -> Value:
-        """Return the results put together, with the bias added."""
+        """Return the output image assembled from its tiles, with the bias added."""
         shape = [self._tile, self._tile, self._batch, self._down, self._across, self._channels]
         image = self._call("view.default", tiles, shape)
         image = self._call("permute.default", image, [2, 3, 0, 4, 1, 5])

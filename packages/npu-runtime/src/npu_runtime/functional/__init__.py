@@ -1,8 +1,8 @@
-"""The primitives of a training step as functions, for steps written by hand.
+"""Primitives of training steps as functions, for steps written by hand.
 
-Each calls one op of the namespace ``npu``, which is one node of a graph when the step is traced. Functions whose name
-ends with an underscore, and `bias_corr_out`, write to what they are given; functionalization puts the op that returns
-new tensors in their place.
+Each calls one op of the namespace ``npu``, which is one node of a graph when the step is traced. Functions
+whose name ends with an underscore, and `bias_corr_out`, write to their arguments; functionalization
+replaces their ops by ops that return new tensors.
 """
 
 from __future__ import annotations

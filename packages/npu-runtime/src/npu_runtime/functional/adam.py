@@ -1,4 +1,4 @@
-"""Adam, and what it counts with, each one op of the namespace ``npu``."""
+"""Adam and its counters, each one op of the namespace ``npu``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AdamStates = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[
 
 
 def step_inc_(step: Tensor) -> None:
-    """Add 1 to a counter of steps: float32, float64, int32 or int64.
+    """Add 1 to a step counter of float32, float64, int32 or int64.
 
     Raises:
         PassError: It has another dtype, which cannot count the steps of a training.
@@ -24,16 +24,17 @@ def step_inc_(step: Tensor) -> None:
 def bias_corr_out(
     step: Tensor, beta1: float, beta2: float, *, bc1_inv: Tensor, bc2_inv: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Write what Adam's moments are multiplied by after ``step`` steps: ``1 / (1 - beta ** step)``.
+    """Write the bias corrections of Adam's moments, ``1 / (1 - beta ** step)`` for each beta.
 
     With it, an update is ``exp_avg * bc1_inv / (sqrt(exp_avg_sq * bc2_inv) + eps)``.
 
     Args:
-        step: One element, at least 1: the counter after it was incremented; float32, float64, int32 or int64.
+        step: One element, at least 1: the counter after its increment; float32, float64, int32 or int64.
         beta1: At least 0, below 1.
         beta2: Likewise.
-        bc1_inv: One element, of any floating-point dtype: gets the multiplier for ``beta1``, computed in float64.
-        bc2_inv: Likewise, that for ``beta2``.
+        bc1_inv: One element, of any floating-point dtype: receives the multiplier for ``beta1``, computed
+            in float64.
+        bc2_inv: Likewise, for ``beta2``.
 
     Returns:
         ``bc1_inv`` and ``bc2_inv``.
@@ -66,7 +67,7 @@ def adam_step_(  # noqa: PLR0913 - Adam has many numbers
 ) -> None:
     """Take a step of Adam or AdamW in place. The defaults are those of `torch.optim.Adam`.
 
-    For each parameter, with ``g`` its gradient and ``t`` its counter after it was incremented::
+    For each parameter, with ``g`` its gradient and ``t`` its counter after the increment::
 
         g = -g                                       # maximize
         p = p * (1 - lr * weight_decay)              # decoupled (AdamW), else g = g + weight_decay * p
@@ -75,30 +76,32 @@ def adam_step_(  # noqa: PLR0913 - Adam has many numbers
         v = max_exp_avg_sq = max(max_exp_avg_sq, exp_avg_sq)   # amsgrad, else v = exp_avg_sq
         p = p - lr * exp_avg / (1 - beta1**t) / (sqrt(v / (1 - beta2**t)) + eps)
 
-    On CPUs and CUDA devices PyTorch's fused kernels compute it. Where the tensors of a parameter differ in dtype or
-    memory layout, it is computed on copies in the wider dtype and written back.
+    On CPUs and CUDA devices PyTorch's fused kernels compute it. Where the tensors of a parameter differ in
+    dtype or memory layout, the step is computed on copies in the wider dtype and written back.
 
     Args:
         params: Any shapes, floating point or complex, on any devices.
-        grads: Of these shapes; read only.
-        exp_avgs: Likewise: the first moments, zeros at first.
-        exp_avg_sqs: Likewise: the second moments, zeros at first.
-        max_exp_avg_sqs: Likewise for amsgrad, zeros at first; else empty.
-        steps: 0-d, float32, one for each parameter, on its device: how many steps were taken before, 0 at first.
-        lr: A number, or a 0-d tensor on the device of the parameters, which a CUDA graph reads at each replay.
+        grads: Of these shapes; only read.
+        exp_avgs: The first moments, of these shapes; initially zeros.
+        exp_avg_sqs: The second moments, likewise.
+        max_exp_avg_sqs: The largest second moments for amsgrad, likewise; else empty.
+        steps: The number of steps taken before, initially 0: float32, 0-d, one per parameter, on its device.
+        lr: A number, or a 0-d tensor on the device of the parameters, which a CUDA graph reads at each
+            replay.
         beta1: Decay of the first moments.
         beta2: Decay of the second moments.
         eps: Added to the root.
         weight_decay: Factor of the decay of parameters.
-        decoupled: The decay is AdamW's.
-        amsgrad: The largest second moments so far divide.
-        maximize: Climb.
+        decoupled: Use the decoupled weight decay of AdamW.
+        amsgrad: Divide by the root of the largest second moments so far.
+        maximize: Maximize the objective.
 
     Raises:
-        PassError: The lists do not fit together, or what is written to shares memory with a gradient or with what else
-            is written to.
+        PassError: The lists do not match, or a tensor that is written shares memory with a gradient or with
+            another one that is written.
 
-    Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101; Reddi et al., ICLR 2018 (amsgrad);
+    Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101; Reddi et al., ICLR 2018
+        (amsgrad);
     torch.optim.Adam and AdamW.
     """
     torch.ops.npu.adam_step_(
@@ -136,7 +139,7 @@ def adam_step(  # noqa: PLR0913
     amsgrad: bool = False,
     maximize: bool = False,
 ) -> AdamStates:
-    """Return what `adam_step_` makes of parameters, moments, maxima and counters, and write to nothing."""
+    """Return the parameters, moments, maxima and counters after `adam_step_`, as new tensors."""
     results: AdamStates = torch.ops.npu.adam_step(
         list(params),
         list(grads),

@@ -34,7 +34,7 @@ def linear_activation(input: Tensor, weight: Tensor, bias: Tensor | None, activa
         activation: ``"relu"``, ``"gelu"``, ... (`npu_passes.ops.fused.ACTIVATIONS`).
 
     Raises:
-        PassError: There is no such activation.
+        PassError: The activation is unknown.
     """
     result: Tensor = torch.ops.npu.linear_activation(input, weight, bias, activation)
     return result
@@ -47,23 +47,23 @@ def relu(input: Tensor) -> Tensor:
 
 
 def relu_backward(grad: Tensor, output: Tensor) -> Tensor:
-    """Return the gradient of what relu took: ``grad`` where ``output > 0``, else 0.
+    """Return the gradient of the input of relu: 0 where ``output <= 0``, else ``grad``.
 
     Args:
-        grad: Of what relu returned.
-        output: What relu returned; what it took does as well.
+        grad: The gradient of the output of relu.
+        output: The output of relu; its input gives the same result.
     """
     result: Tensor = torch.ops.npu.relu_backward(grad, output)
     return result
 
 
 def mse_grad(prediction: Tensor, target: Tensor, scale: float | None = None) -> Tensor:
-    """Return the gradient of the mean squared error by the prediction: ``scale * (prediction - target)``.
+    """Return the gradient of the mean squared error in the prediction: ``scale * (prediction - target)``.
 
     Args:
         prediction: Any shape, floating point.
         target: Of the same shape.
-        scale: ``2 / numel`` where None: the loss is a mean. Of a sum, it is 2.
+        scale: ``2 / numel`` if None, for a loss that is a mean; 2 is for a sum.
 
     Raises:
         PassError: The shapes differ.
@@ -73,5 +73,5 @@ def mse_grad(prediction: Tensor, target: Tensor, scale: float | None = None) -> 
 
 
 def grad_zero_(grad: Tensor) -> None:
-    """Set a gradient to zeros, in the memory it has."""
+    """Set a gradient to zeros in place."""
     torch.ops.npu.grad_zero_(grad)

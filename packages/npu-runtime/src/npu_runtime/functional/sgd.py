@@ -1,4 +1,4 @@
-"""SGD, one op of the namespace ``npu``."""
+"""SGD as one op of the namespace ``npu``."""
 
 from __future__ import annotations
 
@@ -34,19 +34,21 @@ def sgd_step_(
         d = g + momentum * buffer if nesterov else buffer      # with momentum, else d = g
         p = p - lr * d
 
-    The first step of ``torch.optim.SGD`` makes the buffer: a copy of the gradient, dampened by nothing. Zeros as the
-    first buffer give the same where ``dampening`` is 0. Where it is not, take the first step with ``dampening=0``.
+    The first step of ``torch.optim.SGD`` creates the buffer as a copy of the gradient, without dampening. A
+    first buffer of zeros gives the same if ``dampening`` is 0. If it is not, take the first step with
+    ``dampening=0``.
 
     Args:
         params: Any shapes, floating point or complex, on any devices.
-        grads: Of these shapes; read only.
-        momentum_buffers: Likewise with momentum, zeros at first; else empty.
-        lr: A number, or a 0-d tensor on the device of the parameters, which a CUDA graph reads at each replay.
+        grads: Of these shapes; only read.
+        momentum_buffers: Of these shapes if ``momentum`` is not 0, initially zeros; else empty.
+        lr: A number, or a 0-d tensor on the device of the parameters, which a CUDA graph reads at each
+            replay.
         momentum: Factor of the buffers.
-        dampening: Part of the gradient that is kept out of the buffers.
+        dampening: Fraction of the gradient that does not enter the buffers.
         weight_decay: Factor of the decay of parameters.
-        nesterov: Look ahead: Nesterov's momentum.
-        maximize: Climb.
+        nesterov: Use Nesterov momentum.
+        maximize: Maximize the objective.
 
     Raises:
         PassError: As for `adam_step_`.
@@ -78,7 +80,7 @@ def sgd_step(
     nesterov: bool = False,
     maximize: bool = False,
 ) -> SgdStates:
-    """Return what `sgd_step_` makes of parameters and momentum buffers, and write to nothing."""
+    """Return the parameters and momentum buffers after `sgd_step_`, as new tensors."""
     results: SgdStates = torch.ops.npu.sgd_step(
         list(params),
         list(grads),

@@ -1,4 +1,4 @@
-"""Compute once what is computed several times."""
+"""Common subexpression elimination: merge nodes that compute the same value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST_CONSTANT = 4096
 class Cse(Pass):
     """Replace a node by an earlier one with the same op, inputs, attributes and types.
 
-    Small constants with the same content become one, too. Nodes that draw random numbers, have effects or own
+    Small constants with the same content are merged, too. Nodes that draw random numbers, have effects or own
     regions stay; so do two results of the graph, each of which the caller may write into.
     """
 
@@ -25,7 +25,7 @@ class Cse(Pass):
     is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
-        """Replace them in one forward sweep."""
+        """Merge duplicates in one forward sweep."""
         before = graph.edits
         sharing = Sharing(graph)
         self._merge_constants(graph, sharing)
@@ -64,12 +64,12 @@ class Cse(Pass):
 
 
 def _key(node: OpNode) -> Hashable:
-    """Return what nodes that compute the same have in common."""
+    """Return a key that is equal for nodes with the same op, inputs and attributes."""
     attrs = tuple((name, format_literal(item)) for name, item in sorted(node.attrs.items()))
     return node.op_type, node.inputs, node.operands, attrs
 
 
 def _is_same(known: OpNode, node: OpNode) -> bool:
-    """Whether nodes that agree in op and arguments compute the same."""
+    """Return whether nodes with the same op and arguments compute the same."""
     types = [value.type for value in known.outputs]
     return not node.regions and types == [value.type for value in node.outputs] and is_pure(node)

@@ -1,4 +1,4 @@
-"""Remove what nothing reads."""
+"""Dead code elimination."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_passes.core.base import Pass
 
 
 class DeadCode(Pass):
-    """Remove pure nodes and constants that nothing reads.
+    """Remove pure nodes and constants without readers.
 
     Nodes that draw random numbers or have effects stay, as do parameters, buffers and inputs: they are the
     signature of the graph.
@@ -21,7 +21,7 @@ class DeadCode(Pass):
     is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
-        """Remove them in one backward sweep."""
+        """Remove dead nodes in one backward sweep, then dead constants."""
         before = graph.edits
         sizes = _DataDependentSizes(graph)
         for node in reversed(graph.nodes):
@@ -29,7 +29,7 @@ class DeadCode(Pass):
                 continue
             needed = sizes.needed_of(node)
             if needed is not None:
-                self.refuse(node, f"its sizes tell what {needed} is", rule="unread node")
+                self.refuse(node, f"its sizes determine {needed}", rule="unread node")
                 continue
             with self.rewrite(graph, "unread node", node):
                 sizes.forget(node)
@@ -40,38 +40,40 @@ class DeadCode(Pass):
 
 
 class _DataDependentSizes:
-    """The symbols that nothing but what nodes return tells, and how many nodes have them in their types.
+    """Symbols that are determined only by results of nodes, with the number of nodes that use each.
 
-    The first of these nodes tells the symbol to the others.
+    The first node with a symbol in its types determines it for the others, so it must outlive them.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._counts: Counter[str] = Counter()
-        self._tellers: dict[str, OpNode] = {}
+        self._definers: dict[str, OpNode] = {}
+        # Symbols that a size of an argument determines need no node.
         known = {name for value in graph.arguments for name in _told(value.type)}
         if graph.owner is None and len(known) < len(graph.symbols):
             for node in graph.nodes:
                 for name in set(_symbols(node)) - known:
                     self._counts[name] += 1
-                    self._tellers.setdefault(name, node)
+                    self._definers.setdefault(name, node)
 
     def needed_of(self, node: OpNode) -> str | None:
-        """Return a symbol that others have and only ``node`` tells; None if there is none."""
+        """Return a symbol that ``node`` determines for other nodes; None if there is none."""
         return next(
             (
                 name
                 for name in sorted({name for value in node.outputs for name in value.type.symbols})
-                if self._counts[name] > 1 and self._tellers.get(name) is node
+                if self._counts[name] > 1 and self._definers.get(name) is node
             ),
             None,
         )
 
     def forget(self, node: OpNode) -> None:
+        """Subtract a removed node from the counts."""
         self._counts.subtract(name for name in set(_symbols(node)) if name in self._counts)
 
 
 def _told(type: TensorType | ScalarType) -> Iterator[str]:
-    """Yield the symbols that a size of a value of this type tells alone."""
+    """Yield the symbols that a single size of this type determines."""
     sizes = type.shape if isinstance(type, TensorType) else (type.value,)
     for size in sizes:
         if isinstance(size, Expr) and len(size.symbols) == 1 and size.solvable(*size.symbols):
@@ -79,7 +81,7 @@ def _told(type: TensorType | ScalarType) -> Iterator[str]:
 
 
 def _symbols(node: OpNode) -> Iterator[str]:
-    """Yield the symbols in the types of what a node returns, and of what is computed in its regions."""
+    """Yield the symbols in the types of a node's outputs, and of the values in its regions."""
     for value in node.outputs:
         yield from value.type.symbols
     for region in node.regions.values():

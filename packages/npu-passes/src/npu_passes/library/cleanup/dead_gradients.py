@@ -1,4 +1,4 @@
-"""Do not compute gradients that nothing reads."""
+"""Dead gradient elimination."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.core.base import Pass
 from npu_passes.rewriting.arguments import arguments_of
 
-# Arguments of backward ops that say which results to compute.
+# Arguments of backward ops that select the results to compute.
 _MASKS = ("output_mask", "grad_input_mask")
 
 
 class DeadGradients(Pass):
-    """Leave out gradients that no update, no result and no other gradient needs.
+    """Remove gradients that no update, no result and no other gradient needs.
 
-    1. A backward op that is told which gradients to compute - of convolutions, batch, layer and group norms, attention -
-       computes no others than those that are read: ``output_mask`` is off for the rest, and the op returns None there.
-    2. Nodes that nothing reads go, and then what only they read: the sum that is the gradient of a bias nobody has.
+    1. A backward op with a mask of the gradients to compute - of convolutions, batch, layer and group
+       norms, attention - computes only those that are read: ``output_mask`` is false for the rest, and the
+       op returns None there.
+    2. Nodes without readers are removed, and then nodes that only they read, such as the sum that is the
+       gradient of an absent bias.
 
     Nodes that draw random numbers or have effects stay.
     """
@@ -26,7 +28,7 @@ class DeadGradients(Pass):
     is_idempotent = True
 
     def run(self, graph: Graph) -> bool:
-        """Go through the nodes once, from the last to the first."""
+        """Remove and narrow nodes in one backward sweep."""
         before = graph.edits
         for node in reversed(graph.body):
             if not any(value.uses for value in node.outputs):
@@ -41,7 +43,7 @@ class DeadGradients(Pass):
                 pass
 
     def _narrow(self, graph: Graph, node: OpNode) -> None:
-        """Turn off the results that nothing reads."""
+        """Mask the results of a backward op that have no readers."""
         name = next((name for name in _MASKS if name in node.attrs), None)
         mask = None if name is None else node.attrs[name]
         if name is None or not isinstance(mask, list) or len(mask) != len(node.outputs):
@@ -53,7 +55,7 @@ class DeadGradients(Pass):
         args = {**arguments_of(node), name: needed}
         positional = [args[arg.name] for arg in schema_of(op).args if arg.name in args and not arg.kwarg_only]
         with self.rewrite(graph, "unread gradient", node) as edit:
-            made = edit.calls(node.op_type, *positional)
-            for old, new in zip(node.outputs, made, strict=True):
+            results = edit.calls(node.op_type, *positional)
+            for old, new in zip(node.outputs, results, strict=True):
                 if old.uses:
                     edit.replace(old, new)

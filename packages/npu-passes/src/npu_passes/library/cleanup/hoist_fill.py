@@ -1,4 +1,4 @@
-"""Make tensors of one number without looking at another tensor."""
+"""Creation of filled tensors independent of other tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_ir import Graph, OpNode, TensorType
 from npu_passes.core.base import Pass
 from npu_passes.rewriting.arguments import arguments_of
 
-# What they fill a new tensor with: a number, or the argument that tells it.
+# By op: the fill value, or the argument that is the fill value.
 _FILLS: dict[str, float | str] = {
     "aten.ones_like.default": 1,
     "aten.zeros_like.default": 0,
@@ -25,13 +25,15 @@ _EMPTY = "aten.empty_like.default"
 
 
 class HoistFill(Pass):
-    """Make tensors that are full of one number depend on no other tensor.
+    """Make tensors filled with one number independent of other tensors.
 
-    1. ``ones_like``, ``zeros_like``, ``full_like`` and their kind become ``full``, where the size is fixed and the tensor is
-       contiguous. `constant-folding` then makes it once, when weights are bound: the gradient of a loss by itself is 1.
-    2. ``empty_like`` of a tensor of the same type is the tensor itself: what is in it is up to nobody.
+    1. ``ones_like``, ``zeros_like``, ``full_like`` and the like become ``full``, where the size is static
+       and the tensor is contiguous. `constant-folding` then moves it out of the calls; the initial gradient
+       of a loss is such a tensor of ones.
+    2. ``empty_like`` of a tensor of the same type is replaced by the tensor itself, as its contents are
+       undefined.
 
-    What the graph returns stays, for every call returns new memory.
+    Results of the graph stay, because every call returns new memory.
     """
 
     name = "hoist-fill"
@@ -56,7 +58,7 @@ class HoistFill(Pass):
     def _fill(self, graph: Graph, node: OpNode) -> None:
         type = node.outputs[0].tensor_type
         with self.rewrite(graph, "fill", node) as edit:
-            # On meta: where it is made is told when the graph is run.
+            # On meta: the device is inferred when the graph is run.
             full = edit.call(
                 "aten.full.default",
                 list(type.sizes),
@@ -69,20 +71,20 @@ class HoistFill(Pass):
 
 
 def _problem(node: OpNode) -> str | None:
-    """Return why a node depends on the tensor it gets; None if it does not."""
-    made = node.outputs[0]
-    if made.is_output:
+    """Return the reason why a node depends on its input tensor; None if it does not."""
+    result = node.outputs[0]
+    if result.is_output:
         return "the graph returns it"
     if node.op_type == _EMPTY:
         given = node.inputs[0].type
-        return None if given == made.type else f"it makes {made.type} of {given}"
-    if not isinstance(made.type, TensorType) or made.type.symbols:
-        return f"its size is open: {made.type}"
-    if made.type.strides is not None or made.type.layout is not torch.strided:
-        return f"it is not contiguous: {made.type}"
+        return None if given == result.type else f"it makes {result.type} of {given}"
+    if not isinstance(result.type, TensorType) or result.type.symbols:
+        return f"its size is open: {result.type}"
+    if result.type.strides is not None or result.type.layout is not torch.strided:
+        return f"it is not contiguous: {result.type}"
     if any(isinstance(item, torch.device) for item in node.attrs.values()):
         return "it names a device"
-    return None if type(_number(node)) in (int, float, bool) else "what it is full of is told by the call"
+    return None if type(_number(node)) in (int, float, bool) else "its fill value is known only in a call"
 
 
 def _number(node: OpNode) -> Any:

@@ -1,4 +1,4 @@
-"""Compute before expanding."""
+"""Elementwise computation before an expand instead of after it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _EXPAND, _COPY = "aten.expand.default", "aten.clone.default"
 
 
 class NarrowExpand(Pass):
-    """Compute ops of one tensor that work element by element before that is expanded: on one element in place of many.
+    """Move elementwise ops of one tensor in front of its expand, where they compute fewer elements.
 
-    The gradient of a mean is expanded to the size of what the mean was taken of, and divided by the number of elements there;
-    it is divided first. Where sizes are fixed.
+    The gradient of a mean, for example, is expanded to the size of the input of the mean and then divided
+    by its number of elements: this pass divides first. Static sizes only.
     """
 
     name = "narrow-expand"
@@ -40,13 +40,13 @@ class NarrowExpand(Pass):
         wide = node.outputs[0]
         with self.rewrite(graph, "compute first", node) as edit:
             args, kwargs = call_again(node, lambda item: narrow if isinstance(item, Value) else item)
-            made = edit.call(node.op_type, *args, **kwargs)
-            expanded = edit.call(_EXPAND, made, list(wide.tensor_type.sizes))
+            result = edit.call(node.op_type, *args, **kwargs)
+            expanded = edit.call(_EXPAND, result, list(wide.tensor_type.sizes))
             edit.replace(wide, in_strides_of(edit, expanded, wide))
 
 
 def _narrow(node: OpNode) -> Value | None:
-    """Return the tensor that a node could be computed on before it is expanded; None where there is none."""
+    """Return the tensor before its expand that a node can be computed on; None if there is none."""
     if len(node.inputs) != 1 or len(node.outputs) != 1 or not _is_elementwise(node):
         return None
     expand = node.inputs[0].producer
@@ -65,4 +65,4 @@ def _narrow(node: OpNode) -> Value | None:
 def _is_elementwise(node: OpNode) -> bool:
     op = find_op(node.op_type)
     is_pointwise = isinstance(op, OpOverload) and torch.Tag.pointwise in op.tags
-    return is_pointwise and is_pure(node) and node.op_type != _COPY  # which is what writes it all out
+    return is_pointwise and is_pure(node) and node.op_type != _COPY  # a clone materializes the expand

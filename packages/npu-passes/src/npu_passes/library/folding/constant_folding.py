@@ -1,4 +1,4 @@
-"""Compute what does not depend on the call: constants now, what depends on weights when these are bound."""
+"""Compile-time evaluation of constants; computations on weights move into the prologue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_passes.prologue.folded_names import FoldedNames
 from npu_passes.rewriting.aliasing import returned
 from npu_passes.rewriting.weight_dependence import is_weight_argument
 
-# What they return is whatever lies in memory.
+# Their results are uninitialized.
 _UNDEFINED = (
     "aten.empty.memory_format",
     "aten.empty_like.default",
@@ -28,24 +28,26 @@ _UNDEFINED = (
 
 
 class ConstantFolding(Pass):
-    """Compute constants at compile time, and move what depends on weights only into the prologue.
+    """Compute constants at compile time, and move nodes that depend only on weights into the prologue.
 
-    1. A pure node whose inputs are constants, or that has none (``arange``, ``full``), is run now; its results become
-       constants. Left in place are nodes that make tensors on ``meta``, for these get a device when the graph is run,
-       and those whose results the graph returns, for every call returns new ones.
-    2. A pure node that depends on weights - parameters, constants, and buffers that the graph does not update - moves
-       into the prologue, which is evaluated once when weights are bound. In regions there is no prologue.
+    1. A pure node whose inputs are constants, or that has no inputs (``arange``, ``full``), is run at
+       compile time; its results become constants. Exceptions: nodes that create tensors on ``meta``,
+       because these get a device when the graph is run, and nodes whose results the graph returns, because
+       every call returns new tensors.
+    2. A pure node that depends on weights - parameters, constants, and buffers that the graph does not
+       update - moves into the prologue, which is evaluated once when weights are bound. Regions have no
+       prologue.
 
-    Neither is done with random ops, uninitialised memory, open sizes and nodes with regions, nor with what takes more
-    memory than it saves: a result that is kept, be it as a constant or because calls read it from the prologue, is
-    at most ``max_bytes`` large, or not larger than all the weights together that it is computed from. Each
-    result counts alone: of many that come from one weight, all may be kept. Views take no memory of their own. What is
-    needed only while the prologue is evaluated may be eight times as large as these weights: a ``bfloat16`` weight may
-    be computed with in ``float64``, and an outer product is not made.
+    Neither applies to random ops, uninitialized memory, dynamic sizes and nodes with regions, nor to
+    results that take more memory than they save: a result that is retained, as a constant or because calls
+    read it from the prologue, has at most ``max_bytes``, or at most the size of all the weights that it is
+    computed from. Each result counts alone: of several computed from one weight, all may be retained. Views
+    take no memory of their own. Intermediate results of the prologue may be eight times as large as these
+    weights: a ``bfloat16`` weight may be converted to ``float64``, and an outer product is not computed.
 
     Attributes:
-        max_bytes: How large a result may always be, in bytes. With 0, weights that are computed from smaller ones, as
-            from quantized ones, stay computed in each call.
+        max_bytes: Size in bytes up to which a result is always allowed. With 0, weights that are computed
+            from smaller ones, such as dequantized weights, are still computed in each call.
     """
 
     name = "constant-folding"
@@ -74,7 +76,7 @@ class ConstantFolding(Pass):
     # Constants
 
     def _evaluate(self, graph: Graph, node: OpNode, names: FoldedNames) -> None:
-        """Run ``node`` if its results are not too large, and put constants in their place."""
+        """Run ``node`` if its results are not too large, and replace them by constants."""
         inputs = tuple(dict.fromkeys(node.inputs))
         if self._is_too_large(graph, node, inputs):
             return
@@ -84,30 +86,30 @@ class ConstantFolding(Pass):
             self.refuse(node, f"it cannot be computed now: {error.message}", "constant")
             return
         with self.rewrite(graph, "constant", node) as edit:
-            made = []
+            constants = []
             for value, result in zip(node.outputs, results, strict=True):
                 if value.use_count:
                     constant = graph.add_constant(names.take(value.name), result, type=value.tensor_type)
                     edit.replace(value, constant)
-                    made.append((constant, value.name))
+                    constants.append((constant, value.name))
             edit.erase(node)
-            for constant, name in made:
+            for constant, name in constants:
                 graph.rename(constant, name)
             for value in inputs:
                 if not value.use_count:
                     graph.erase_argument(value)
 
     def _is_too_large(self, graph: Graph, node: OpNode, inputs: Sequence[Value]) -> bool:
-        """Whether constants would take more memory than the node is worth; a refusal says so."""
-        made = sum(_bytes(value) for value in node.outputs)
-        given = sum(_bytes(value) for value in inputs)
-        if made <= max(self.max_bytes, given):
+        """Return whether the results would take more memory than they save; report a refusal if so."""
+        result_bytes = sum(_bytes(value) for value in node.outputs)
+        input_bytes = sum(_bytes(value) for value in inputs)
+        if result_bytes <= max(self.max_bytes, input_bytes):
             return False
         if graph.owner is not None:  # else it may move to the prologue, or is refused there
-            behind = f"the {given} bytes of the constants it reads and than " if given else ""
+            comparison = f"the {input_bytes} bytes of the constants it reads and than " if input_bytes else ""
             self.refuse(
                 node,
-                f"its results take {made} bytes, more than {behind}max_bytes={self.max_bytes}",
+                f"its results take {result_bytes} bytes, more than {comparison}max_bytes={self.max_bytes}",
                 "constant",
             )
         return True
@@ -115,7 +117,7 @@ class ConstantFolding(Pass):
     # The prologue
 
     def _move(self, graph: Graph) -> None:
-        """Move to the prologue what may be in it and is worth it."""
+        """Move the nodes into the prologue that may be there and whose results are not too large."""
         candidates = _candidates(graph)
         if not candidates:
             return
@@ -125,10 +127,11 @@ class ConstantFolding(Pass):
         movable: dict[OpNode, None] = {}
         for node in candidates:
             if not all(_is_known(graph, value, movable) for value in node.inputs):
-                continue  # something that it reads is not made
+                continue  # one of its producers was refused
             memory.add(node)
             if not self._refuse(node, memory.transient_problem(node)):
                 movable[node] = None
+        # Backwards: a node that stays makes the results that it reads retained ones, with the stricter limit.
         for node in reversed(list(movable)):
             if _is_kept(node, movable) and self._refuse(node, memory.kept_problem(node)):
                 del movable[node]
@@ -144,30 +147,30 @@ class ConstantFolding(Pass):
 
 
 def _is_kept(node: OpNode, movable: Container[OpNode]) -> bool:
-    """Whether calls read a result of ``node`` once the ``movable`` nodes are in the prologue."""
+    """Return whether calls read a result of ``node`` once the ``movable`` nodes are in the prologue."""
     return any(user not in movable for value in node.outputs for user, _ in value.uses)
 
 
 def _by_kept_result(movable: Mapping[OpNode, None]) -> Iterator[list[OpNode]]:
-    """Yield the movable nodes in order, parted behind each one whose results are kept."""
+    """Yield the movable nodes in order, in groups that end with a node whose results are retained."""
     group: list[OpNode] = []
     for node in movable:
         group.append(node)
         if _is_kept(node, movable):
             yield group
             group = []
-    assert not group, "what nothing keeps was no candidate"
+    assert not group, "the results of the last candidate are always retained"
 
 
 def _is_constant(node: OpNode) -> bool:
-    """Whether all that ``node`` reads are constants, and nothing in it waits for a device."""
+    """Return whether all inputs of ``node`` are constants, and no attribute is the device ``meta``."""
     if any(value.argument is None or value.argument.kind is not InputKind.CONSTANT for value in node.inputs):
         return False
     return not any(isinstance(item, torch.device) and item.type == "meta" for item in node.attrs.values())
 
 
 def _may_be_constant(node: OpNode, returned: Container[Value]) -> bool:
-    """Whether the results of ``node`` can be part of the graph."""
+    """Return whether the results of ``node`` can become constants of the graph."""
     return _is_repeatable(node) and all(
         isinstance(value.type, TensorType) and value.type.layout is torch.strided and value not in returned
         for value in node.outputs
@@ -180,22 +183,22 @@ def _bytes(value: Value) -> int:
 
 def _candidates(graph: Graph) -> dict[OpNode, None]:
     """Return the nodes of the body that depend on weights only."""
-    found: dict[OpNode, None] = {}
+    nodes: dict[OpNode, None] = {}
     for node in graph.body:
-        if all(_is_known(graph, value, found) for value in node.inputs) and _is_repeatable(node):
-            found[node] = None
-    return found
+        if all(_is_known(graph, value, nodes) for value in node.inputs) and _is_repeatable(node):
+            nodes[node] = None
+    return nodes
 
 
 def _is_repeatable(node: OpNode) -> bool:
-    """Whether ``node`` is read, may run at another time, and gives the same then."""
+    """Return whether ``node`` has readers, and may run at another time with the same results."""
     if node.regions or node.op_type in _UNDEFINED or any(value.type.symbols for value in node.outputs):
         return False
     return any(value.use_count for value in node.outputs) and is_pure(node)
 
 
 def _is_known(graph: Graph, value: Value, movable: Container[OpNode]) -> bool:
-    """Whether ``value`` is known when weights are bound, once the ``movable`` nodes are in the prologue."""
+    """Return whether ``value`` is known when weights are bound, if ``movable`` nodes are in the prologue."""
     node = value.producer
     if node is None:
         return is_weight_argument(graph, value)

@@ -1,4 +1,4 @@
-"""Fold what is added to, or multiplied with, the output channels of convolutions and linear layers."""
+"""Fold per-channel sums and products into the convolutions and linear layers in front of them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _BROADCASTS = ("aten.expand.default", "aten.expand_as.default", "aten.broadcast_
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One operand of a node that is a convolution's output, and the other.
+    """Operands of a node, one of them the output of a convolution.
 
     Attributes:
         op: The convolution.
-        kind: What the node does: ``add``, ``sub``, ``rsub``, ``mul`` or ``div``.
+        kind: The arithmetic: ``add``, ``sub``, ``rsub``, ``mul`` or ``div``.
         other: The other operand: a value, or a number.
-        is_self: Whether the convolution is the first operand.
+        is_self: True if the convolution is the first operand.
         alpha: The factor of the second operand; of ``rsub`` that of the first.
     """
 
@@ -56,20 +56,21 @@ class _Side:
 class ConvAddFolding(Pass):
     """Fold ``conv(x) + z``, ``- z``, ``* z``, ``/ z``, ``z + conv(x)``, ``z - conv(x)`` and ``z * conv(x)``.
 
-    The same holds for linear layers. ``z`` is a number, or a weight that has one element for each output channel, or
-    one for all: aligned at the last axis as PyTorch does it, its shape is 1 but for the axis of the channels. So
-    ``[C, 1, 1]`` fits the output ``[N, C, H, W]`` of a convolution, and ``[C]`` does not: it is added along the
-    width. Weights that are expanded to the output's shape fit, too.
+    Linear layers, likewise. ``z`` is a number, or a weight with one element per output channel or one for
+    all channels: aligned at the last axis as in broadcasting, all its axes but that of the channels have
+    size 1. So ``[C, 1, 1]`` fits the output ``[N, C, H, W]`` of a convolution, and ``[C]`` does not: it is
+    added along the width. Weights that are expanded to the output's shape fit, too.
 
-    Nodes compute the new weight and bias in float64; where there was no bias, one is made. `constant-folding` moves
-    them to where weights are bound.
+    Nodes compute the new weight and bias in float64; a bias is added if there was none. `constant-folding`
+    moves these nodes into the prologue, so they run when weights are bound.
 
-    Not folded is what changes shape, dtype or layout of the result; what depends on the call or is updated by it;
-    and a convolution whose output is used elsewhere; and numbers that are not finite, or factors that are very large or
-    small for the dtype.
+    Not folded are operands that change shape, dtype or layout of the result, that depend on the call or are
+    updated by it; convolutions whose output is used elsewhere; numbers that are not finite; and factors
+    that are very large or small for the dtype.
 
-    The new weights have the dtype of the old ones: in float16 they may overflow where the results do not, and a factor
-    that is 0 or infinite in a weight meets weights that are infinite or 0. Without data that cannot be seen.
+    The new weights have the dtype of the old ones: in float16 they may overflow where the results do not,
+    and a factor that is 0 or infinite in a weight meets weights that are infinite or 0. Without data
+    neither can be detected.
     """
 
     name = "conv-add-folding"
@@ -98,7 +99,7 @@ class ConvAddFolding(Pass):
 
 
 def _sides(node: OpNode) -> Iterator[_Side]:
-    """Yield the operands that are outputs of convolutions or linear layers."""
+    """Yield a side for each operand that is the output of a convolution or linear layer."""
     operators = {value: channel_op(value) for value in node.inputs}
     if not any(operators.values()):
         return
@@ -111,7 +112,7 @@ def _sides(node: OpNode) -> Iterator[_Side]:
 
 
 def _is_candidate(side: _Side, weights: Weights) -> bool:
-    """Whether the other operand looks as if it could be folded: an activation, as in a residual sum, does not."""
+    """Return whether the other operand may be foldable; an activation, as in a residual sum, is not."""
     if not isinstance(side.other, Value):
         return True
     other = _narrow(side.other)
@@ -119,12 +120,12 @@ def _is_candidate(side: _Side, weights: Weights) -> bool:
 
 
 def _problems(graph: Graph, side: _Side, node: OpNode, weights: Weights) -> Iterator[str]:
-    """Yield why a node cannot be folded into the convolution."""
+    """Yield the reasons why a node cannot be folded into the convolution."""
     yield from fold_problems(graph, side.op, node.outputs[0], weights)
     if side.kind == "div" and not side.is_self:
         yield "it divides by the output of the convolution"
     if isinstance(side.alpha, Value):
-        yield f"its alpha is no plain number: {unknown(graph, side.alpha)}"
+        yield f"its alpha is not a plain number: {unknown(graph, side.alpha)}"
         return
     numbers = [side.alpha] if isinstance(side.other, Value) else [side.alpha, side.other]
     yield from (f"the number {number} is not finite" for number in numbers if not math.isfinite(number))
@@ -133,6 +134,7 @@ def _problems(graph: Graph, side: _Side, node: OpNode, weights: Weights) -> Iter
         yield from _operand_problems(graph, side.op, _narrow(side.other), weights)
     elif side.kind in ("mul", "div"):
         factor = side.other
+    # The square root leaves as much of the exponent range to the weights as to the factor.
     limit = math.sqrt(torch.finfo(side.op.type.dtype).max)
     if not 1 / limit <= abs(factor) <= limit:
         yield f"a factor of {factor} may take the weights out of the range of {side.op.type}"
@@ -146,7 +148,7 @@ def _operand_problems(graph: Graph, op: ChannelOp, other: Value, weights: Weight
 
 
 def _is_per_channel(op: ChannelOp, other: Value) -> bool:
-    """Whether a value has one number for each output channel, or for all of them."""
+    """Return whether a value has one element per output channel, or one for all of them."""
     if not isinstance(other.type, TensorType):
         return True
     shape, rank = other.type.shape, op.type.rank
@@ -156,20 +158,21 @@ def _is_per_channel(op: ChannelOp, other: Value) -> bool:
 
 
 def _narrow(value: Value) -> Value:
-    """Return what a value is expanded from."""
+    """Return the tensor behind the expansions of a value."""
     while value.producer is not None and value.producer.op_type in _BROADCASTS:
         value = value.producer.inputs[0]
     return value
 
 
 def _affine(edit: Edit, side: _Side) -> Affine:
-    """Return what the node does with each channel."""
+    """Return the per-channel affine function that the node computes."""
     other: Term = _flat(edit, _narrow(side.other)) if isinstance(side.other, Value) else float(side.other)
     if side.kind == "mul":
         return Affine(other)
     if side.kind == "div":
         inverse = edit.call("aten.reciprocal.default", other) if isinstance(other, Value) else 1 / other
         return Affine(inverse)
+    # The factors of both operands; rsub is other - alpha * self.
     of_self, of_other = {
         "add": (1, side.alpha),
         "sub": (1, -side.alpha),

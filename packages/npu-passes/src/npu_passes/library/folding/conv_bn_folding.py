@@ -22,7 +22,7 @@ from npu_passes.library.folding.output_channels import (
 from npu_passes.rewriting.arguments import arguments_of
 from npu_passes.rewriting.weight_dependence import Weights
 
-# Those without the argument `training` never train, but for the functional one, which only training makes.
+# Ops without the argument `training` are in evaluation mode, except for _ALWAYS_TRAINS.
 NORMS = (
     "aten.batch_norm.default",
     "aten.native_batch_norm.default",
@@ -40,20 +40,22 @@ class ConvBnFolding(Pass):
     """Fold ``batch_norm(conv(x))`` into the convolution, and ``batch_norm(linear(x))`` into the linear layer.
 
     Per output channel, with ``a = gamma / sqrt(var + eps)``: ``weight' = a * weight`` and
-    ``bias' = a * (bias - mean) + beta``. Nodes compute these from the parameters, in float64; `constant-folding`
-    moves them to where weights are bound. Convolutions of one to three dimensions, transposed ones and groups are
-    folded, with and without bias, and norms with and without affine parameters.
+    ``bias' = a * (bias - mean) + beta``. Nodes compute these from the parameters, in float64;
+    `constant-folding` moves them into the prologue, so they run when weights are bound. Convolutions of one
+    to three dimensions, transposed and grouped ones are folded, with and without bias, and norms with and
+    without affine parameters.
 
-    Not folded are norms in training mode, without running statistics or with statistics that the graph updates;
-    convolutions whose output is used elsewhere, or whose weights depend on the call; and norms of another axis than
-    that of the output channels (of a linear layer on sequences, of a convolution without batch).
+    Not folded are norms in training mode, without running statistics or with statistics that the graph
+    updates; convolutions whose output is used elsewhere, or whose weights depend on the call; and norms
+    over another axis than that of the output channels (of a linear layer on sequences, of a convolution
+    without batch).
 
-    The tolerance is one to results in float64: where mean and output are large and nearly cancel, it is eager that
-    rounds. The new weights have the dtype of the old ones: in float16 they may overflow where results do not, with
-    variances close to 0, which cannot be seen without data.
+    The tolerance is relative to results in float64: where mean and output are large and nearly cancel,
+    eager is the one that rounds. The new weights have the dtype of the old ones: in float16 they may
+    overflow where results do not, with variances close to 0, which cannot be detected without data.
 
-    Source: the formula of batch norm in evaluation mode; `torch.nn.utils.fusion.fuse_conv_bn_weights` computes the
-    same in the dtype of the weights.
+    Source: the formula of batch norm in evaluation mode; `torch.nn.utils.fusion.fuse_conv_bn_weights`
+    computes the same in the dtype of the weights.
 
     Attributes:
         fold_linear: Fold into linear layers, too.
@@ -86,11 +88,11 @@ class ConvBnFolding(Pass):
     def _problems(
         self, graph: Graph, op: ChannelOp | None, node: OpNode, norm: dict[str, Any], weights: Weights
     ) -> Iterator[str]:
-        """Yield why the norm cannot be folded."""
+        """Yield the reasons why the norm cannot be folded."""
         if op is None:
             producer = norm["input"].producer
-            found = f"%{norm['input'].name}" if producer is None else producer.op_type
-            yield f"it follows {found}, which is no convolution or linear layer of the body"
+            source = f"%{norm['input'].name}" if producer is None else producer.op_type
+            yield f"it follows {source}, which is not a convolution or linear layer of the body"
             return
         if op.node.op_type == LINEAR and not self.fold_linear:
             yield "it follows a linear layer, and fold_linear is off"
@@ -101,7 +103,7 @@ class ConvBnFolding(Pass):
 def _norm_problems(
     graph: Graph, op: ChannelOp, node: OpNode, norm: dict[str, Any], weights: Weights
 ) -> Iterator[str]:
-    """Yield why the norm is no fixed function of each channel."""
+    """Yield the reasons why the norm is not a fixed function of each channel."""
     statistics = [norm.get(name) for name in ("running_mean", "running_var")]
     if None in statistics:
         yield "it has no running statistics: it uses those of the batch"
@@ -120,7 +122,7 @@ def _norm_problems(
 
 
 def _affine(edit: Edit, norm: dict[str, Any]) -> Affine:
-    """Return what the norm does with each channel; what is float64 makes float64 of the rest."""
+    """Return the per-channel affine function of the norm; its float64 statistics promote the rest."""
     variance = edit.call("aten.add.Tensor", in_float64(edit, norm["running_var"]), norm["eps"])
     scale = edit.call("aten.rsqrt.default", variance)
     if norm["weight"] is not None:

@@ -1,4 +1,4 @@
-"""Running a node that reads nothing but constants."""
+"""Evaluation of nodes whose inputs are all constants."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _CPU = torch.device("cpu")
 
 
 def evaluated(node: OpNode) -> list[torch.Tensor]:
-    """Return the results of a node that reads constants only, in memory of their own.
+    """Return the results of a node whose inputs are all constants, in memory of their own.
 
     Raises:
-        ExecutionError: It fails.
+        ExecutionError: The op fails.
     """
     arguments = [value.argument for value in node.inputs]
     data = [
@@ -32,9 +32,9 @@ def evaluated(node: OpNode) -> list[torch.Tensor]:
 
 
 def _apart(result: torch.Tensor, data: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return a tensor that shares no memory with ``data``, and holds no more than it needs.
+    """Return a tensor that shares no memory with ``data``, in a storage that is no larger than needed.
 
-    An expanded one stays expanded: ops on it may go through its elements in another order than through a copy's.
+    An expanded tensor stays expanded: an op may sum the elements of its dense copy in another order.
     """
     plain = result.resolve_conj().resolve_neg()
     memory = plain.untyped_storage()

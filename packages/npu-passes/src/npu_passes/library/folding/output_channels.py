@@ -1,4 +1,4 @@
-"""Convolutions and linear layers: where their output channels are, and how they absorb what is done per channel."""
+"""Folding of per-channel affine functions into convolutions and linear layers."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ CONVOLUTIONS = (
 )
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
-# A float64 value of size 1 or of the number of channels, or a number. What is computed with such a value is float64,
-# too, whatever the dtype of the other operand.
+# A float64 value with one element or one per channel, or a number. By type promotion, results of such a
+# value are float64, whatever the dtype of the other operand.
 Term: TypeAlias = "Value | float"
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelOp:
-    """A convolution or a linear layer.
+    """Convolution or linear layer.
 
     Attributes:
         node: The node.
-        arguments: What it is called with, by name.
+        arguments: The arguments of the call, by name.
         weight: [out, in / groups, *kernel]; transposed [in, out / groups, *kernel].
         bias: None stands for zeros.
-        channels: How many output channels there are.
-        axis: Which axis of the output they are.
-        groups: Of a transposed convolution; 1 for all others, whose first axis is that of the channels.
-        is_transposed: Whether the channels are the second axis of the weight.
+        channels: The number of output channels.
+        axis: Their axis in the output.
+        groups: Of a transposed convolution; 1 for all others, whose weights have the channels as first axis.
+        is_transposed: True if the channels are the second axis of the weight.
     """
 
     node: OpNode
@@ -65,12 +65,12 @@ class ChannelOp:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """``scale * (y - center) + shift``, for each output channel of ``y``; None stands for 1, 0 and 0.
+    """Function ``scale * (y - center) + shift`` of each output channel of ``y``; None stands for 1, 0 and 0.
 
     Attributes:
         scale: The factor.
-        center: What is taken off before.
-        shift: What is added behind; of any dtype where ``scale`` or ``center`` is a value.
+        center: Subtracted before scaling.
+        shift: Added after scaling; of any dtype where ``scale`` or ``center`` is a value.
     """
 
     scale: Term | None = None
@@ -79,7 +79,7 @@ class Affine:
 
 
 def channel_op(value: Value) -> ChannelOp | None:
-    """Return the convolution or linear layer of the body that computes ``value``; None if it is something else."""
+    """Return the convolution or linear layer of the body that computes ``value``; None if none does."""
     node = value.producer
     if node is None or node.in_prologue or node.op_type not in (*CONVOLUTIONS, LINEAR):
         return None
@@ -87,7 +87,7 @@ def channel_op(value: Value) -> ChannelOp | None:
     weight, bias = arguments["weight"], arguments.get("bias")
     shape = weight.tensor_type.shape
     if len(shape) < 2:
-        return None  # a linear layer may have a single output, which is then no axis
+        return None  # a linear layer with a weight of rank 1 has no axis of output channels
     is_transposed = node.op_type in _TRANSPOSED or (node.op_type == _EITHER and arguments["transposed"])
     groups = arguments["groups"] if is_transposed else 1
     inner = 0 if node.op_type == LINEAR else len(shape) - 2
@@ -104,13 +104,13 @@ def channel_op(value: Value) -> ChannelOp | None:
 
 
 def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) -> Iterator[str]:
-    """Yield why ``op`` cannot absorb the node behind it, which computes ``reader``: single use, dtypes, weights.
+    """Yield the reasons why ``op`` cannot absorb the node that reads it: other uses, types, weights.
 
     Args:
         graph: The graph.
         op: The convolution.
-        reader: The output of the node behind it.
-        weights: Those of the graph.
+        reader: The output of the node that reads it.
+        weights: The weights of the graph.
     """
     if op.output.use_count != 1:
         yield "the output of the convolution is used elsewhere"
@@ -119,7 +119,7 @@ def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) 
     if not op.type.same_shape_and_dtype(reader.type):
         yield f"it makes {reader.type} of {op.type}: shape or dtype would change"
     elif op.type.strides != reader.tensor_type.strides:
-        yield f"it makes {reader.type} of {op.type}: the result would be laid out in another way"
+        yield f"it makes {reader.type} of {op.type}: the result would have other strides"
     if op.bias is not None and op.bias.tensor_type.shape != (op.channels,):
         yield f"the bias is {op.bias.type}, not one number for each of {op.channels} channels"
     for value in filter(None, (op.weight, op.bias)):
@@ -132,7 +132,7 @@ def fold_problems(graph: Graph, op: ChannelOp, reader: Value, weights: Weights) 
 
 
 def unknown(graph: Graph, value: Value) -> str:
-    """Return in words that ``value`` is not known when weights are bound."""
+    """Return the reason, in words, why ``value`` is not known when weights are bound."""
     if value in graph.updates:
         return f"%{value.name} is updated by the graph"
     if value.producer is None:
@@ -141,9 +141,10 @@ def unknown(graph: Graph, value: Value) -> str:
 
 
 def fold(edit: Edit, op: ChannelOp, affine: Affine, weights: Weights) -> Value:
-    """Return the output of a copy of ``op`` that computes ``affine`` of what ``op`` computes.
+    """Return the output of a new convolution that computes ``affine`` of the output of ``op``.
 
-    New weights are computed from the old ones in float64, and have their dtype. They are added to ``weights``.
+    The new weights are computed from the old ones in float64, and have their dtype. They are added to
+    ``weights``.
     """
     weight = op.weight if affine.scale is None else _scaled_weight(edit, op, affine.scale)
     bias = _moved_bias(edit, op, affine)
@@ -165,6 +166,8 @@ def _scaled_weight(edit: Edit, op: ChannelOp, scale: Term) -> Value:
     if not isinstance(scale, Value) or scale.tensor_type.numel == 1:
         return _cast(edit, edit.call("aten.mul.Tensor", weight, scale), dtype, name)
     ones = [1] * (len(shape) - 2)
+    # A grouped transposed weight is [in, out / groups, ...]: rows of group g belong to the channels of
+    # group g.
     if op.groups > 1:
         parts = [op.groups, shape[0] // op.groups, *shape[1:]]
         weight = edit.call("aten.reshape.default", weight, parts)
@@ -182,6 +185,7 @@ def _scaled_weight(edit: Edit, op: ChannelOp, scale: Term) -> Value:
 def _moved_bias(edit: Edit, op: ChannelOp, affine: Affine) -> Value | None:
     """Return ``scale * (bias - center) + shift`` as the bias of ``op``; None if there is still none."""
     bias: Term | None = op.bias
+    # A value as the first operand promotes the bias to float64; a number does not.
     first = next((term for term in (affine.center, affine.scale, affine.shift) if term is not None), None)
     if op.bias is not None and not isinstance(first, Value):
         bias = in_float64(edit, op.bias)

@@ -1,4 +1,4 @@
-"""How much memory takes what is computed from weights, and whether that is worth it."""
+"""Memory of values computed from weights, and the limits for it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import math
 from npu_ir import OpNode, TensorType, Value
 from npu_ir.ops.effects import is_view
 
-# How large what is kept may always be, where nobody says another limit.
+# Default size in bytes up to which a retained result is always allowed.
 MAX_BYTES = 1 << 20
-# Results that are soon freed may be so many times as large as the weights: any dtype fits into float64.
+# Transient results may be this many times as large as the weights: float64 is 8 times as large as any other
+# dtype.
 _TRANSIENT = 8
-# At most so many weights are looked at for one node; more count as nothing.
+# The largest number of weights that are counted for one node: bounds the work on chains of many weights.
 _SOURCES = 64
 
 
 class WeightMemory:
-    """The memory behind values that depend on weights only; linear in the number of their nodes.
+    """Memory of values that depend on weights only; linear in the number of their nodes.
 
     Args:
-        max_bytes: What a result may always take.
+        max_bytes: Size up to which a result is always allowed.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -32,7 +33,7 @@ class WeightMemory:
         self._weights: dict[OpNode, int] = {}
 
     def add(self, node: OpNode) -> None:
-        """Take in a node, after those whose results it reads."""
+        """Record a node, after the nodes whose results it reads."""
         for value in node.inputs:
             if value.producer is None:
                 self._held[value] = extent_bytes(value)
@@ -48,10 +49,10 @@ class WeightMemory:
         self._weights[node] = sum(map(extent_bytes, distinct))
 
     def _base(self, node: OpNode) -> int | None:
-        """Return how large the memory is that the outputs of a view share; None where they have their own.
+        """Return the size of the memory that the outputs of a view share; None if they have their own.
 
-        Many ops return a view where they can, else a copy. It is a copy where the dtype differs, or where the
-        outputs reach over more memory than there is.
+        Many ops return a view if they can, else a copy. It is a copy if the dtype differs, or if the outputs
+        extend over more memory than the input has.
         """
         if not is_view(node):
             return None
@@ -63,29 +64,34 @@ class WeightMemory:
         return base if same and all(extent_bytes(value) <= base for value in node.outputs) else None
 
     def kept_problem(self, node: OpNode) -> str | None:
-        """Return why it does not pay to keep the results of ``node``; None if it does."""
+        """Return the reason why results of ``node`` are too large to retain; None if they are not."""
         return self._problem(node, 1, "")
 
     def transient_problem(self, node: OpNode) -> str | None:
-        """Return why it does not pay to make the results of ``node``, even if they are soon freed; None if it does."""
+        """Return the reason why results of ``node`` are too large even if transient; None if they are not."""
         return self._problem(node, _TRANSIENT, f"{_TRANSIENT} times ")
 
     def _problem(self, node: OpNode, times: int, words: str) -> str | None:
-        made, weights = self._made[node], self._weights[node]
-        if made <= max(self._max_bytes, times * weights):
+        result_bytes, source_bytes = self._made[node], self._weights[node]
+        if result_bytes <= max(self._max_bytes, times * source_bytes):
             return None
-        behind = f"{words}the {weights} bytes of the weights behind them and than " if weights else ""
-        return f"its results take {made} bytes, more than {behind}max_bytes={self._max_bytes}"
+        comparison = (
+            f"{words}the {source_bytes} bytes of the weights behind them and than " if source_bytes else ""
+        )
+        return f"its results take {result_bytes} bytes, more than {comparison}max_bytes={self._max_bytes}"
 
 
 def copy_problem(value: Value) -> str | None:
-    """Return why `constant-folding` would not keep a copy of a weight, by its default; None if it would."""
+    """Return the reason why `constant-folding` by default retains no copy of a weight; None if it does."""
     type = value.tensor_type
-    made = math.prod(type.sizes) * type.dtype.itemsize
-    given = sum(map(extent_bytes, _arguments_behind(value)))
-    if made <= max(MAX_BYTES, given):
+    result_bytes = math.prod(type.sizes) * type.dtype.itemsize
+    source_bytes = sum(map(extent_bytes, _arguments_behind(value)))
+    if result_bytes <= max(MAX_BYTES, source_bytes):
         return None
-    return f"%{value.name} takes {made} bytes, and is computed from {given}: a new one would be computed in each call"
+    return (
+        f"%{value.name} takes {result_bytes} bytes, and is computed from {source_bytes}: "
+        "a new one would be computed in each call"
+    )
 
 
 def _arguments_behind(value: Value) -> list[Value]:
@@ -99,9 +105,9 @@ def _arguments_behind(value: Value) -> list[Value]:
 
 
 def extent_bytes(value: Value) -> int:
-    """Return how much memory the elements of a tensor reach over; 0 for a number.
+    """Return the bytes from the first to the last element of a tensor in memory; 0 for a number.
 
-    That is less than their number where an expanded tensor has the same element in many places.
+    For an expanded tensor that is less than the size of a dense copy.
     """
     return _extent(value.type) if isinstance(value.type, TensorType) else 0
 

@@ -1,4 +1,4 @@
-"""What an attention consists of, and whether ``scaled_dot_product_attention`` computes it."""
+"""Matched attention subgraph, and the requirements of ``scaled_dot_product_attention``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from npu_passes.library.fusion.attention_heads import Heads
 
 
 class NoAttentionError(Exception):
-    """Carries why what begins like an attention cannot be fused."""
+    """Reason why a candidate attention cannot be fused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Scores that are set to a number, vast and negative.
+    """Mask that sets scores to a large negative number.
 
     Attributes:
-        condition: Of bools.
-        at: They are set where ``condition`` has this value.
-        number: What they are set to.
+        condition: Boolean tensor.
+        at: Scores are set where ``condition`` has this value.
+        number: The value that they are set to.
     """
 
     condition: Value
@@ -33,17 +33,17 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """``softmax(scale * query @ key.mT, with masks) @ value``, written out.
+    """Subgraph that computes ``softmax(scale * query @ key.mT, with masks) @ value``.
 
     Attributes:
         query: [..., L, E].
         key: [..., S, E], or [..., E, S].
         value: [..., S, Ev].
-        is_key_transposed: Whether ``key`` is [..., E, S].
-        scale: What the product is multiplied by.
-        masks: What is done to it then, in this order: tensors are added, and numbers filled in.
-        heads: How the scores are reshaped; None if they are not.
-        nodes: The nodes that compute it, each behind those it reads.
+        is_key_transposed: True if ``key`` is [..., E, S].
+        scale: Factor of the inner product.
+        masks: Applied to the scaled scores in this order: tensors are added, fills set scores to a number.
+        heads: The reshape of the scores; None if there is none.
+        nodes: The nodes that compute it, in topological order.
     """
 
     query: Value
@@ -56,10 +56,10 @@ class Attention:
     nodes: tuple[OpNode, ...]
 
     def require_fit(self) -> None:
-        """Raise unless one call of ``scaled_dot_product_attention`` computes it.
+        """Raise unless one call of ``scaled_dot_product_attention`` computes the same.
 
         Raises:
-            NoAttentionError: Says why not.
+            NoAttentionError: It does not; the message is the reason.
         """
         query, key, value = (item.tensor_type for item in (self.query, self.key, self.value))
         described = f"query {query}, key {key}, value {value}"
@@ -79,7 +79,7 @@ class Attention:
 
 
 def require_mask(mask: Value | Fill, scores: Value) -> None:
-    """Raise unless a mask fits the scores that it is put on."""
+    """Raise unless a mask broadcasts to the shape of the scores."""
     value = mask.condition if isinstance(mask, Fill) else mask
     shape = scores.tensor_type.shape
     if not isinstance(value.type, TensorType) or not _broadcasts_to(value.type.shape, shape):
@@ -87,6 +87,6 @@ def require_mask(mask: Value | Fill, scores: Value) -> None:
 
 
 def _broadcasts_to(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
-    """Return whether a tensor broadcasts to a shape without making it larger."""
+    """Return whether a shape broadcasts to another one without enlarging it."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
     return len(shape) <= len(wanted) and all(size in (1, other) for size, other in pairs)

@@ -1,4 +1,4 @@
-"""Reshapes that split the first axis of an attention into batch and heads, or merge these."""
+"""Reshapes that split the first axis of an attention into batch and heads, or merge them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RESHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Of [N, rows, columns] and [*split, rows, columns], the same numbers.
+    """Correspondence of the shapes [N, rows, columns] and [batch, heads, rows, columns].
 
     Attributes:
-        split: The sizes of two axes.
+        split: The sizes of the two axes, batch and heads.
         merged: N, their product.
     """
 
@@ -30,15 +30,15 @@ class Heads:
     merged: Dim
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """Return the shape that `split_from` makes of a tensor of this shape."""
+        """Return the shape after `split_from` for a tensor of this shape."""
         if len(shape) == 3 and shape[0] == self.merged:
             return (*self.split, *shape[1:])
         return shape
 
     def split_from(self, edit: Edit, value: Value) -> Value:
-        """Return ``value`` with its first axis split, if that is N and there are two more; else itself.
+        """Return ``value`` with its first axis split if its shape is [N, rows, columns], else ``value``.
 
-        The strides may be others than those of a view.
+        The strides may differ from those of a view.
         """
         shape = self.shape(value.tensor_type.shape)
         if shape == value.tensor_type.shape:

@@ -1,4 +1,8 @@
-"""Reading an attention that is written out, from the outermost product inwards."""
+"""Matcher of decomposed attention, from the outermost product inwards.
+
+A backward walk along the producers: outer product, dropouts and casts, softmax, masks, scale, inner
+product. Each node taken must have a single reader, so that the whole subgraph can be replaced.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +28,17 @@ from npu_passes.library.fusion.attention_ops import (
 )
 from npu_passes.rewriting.arguments import arguments_of
 
-# A score of ordinary size added to such a number leaves it as it is, in every dtype that has such numbers.
+# Adding a score of ordinary size to such a number rounds to that number, in every dtype that can represent
+# it. So replacing a score (masked_fill) and adding the number (attn_mask) give the same, even in a fully
+# masked row.
 _VAST = 1e30
 
 
 def read_attention(root: OpNode) -> Attention | None:
-    """Return the attention whose outermost product is ``root``; None where it is nothing like one.
+    """Return the attention whose outermost product is ``root``; None if there is no softmax behind it.
 
     Raises:
-        NoAttentionError: It is one that cannot be fused; says why.
+        NoAttentionError: It cannot be fused; the message is the reason.
     """
     weights, value = root.inputs
     softmax, passed = softmax_of(weights)
@@ -46,13 +52,13 @@ def read_attention(root: OpNode) -> Attention | None:
     query, (key, is_transposed) = reader.unscaled(query), reader.unscaled_key(key)
     masks = tuple(reversed(reader.masks))
     nodes = (*reversed(reader.nodes), *split_behind(root, reader.heads))
-    found = Attention(query, key, value, is_transposed, reader.scale, masks, reader.heads, nodes)
-    found.require_fit()
-    return found
+    attention = Attention(query, key, value, is_transposed, reader.scale, masks, reader.heads, nodes)
+    attention.require_fit()
+    return attention
 
 
 class _Reader:
-    """Collects what it comes by.
+    """State of the match: the nodes, masks and scale met so far.
 
     Args:
         root: The outermost product.
@@ -65,14 +71,14 @@ class _Reader:
         self.heads: Heads | None = None
 
     def take(self, node: OpNode) -> dict[str, Any]:
-        """Make a node part of the attention; return its arguments."""
+        """Add a node to the match; return its arguments."""
         if any(value.use_count != 1 for value in node.outputs):
             raise NoAttentionError(f"%{node.outputs[0].name} is read elsewhere, too")
         self.nodes.append(node)
         return arguments_of(node, defaults=True)
 
     def pass_weights(self, nodes: list[OpNode]) -> None:
-        """Take what stands between the softmax and the outermost product."""
+        """Take the nodes between the softmax and the outermost product."""
         for node in nodes:
             arguments = self.take(node)
             if node.op_type in CASTS:
@@ -89,7 +95,7 @@ class _Reader:
         self.heads = heads
 
     def scores(self, softmax: OpNode) -> OpNode:
-        """Return the inner product; take the softmax and what masks and scales the scores."""
+        """Take the softmax, and the masks and scales of the scores; return the inner product."""
         arguments = self.take(softmax)
         value: Value = arguments["self"]
         if arguments["dim"] % max(value.tensor_type.rank, 1) != value.tensor_type.rank - 1:
@@ -97,13 +103,13 @@ class _Reader:
         while True:
             node = value.producer
             if node is None:
-                raise NoAttentionError(f"its scores %{value.name} are no product")
+                raise NoAttentionError(f"its scores %{value.name} are not a product")
             if node.op_type in INNER_PRODUCTS:
                 return node
             value = self._past(node)
 
     def _past(self, node: OpNode) -> Value:
-        """Take a node between product and softmax; return the scores that it reads."""
+        """Take a node between inner product and softmax; return the scores that it reads."""
         if node.op_type in CASTS:
             arguments = self.take(node)
             require_plain_cast(node, arguments)
@@ -128,7 +134,7 @@ class _Reader:
 
     def _masked(self, node: OpNode, scores: Any, mask: Any, factor: Any) -> Value:
         if not (isinstance(mask, Value) and isinstance(scores, Value)) or factor != 1:
-            raise NoAttentionError(f"{node.name!r} adds what is no mask")
+            raise NoAttentionError(f"{node.name!r} adds something that is not a mask")
         self._mask(node, mask, scores)
         return scores
 
@@ -142,7 +148,7 @@ class _Reader:
 
     def _fill(self, node: OpNode, condition: Value, at: bool, number: float | None, scores: Value) -> None:
         if number is None:
-            raise NoAttentionError(f"{node.name!r} fills in what is no number")
+            raise NoAttentionError(f"{node.name!r} fills in something that is not a number")
         if not number <= -_VAST:
             raise NoAttentionError(
                 f"{node.name!r} fills in {number:g}: added to scores this is something else in a row that "
@@ -151,13 +157,15 @@ class _Reader:
         self._mask(node, Fill(condition, at, number), scores)
 
     def _mask(self, node: OpNode, mask: Value | Fill, scores: Value) -> None:
+        # The walk goes backwards: a scale met before the mask multiplies the mask, too, and the op cannot
+        # do that.
         if self.scale != 1:
             raise NoAttentionError(f"it scales its mask ({node.name!r})")
         require_mask(mask, scores)
         self.masks.append(mask)
 
     def _scales(self, node: OpNode) -> bool:
-        """Take a node that multiplies by a number; return whether it does."""
+        """Take a node if it multiplies or divides by a finite number; return whether it does."""
         if node.op_type not in SCALINGS:
             return False
         factor = number_of(arguments_of(node)["other"])
@@ -178,7 +186,7 @@ class _Reader:
         return arguments["batch1"], arguments["batch2"]
 
     def unscaled(self, factor: Value) -> Value:
-        """Take what multiplies a factor by numbers, and is read by nothing else; return what it multiplies."""
+        """Take the scalings of a factor that have no other reader; return the unscaled factor."""
         node = factor.producer
         while node is not None and factor.use_count == 1 and self._scales(node):
             factor = node.inputs[0]
@@ -186,7 +194,10 @@ class _Reader:
         return factor
 
     def unscaled_key(self, key: Value) -> tuple[Value, bool]:
-        """Return the key as `unscaled` does, and whether it is [..., E, S]; a transposition may stay."""
+        """Return the key as `unscaled` does, and whether it is [..., E, S].
+
+        A transposition that has other readers stays in the graph, and the fused op reads its input.
+        """
         key = self.unscaled(key)
         turned = transposed(key)
         if turned is None:

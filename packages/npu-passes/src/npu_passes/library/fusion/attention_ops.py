@@ -1,4 +1,4 @@
-"""What single nodes do in an attention: cast, scale, turn, reshape; and which of them belong to one."""
+"""Classification of the nodes of an attention: casts, scalings, transpositions, reshapes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ INNER_PRODUCTS = (*PRODUCTS, "aten.baddbmm.default")
 SOFTMAXES = ("aten.softmax.int", "aten._softmax.default")
 CASTS = ("aten.to.dtype", "aten._to_copy.default")
 WHERES = ("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf")
-# Whether the number multiplies.
+# By op: True if it multiplies by the number, False if it divides.
 SCALINGS: Mapping[str, bool] = MappingProxyType(
     {"aten.mul.Tensor": True, "aten.mul.Scalar": True, "aten.div.Tensor": False, "aten.div.Scalar": False}
 )
-# What `torch.tensor(2.0)` passes through.
+# torch.export traces the constant `torch.tensor(2.0)` as a lifted constant behind these ops.
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.detach.default")
-_DEPTH = 8
+_DEPTH = 8  # of walks along producers: without a limit, `leads_to_product` could be exponential
 
 
 def transposed(key: Value) -> Value | None:
-    """Return the value of which ``key`` has the last two axes swapped; None if it is no such."""
+    """Return the input of the transposition of the last two axes that computes ``key``; None if none does."""
     node = key.producer
     if node is None or node.op_type not in ("aten.transpose.int", "aten.permute.default", "aten.mT.default"):
         return None
@@ -47,7 +47,10 @@ def transposed(key: Value) -> Value | None:
 
 
 def softmax_of(weights: Value) -> tuple[OpNode | None, list[OpNode]]:
-    """Return the softmax that the weights come from, and the dropouts, casts and reshapes between, outermost first."""
+    """Return the softmax behind attention weights, and the nodes between, outermost first.
+
+    Between are dropouts, casts and reshapes only; the softmax is None if there is none.
+    """
     passed: list[OpNode] = []
     node = weights.producer
     between = ("aten.dropout.default", *CASTS, *RESHAPES)
@@ -58,18 +61,18 @@ def softmax_of(weights: Value) -> tuple[OpNode | None, list[OpNode]]:
 
 
 def leads_to_product(value: Any, depth: int = _DEPTH) -> bool:
-    """Return whether scores could be what ``value`` is."""
+    """Return whether ``value`` may be scores: an inner product, possibly scaled, masked or reshaped."""
     node = value.producer if isinstance(value, Value) else None
     if node is None or depth == 0:
         return False
     if node.op_type in INNER_PRODUCTS:
         return True
-    known = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
-    return node.op_type in known and any(leads_to_product(item, depth - 1) for item in node.inputs)
+    passable = (*CASTS, *SCALINGS, *WHERES, *RESHAPES, "aten.add.Tensor", "aten.masked_fill.Scalar")
+    return node.op_type in passable and any(leads_to_product(item, depth - 1) for item in node.inputs)
 
 
 def number_of(item: Any) -> float | None:
-    """Return the number that an argument is: plain, or a constant tensor of rank 0."""
+    """Return the number in an argument, a literal or a constant tensor of rank 0; None otherwise."""
     if isinstance(item, (int, float)) and not isinstance(item, bool):
         return float(item)
     if not isinstance(item, Value):
@@ -85,24 +88,24 @@ def number_of(item: Any) -> float | None:
 
 
 def require_plain_cast(node: OpNode, arguments: Mapping[str, Any]) -> None:
-    """Raise unless a node does nothing but cast to a dtype of floats."""
+    """Raise unless a node only casts to a floating-point dtype."""
     others = [name for name in arguments if name not in ("self", "dtype") and arguments[name]]
     if others or not (arguments["dtype"] or torch.int64).is_floating_point:
         raise NoAttentionError(f"{node.name!r} does more than cast to another dtype of floats")
 
 
 def require_as_wide(node: OpNode, dtype: torch.dtype) -> None:
-    """Raise unless what a node returns can hold all values of ``dtype``."""
-    made = node.outputs[0].tensor_type.dtype
-    if torch.promote_types(dtype, made) != made:
-        raise NoAttentionError(f"{node.name!r} rounds to {dtype_name(made)}")
+    """Raise unless the dtype of a node's result can represent all values of ``dtype``."""
+    result_dtype = node.outputs[0].tensor_type.dtype
+    if torch.promote_types(dtype, result_dtype) != result_dtype:
+        raise NoAttentionError(f"{node.name!r} rounds to {dtype_name(result_dtype)}")
 
 
 def heads_of(node: OpNode) -> Heads:
-    """Return what a reshape splits or merges.
+    """Return the axes that a reshape splits or merges.
 
     Raises:
-        NoAttentionError: It does something else, too.
+        NoAttentionError: It does something else.
     """
     old, new = node.inputs[0].type, node.outputs[0].type
     if isinstance(old, TensorType) and isinstance(new, TensorType):
@@ -112,16 +115,16 @@ def heads_of(node: OpNode) -> Heads:
             if all(isinstance(size, Expr) for size in wide[:2]):
                 raise NoAttentionError(
                     f"{node.name!r} splits or merges axes that are both of open sizes: {wide[0]}, {wide[1]}"
-                )
+                )  # a reshape can state only one of them as -1
             return Heads(wide[:2], merged)
     raise NoAttentionError(
-        f"{node.name!r} makes {new} of {old} between softmax and product: it does not just split the first axis "
-        "in two, or merge the first two"
+        f"{node.name!r} makes {new} of {old} between softmax and product: "
+        "it does not just split the first axis in two, or merge the first two"
     )
 
 
 def split_behind(root: OpNode, heads: Heads | None) -> Iterator[OpNode]:
-    """Yield what splits the heads of the outermost product, if nothing else reads it."""
+    """Yield the reshape that splits the heads of the outermost product, if it is its only reader."""
     result = root.outputs[0]
     if heads is None or result.is_output or len(result.users) != 1:
         return

@@ -1,4 +1,4 @@
-"""Ops that reorder the axes of a tensor, as permutations."""
+"""Permutations computed by ops that reorder the axes of a tensor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PERMUTING = _TWO_AXES | _MOVES | _LISTS | _FIXED
 
 
 def permutation(node: OpNode) -> tuple[int, ...] | None:
-    """Return which axis of the input each axis of the output is; None where the op does something else."""
+    """Return, for each output axis, the input axis; None if the op is not a permutation."""
     if node.op_type not in PERMUTING or not isinstance(node.inputs[0].type, TensorType):
         return None
     rank = node.inputs[0].type.rank

@@ -1,4 +1,4 @@
-"""Fuse a sum with the norm behind it."""
+"""Fusion of a residual sum with the norm after it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _RULE = "add-norm"
 
 
 def _cast(term: Term, name: str) -> Term:
-    """Return a term as it is, or cast to a dtype called ``name``."""
+    """Return a pattern for a term or a cast of it; ``name`` is bound to the dtype."""
     return one_of(aten.to.dtype(term, attr(name)), aten._to_copy.default(term, dtype=attr(name)), term)
 
 
 def _written_norm() -> Call:
-    """Return the pattern of an RMS norm: in one dtype, or computed in another."""
+    """Return the pattern of a decomposed RMS norm, with or without casts around its computation."""
     x = var("input")
-    # Models add what they cast to the residual, too.
+    # Other nodes may read the cast: models add the input to the residual in the wider dtype, too.
     wide = one_of(*(shared(item) if isinstance(item, Call) else item for item in _cast(x, "wide").options))
     squared = one_of(aten.pow.Tensor_Scalar(wide, 2), aten.mul.Tensor(wide, wide))
     scale = aten.rsqrt.default(aten.add.Tensor(aten.mean.dim(squared, attr("dims"), True), attr("eps")))
@@ -41,12 +41,12 @@ def _rms_norm(edit: Edit, match: Match) -> Value:
 
 
 def _no_rms_norm(match: Match) -> str | None:
-    """Return why what looks like an RMS norm is none; None if it is one."""
+    """Return the reason why a match is not an RMS norm; None if it is one."""
     x, weight, result = (
         item.tensor_type for item in (match["input"], match["weight"], match.root.outputs[0])
     )
     if not isinstance(match["eps"], float) or not x.dtype.is_floating_point:
-        return "eps is no float, or the input no tensor of floats"
+        return "eps is not a float, or the input is not a floating-point tensor"
     if [axis % x.rank for axis in match["dims"] or ()] != [x.rank - 1]:
         return f"the mean is over the axes {match['dims']}, not over the last one"
     if weight.rank != 1 or weight.shape != x.shape[-1:]:
@@ -62,11 +62,14 @@ def _no_rms_norm(match: Match) -> str | None:
 
 
 class FuseAddNorm(PatternPass):
-    """Fuse ``norm(x + residual)`` into ``npu::add_layer_norm`` or ``npu::add_rms_norm``, which return the sum, too.
+    """Fuse ``norm(x + residual)`` into ``npu::add_layer_norm`` or ``npu::add_rms_norm``.
 
-    1. ``aten.layer_norm`` and ``aten.rms_norm`` over a sum of two tensors of one type, which may be read elsewhere.
-    2. An RMS norm that is written out, as the models of `transformers` do, becomes ``aten.rms_norm`` first, wherever
-       it is. In half precision that rounds once where these models round twice.
+    These ops return the sum, too.
+
+    1. ``aten.layer_norm`` and ``aten.rms_norm`` over a sum of two tensors of one type; the sum may have other
+       readers.
+    2. A decomposed RMS norm, as in the models of `transformers`, becomes ``aten.rms_norm`` first, also
+       without a sum in front of it. In half precision that rounds once where these models round twice.
     """
 
     name = "fuse-add-norm"
@@ -74,7 +77,7 @@ class FuseAddNorm(PatternPass):
     rules = (Rule("rms-norm", _written_norm(), _rms_norm, _no_rms_norm),)
 
     def run(self, graph: Graph) -> bool:
-        """Put the norms together, then the sums into them."""
+        """Fuse decomposed norms, then sums with norms."""
         edited = super().run(graph)
         for node in graph.nodes_of(*_NORMS):
             if not node.in_prologue:
@@ -87,15 +90,15 @@ class FuseAddNorm(PatternPass):
         if add is None or add.op_type != "aten.add.Tensor" or add.in_prologue:
             return False
         total = add.outputs[0]
-        # Others may read the sum before the norm does.
+        # Other nodes may read the sum before the norm does: then the fused op takes the place of the sum.
         is_at_sum = total.use_count > 1
         reason = _no_sum(arguments_of(add, defaults=True), total) or (is_at_sum and _late(arguments)) or None
         if reason is not None:
             self.refuse(norm, reason, _RULE)
             return False
         with self.rewrite(graph, _RULE, *((norm, add) if is_at_sum else (add, norm))) as edit:
-            made = edit.calls(_NORMS[norm.op_type], *_fused_arguments(norm, add, arguments))
-            for old, new in ((norm.outputs[0], made[0]), (total, made[1])):
+            results = edit.calls(_NORMS[norm.op_type], *_fused_arguments(norm, add, arguments))
+            for old, new in ((norm.outputs[0], results[0]), (total, results[1])):
                 edit.replace(old, in_strides_of(edit, new, old))
             for name in edit.made:
                 graph.set_provenance(graph.node(name), merged_provenance([add, norm]))
@@ -108,10 +111,10 @@ def _fused_arguments(norm: OpNode, add: OpNode, arguments: dict[str, Any]) -> li
 
 
 def _no_sum(arguments: dict[str, Any], total: Value) -> str | None:
-    """Return why a sum cannot be a part of a norm; None if it can."""
+    """Return the reason why a sum cannot be fused with a norm; None if it can."""
     parts = arguments["self"], arguments["other"]
     if not all(isinstance(part, Value) for part in parts) or arguments["alpha"] != 1:
-        return "the sum is none of two tensors, or scales one"
+        return "the sum is not one of two tensors, or scales one"
     for part in parts:
         if not (isinstance(part.type, TensorType) and part.type.same_shape_and_dtype(total.type)):
             return f"the sum broadcasts or promotes %{part.name}, {part.type}, to {total.type}"
@@ -119,9 +122,9 @@ def _no_sum(arguments: dict[str, Any], total: Value) -> str | None:
 
 
 def _late(arguments: dict[str, Any]) -> str | None:
-    """Return why the arguments of a norm may be unknown where its sum is; None if they are."""
+    """Return the reason why an argument of a norm may be unavailable at its sum; None if none is."""
     for name in ("weight", "bias"):
         value = arguments.get(name)
         if isinstance(value, Value) and not (value.producer is None or value.producer.in_prologue):
-            return f"its {name} is computed at each call, maybe behind the sum"
+            return f"its {name} is computed at each call, maybe after the sum"
     return None

@@ -1,4 +1,4 @@
-"""Put attentions that are written out into one op."""
+"""Fusion of decomposed attention into one op."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ _RULE = "attention"
 
 
 class FuseAttention(Pass):
-    """Make ``aten.scaled_dot_product_attention`` of ``matmul(softmax(matmul(q, k^T) * scale + mask), v)``.
+    """Fuse ``matmul(softmax(matmul(q, k^T) * scale + mask), v)`` into ``aten.scaled_dot_product_attention``.
 
     1. Products are ``matmul``, ``bmm`` or ``baddbmm``, of 3 or 4 axes that do not broadcast.
-    2. The scale is a number, on the scores, the query or the key; multiplied by or divided by.
-    3. Masks are tensors that are added, ``masked_fill`` and ``where`` with ``-inf`` or a number below -1e30, or
-       several of these.
-    4. Reshapes of the scores or the weights, between 3 and 4 axes, split the first axis or merge the first two.
-    5. Dropout that is off goes; so do casts to a wider dtype around the softmax, in which the op computes anyway.
+    2. The scale is a number that multiplies or divides the scores, the query or the key.
+    3. Masks are tensors that are added, ``masked_fill`` and ``where`` with ``-inf`` or a number below
+       -1e30, or several of these.
+    4. Reshapes of the scores or the weights, between 3 and 4 axes, split the first axis or merge the first
+       two.
+    5. Inactive dropout is removed; so are casts to a wider dtype around the softmax, because the op
+       computes in a wider dtype anyway.
 
-    Nothing else may read what is between: attention weights that a model returns are a reason to refuse. Results
-    differ as the sums of the products are taken in another order, and scores of half precision are not rounded. In a
-    row that is masked by ``-inf`` as a whole, the result is 0 where it was NaN.
+    The intermediate values must have no other readers: attention weights that a model returns are a reason
+    to refuse. Results differ because the products are summed in another order, and scores of half precision
+    are not rounded. In a row that is masked by ``-inf`` as a whole, the result is 0 where it was NaN.
     """
 
     name = "fuse-attention"
@@ -37,7 +39,7 @@ class FuseAttention(Pass):
     numerics = within(1e-5)
 
     def run(self, graph: Graph) -> bool:
-        """Look at every product; linear in the number of nodes."""
+        """Try to match an attention at every product; linear in the number of nodes."""
         edited = False
         for node in graph.nodes_of(*PRODUCTS):
             if node.in_prologue:
@@ -74,22 +76,22 @@ class FuseAttention(Pass):
 
 
 def _put_in_place(edit: Edit, old: Value, new: Value) -> None:
-    """Make what reads ``old`` read ``new``, which may be in another memory order.
+    """Replace ``old`` by ``new``, whose strides may differ.
 
-    The op often returns its result with the heads behind the rows, in the order into which models transpose it
-    next: these transpositions are made anew, and then there is nothing to copy.
+    The op often returns its result in the memory order [batch, rows, heads, columns], to which models
+    transpose it next: if these transpositions are recreated on ``new``, nothing has to be copied.
     """
-    turns = dict.fromkeys(old.users)
-    if old.type == new.type or old.is_output or not all(map(_is_turn_before_copy, turns)):
+    transpositions = dict.fromkeys(old.users)
+    if old.type == new.type or old.is_output or not all(map(_is_turn_before_copy, transpositions)):
         edit.replace(old, in_strides_of(edit, new, old))
         return
-    for node in turns:
+    for node in transpositions:
         edit.replace(node.outputs[0], edit.call(node.op_type, new, **node.attrs))
         edit.erase(node)
 
 
 def _is_turn_before_copy(node: OpNode) -> bool:
-    """Whether all that reads a transposition returns contiguous tensors, whatever strides it reads."""
+    """Return whether a node is a transposition, and all its readers return contiguous tensors anyway."""
     result = node.outputs[0]
     return (
         node.op_type in ("aten.transpose.int", "aten.permute.default")
@@ -103,7 +105,7 @@ def _is_turn_before_copy(node: OpNode) -> bool:
 
 
 def _split(edit: Edit, value: Value, attention: Attention) -> Value:
-    """Return an operand with its heads on an axis of their own, if the scores are reshaped to that somewhere."""
+    """Return an operand with an axis for the heads, if the scores are reshaped to have one."""
     return value if attention.heads is None else attention.heads.split_from(edit, value)
 
 
@@ -114,10 +116,11 @@ def _split_mask(edit: Edit, mask: Value | Fill, attention: Attention) -> Value |
 
 
 def _mask(edit: Edit, attention: Attention) -> Value | None:
-    """Return all masks in one: of bools that say where to look, or of numbers to add."""
+    """Return the combined mask: boolean, true where to attend, or floating-point, added to the scores."""
     first, *others = [_split_mask(edit, mask, attention) for mask in attention.masks] or (None,)
     if first is None:
         return None
+    # The op takes a boolean mask as a fill with -inf; other fills are added as numbers.
     if isinstance(first, Fill) and not others and math.isinf(first.number):
         total = edit.call("aten.logical_not.default", first.condition) if first.at else first.condition
     else:
@@ -130,7 +133,7 @@ def _mask(edit: Edit, attention: Attention) -> Value | None:
 
 
 def _filled(edit: Edit, fill: Fill, attention: Attention) -> Value:
-    """Return 0 where scores stay, and the number elsewhere."""
+    """Return a mask of 0 where scores stay, and of the number elsewhere."""
     zeros = edit.call("aten.zeros_like.default", fill.condition, dtype=attention.query.tensor_type.dtype)
     return _added(edit, zeros, fill)
 

@@ -1,4 +1,4 @@
-"""Fuse a linear layer with the activation behind it."""
+"""Fusion of a linear layer with the activation after it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CALLS: dict[str, Callable[[Term], Term]] = {
     "silu": aten.silu.default,
     "tanh": aten.tanh.default,
 }
-# The call of an activation, what rules about it are called, and what `npu_passes.ops.fused` calls it.
+# Per activation: its label in names of rules, its name in `npu_passes.ops.fused`, and its pattern.
 _ACTIVATIONS = tuple(
     (label, "relu6" if label == "hardtanh" else label, call) for label, call in _CALLS.items()
 )
@@ -46,19 +46,19 @@ def _is_vector(value: Value) -> bool:
 
 
 def _about(name: str, wanted: float) -> Term:
-    """Return a wildcard for a number that models write with more digits or fewer."""
+    """Return a wildcard for a number, with a tolerance for the number of digits that models write."""
     return attr(name, lambda item: isinstance(item, float) and math.isclose(item, wanted, rel_tol=1e-6))
 
 
 def _fusions() -> Iterator[Rule]:
     linear = aten.linear.default(x, weight, bias)
-    # GPT-2 has weights of [in, out], and a view between them and the activation.
+    # GPT-2 has weights of [in, out], and a view between the product and the activation.
     addmm = aten.addmm.default(var("bias", _is_vector), x, weight)
-    turned = aten.permute.default(weight, [1, 0])
+    transposed_weight = aten.permute.default(weight, [1, 0])
     for label, name, activation in _ACTIVATIONS:
         fused = op(LINEAR_ACTIVATION)
         yield Rule(f"linear-{label}", activation(linear), fused(x, weight, bias, name))
-        of_addmm = fused(x, turned, var("bias"), name)
+        of_addmm = fused(x, transposed_weight, var("bias"), name)
         yield Rule(f"addmm-{label}", activation(addmm), of_addmm)
         for view in (aten.view.default, aten.reshape.default):
             pattern = activation(view(addmm, attr("sizes")))
@@ -83,13 +83,13 @@ def _written_out() -> Iterator[Rule]:
 class FuseLinearActivation(PatternPass):
     """Fuse ``activation(linear(x))`` into ``npu::linear_activation``.
 
-    1. ``aten.linear`` and an activation: relu, relu6, gelu (both forms), silu, sigmoid, tanh, mish, hardswish,
-       hardsigmoid. Nothing else reads what the linear layer returns.
-    2. ``aten.addmm`` with a bias vector and an activation, a view between them or none.
-    3. SiLU and the tanh form of GELU that are written out become ``aten.silu`` and ``aten.gelu`` first, wherever
-       they are.
+    1. ``aten.linear`` and an activation: relu, relu6, gelu (both forms), silu, sigmoid, tanh, mish,
+       hardswish, hardsigmoid. The output of the linear layer has no other readers.
+    2. ``aten.addmm`` with a bias vector and an activation, with or without a view between them.
+    3. Decomposed SiLU and tanh-form GELU become ``aten.silu`` and ``aten.gelu`` first, also without a linear
+       layer in front of them.
 
-    The first two are the same ops as before; the third rounds less often.
+    The first two call the same ops as before; the third rounds less often.
     """
 
     name = "fuse-linear-activation"

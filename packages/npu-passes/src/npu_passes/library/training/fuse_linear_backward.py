@@ -1,4 +1,4 @@
-"""Fuse the gradients of a linear layer, and the gradient of the activation behind it."""
+"""Fusion of the gradients of a linear layer and of the activation after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _is_any(_: OpNode) -> bool:
     return True
 
 
-# By op: the name of the activation, and what has to hold of the node.
+# By op: the name of the activation, and a predicate that the node must satisfy.
 _GRADIENTS: Mapping[str, tuple[str, Callable[[OpNode], bool]]] = {
     "aten.threshold_backward.default": ("relu", _is_relu),
     "aten.gelu_backward.default": ("gelu", _is_any),
@@ -37,12 +37,12 @@ _GRADIENTS: Mapping[str, tuple[str, Callable[[OpNode], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The nodes that compute the gradients of one linear layer.
+    """Nodes that compute the gradients of one linear layer.
 
     Attributes:
-        grad: The gradient of what the layer returned, [rows, out].
+        grad: The gradient of the output of the layer, [rows, out].
         input: [rows, in].
-        weight: [out, in]; None where the gradient of the input is not computed.
+        weight: [out, in]; None if the gradient of the input is not computed.
         for_input: ``mm(grad, weight)``.
         for_weight: ``mm(grad transposed, input)``.
         for_bias: ``sum(grad, [0])``.
@@ -67,12 +67,12 @@ class _Group:
 class FuseLinearBackward(Pass):
     """Fuse the gradients of a linear layer into ``npu::linear_backward``, for backends that run them as one.
 
-    1. ``mm(grad, weight)``, ``mm(grad transposed, input)`` and ``sum(grad, [0])`` of one gradient of rows become one op;
-       at least two of them, the second included.
-    2. Where they alone read the gradient, and it is that of a relu, gelu, sigmoid, silu or tanh, the op is
-       ``npu::linear_activation_backward``.
+    1. ``mm(grad, weight)``, ``mm(grad transposed, input)`` and ``sum(grad, [0])`` of one gradient become
+       one op; at least two of them must be present, the second included.
+    2. If they are the only readers of the gradient, and it is computed by the backward op of a relu, gelu,
+       sigmoid, silu or tanh, the op is ``npu::linear_activation_backward``.
 
-    The same ops compute the same. On the CPU nothing is gained: these products are what BLAS computes best already.
+    The arithmetic stays the same. There is no gain on the CPU: BLAS already computes these products best.
     """
 
     name = "fuse-linear-backward"
@@ -80,7 +80,7 @@ class FuseLinearBackward(Pass):
     after = ("canonicalize", "elim-identity", "cse", "dead-code")
 
     def run(self, graph: Graph) -> bool:
-        """Fuse them in one forward sweep."""
+        """Fuse groups of gradients in one forward sweep."""
         before = graph.edits
         places = {node: index for index, node in enumerate(graph.nodes)}
         for node in graph.body:
@@ -90,10 +90,12 @@ class FuseLinearBackward(Pass):
         return graph.edits != before
 
     def _fuse(self, graph: Graph, group: _Group, places: dict[OpNode, int]) -> None:
+        # The fused op takes the place of the first product, in front of all readers: its inputs must be
+        # known there.
         first = min(group.nodes, key=places.__getitem__)
         for value in (group.input, group.weight):
             if value is not None and value.producer is not None and places[value.producer] > places[first]:
-                self.refuse(group.for_weight, f"%{value.name} is computed behind {first.name!r}", _RULE)
+                self.refuse(group.for_weight, f"%{value.name} is computed after {first.name!r}", _RULE)
                 return
         activation = _activation(group)
         inner = [] if activation is None else [group.grad.producer]
@@ -108,7 +110,7 @@ class FuseLinearBackward(Pass):
 
 
 def _group(node: OpNode) -> _Group | None:
-    """Return what is computed of a gradient beside that of the weight, which ``node`` is; None if it is not, or alone."""
+    """Return the group around ``node``, the gradient of a weight; None if it is something else, or alone."""
     if node.op_type != _MM:
         return None
     grad, input = _untransposed(node.inputs[0]), node.inputs[1]
@@ -124,6 +126,8 @@ def _group(node: OpNode) -> _Group | None:
     sums = [user for user in users if _sums_rows(user)]
     if not products and not sums:
         return None
+    # Layers may share a gradient (behind a residual sum): prefer the weight that the forward pass
+    # multiplies with input.
     product = next((item for item in products if _meets(item.inputs[1], input)), None) or next(
         iter(products), None
     )
@@ -133,7 +137,7 @@ def _group(node: OpNode) -> _Group | None:
 
 
 def _untransposed(value: Value) -> Value | None:
-    """Return the matrix that ``value`` is the transpose of."""
+    """Return the matrix that ``value`` transposes; None if it is not a transpose."""
     node = value.producer
     if node is None or node.op_type not in PERMUTING or node.in_prologue or permutation(node) != (1, 0):
         return None
@@ -147,7 +151,7 @@ def _transposed(grad: Value) -> Iterator[OpNode]:
 
 
 def _meets(weight: Value, input: Value) -> bool:
-    """Whether the forward pass multiplies ``input`` by the transpose of ``weight``."""
+    """Return whether the forward pass multiplies ``input`` by the transpose of ``weight``."""
     readers = {node for node, _ in input.uses}
     return any(
         not readers.isdisjoint(user for user, _ in node.outputs[0].uses) for node in _transposed(weight)
@@ -160,14 +164,14 @@ def _sums_rows(node: OpNode) -> bool:
 
 
 def _vectors(node: OpNode) -> list[OpNode]:
-    """Return the nodes that make a vector of a sum that is a row."""
+    """Return the nodes that reshape a sum of shape [1, out] to a vector."""
     size = node.outputs[0].tensor_type.shape[-1:]
     users = [user for user, _ in node.outputs[0].uses if user is not None]
     return [user for user in users if user.op_type == _RESHAPE and user.outputs[0].tensor_type.shape == size]
 
 
 def _activation(group: _Group) -> str | None:
-    """Return the activation whose gradient is read by the group alone."""
+    """Return the activation whose gradient only the group reads; None if there is none."""
     node = group.grad.producer
     if node is None or node.op_type not in _GRADIENTS or node.in_prologue:
         return None

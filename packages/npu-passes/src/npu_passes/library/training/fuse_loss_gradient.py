@@ -1,4 +1,4 @@
-"""Fuse a loss with its gradient."""
+"""Fusion of a loss with its gradient."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SCALING: Mapping[str, Callable[[Tensor, float], Tensor]] = {
     "aten.div.Tensor": torch.div,
 }
 _NONE = 0  # a loss per row
-_UNKNOWN = "the gradient of the loss is no known number"
+_UNKNOWN = "the gradient of the loss is not a known number"
 
 
 @dataclass(frozen=True, slots=True)
 class _Seed:
-    """The gradient of a loss, where it is known: 1, or what numbers make of it.
+    """Initial gradient of a backward pass, where it is known: 1, possibly scaled by numbers.
 
     Attributes:
         scale: The gradient.
-        nodes: What computes it, in order.
+        nodes: The nodes that compute it, in order.
     """
 
     scale: float
@@ -38,15 +38,17 @@ class _Seed:
 
 
 class FuseLossGradient(Pass):
-    """Fuse a loss with its gradient into one op, for backends that compute both of one difference, or one softmax.
+    """Fuse a loss with its gradient into one op, for backends that share their difference or softmax.
 
     1. ``mse_loss`` and ``mse_loss_backward`` become ``npu::mse_loss_with_grad``.
-    2. ``_log_softmax``, ``nll_loss_forward`` and their gradients become ``npu::cross_entropy_with_grad``, where the
-       logits are [rows, classes], classes have no weights, and nothing else reads the logarithms.
+    2. ``_log_softmax``, ``nll_loss_forward`` and their gradients become ``npu::cross_entropy_with_grad``,
+       where the logits are [rows, classes], classes have no weights, and the log-probabilities have no
+       other readers.
 
-    Losses are means or sums, and their own gradient is 1, or 1 times and over numbers. The same ops compute the same. On
-    the CPU nothing is gained: for 2,048 rows of 65 classes the five take 0.28 ms; ops that compute the exponentials once
-    take 0.25 ms and round otherwise, and for 64 rows of 10 classes both take 28 us.
+    Losses are means or sums, and the initial gradient is 1, possibly multiplied or divided by numbers. The
+    arithmetic stays the same. There is no gain on the CPU: for 2,048 rows of 65 classes the five ops take
+    0.28 ms; ops that compute the exponentials once take 0.25 ms and round differently, and for 64 rows of
+    10 classes both take 28 us.
     """
 
     name = "fuse-loss-gradient"
@@ -54,7 +56,7 @@ class FuseLossGradient(Pass):
     after = ("canonicalize", "elim-identity", "cse", "dead-code")
 
     def run(self, graph: Graph) -> bool:
-        """Fuse them in one forward sweep."""
+        """Fuse losses in one forward sweep."""
         before = graph.edits
         for node in graph.body:
             if node.op_type == _MSE_BACKWARD:
@@ -65,20 +67,20 @@ class FuseLossGradient(Pass):
 
     def _fuse_mse(self, graph: Graph, backward: OpNode) -> None:
         rule = "mse"
-        given = arguments_of(backward)
-        prediction, target, reduction = given["self"], given["target"], given["reduction"]
+        arguments = arguments_of(backward)
+        prediction, target, reduction = arguments["self"], arguments["target"], arguments["reduction"]
         loss = _mse_of(prediction, target, reduction)
         if loss is None:
             return
-        seed = _seed(given["grad_output"], loss.outputs[0])
+        seed = _seed(arguments["grad_output"], loss.outputs[0])
         if seed is None:
             self.refuse(backward, _UNKNOWN, rule)
             return
         types = [loss.outputs[0].type, backward.outputs[0].type]
         with self.rewrite(graph, rule, *seed.nodes, backward, loss) as edit:
-            made = edit.calls(MSE_LOSS_WITH_GRAD, prediction, target, reduction, seed.scale, types=types)
-            edit.replace(loss.outputs[0], made[0])
-            edit.replace(backward.outputs[0], made[1])
+            results = edit.calls(MSE_LOSS_WITH_GRAD, prediction, target, reduction, seed.scale, types=types)
+            edit.replace(loss.outputs[0], results[0])
+            edit.replace(backward.outputs[0], results[1])
 
     def _fuse_cross_entropy(self, graph: Graph, last: OpNode) -> None:
         rule = "cross-entropy"
@@ -86,7 +88,7 @@ class FuseLossGradient(Pass):
         if group is None:
             return
         softmax, forward, backward = group
-        given = arguments_of(forward, defaults=True)
+        arguments = arguments_of(forward, defaults=True)
         seed = _seed(arguments_of(backward)["grad_output"], forward.outputs[0])
         reason = _no_cross_entropy(softmax, forward, backward, last)
         if seed is None or reason is not None:
@@ -94,18 +96,18 @@ class FuseLossGradient(Pass):
             return
         types = [forward.outputs[0].type, last.outputs[0].type]
         with self.rewrite(graph, rule, softmax, *seed.nodes, backward, last, forward) as edit:
-            made = edit.calls(
+            results = edit.calls(
                 CROSS_ENTROPY_WITH_GRAD,
                 softmax.inputs[0],
-                given["target"],
-                given["reduction"],
-                given["ignore_index"],
+                arguments["target"],
+                arguments["reduction"],
+                arguments["ignore_index"],
                 seed.scale,
                 types=types,
             )
-            edit.replace(forward.outputs[0], made[0])
-            edit.replace(last.outputs[0], made[1])
-            # In this order: they read what the forward pass returned.
+            edit.replace(forward.outputs[0], results[0])
+            edit.replace(last.outputs[0], results[1])
+            # Readers first: `last` reads `backward`, and both read outputs of the forward pass.
             edit.erase(last)
             edit.erase(backward)
 
@@ -113,9 +115,9 @@ class FuseLossGradient(Pass):
 def _mse_of(prediction: Value, target: Value, reduction: int) -> OpNode | None:
     for node, _ in prediction.uses:
         if node is not None and node.op_type == _MSE and reduction != _NONE:
-            given = arguments_of(node, defaults=True)
-            same = given["self"] is prediction and given["target"] is target
-            if same and given["reduction"] == reduction and _same_type(prediction, target):
+            arguments = arguments_of(node, defaults=True)
+            same = arguments["self"] is prediction and arguments["target"] is target
+            if same and arguments["reduction"] == reduction and _same_type(prediction, target):
                 return node
     return None
 
@@ -125,9 +127,9 @@ def _same_type(value: Value, other: Value) -> bool:
 
 
 def _cross_entropy(last: OpNode) -> tuple[OpNode, OpNode, OpNode] | None:
-    """Return the softmax, the loss and its gradient behind which ``last`` is the gradient of the softmax."""
-    given = arguments_of(last)
-    backward, softmax = given["grad_output"].producer, given["output"].producer
+    """Return the softmax, the loss and the gradient of the loss for ``last``, the gradient of the softmax."""
+    arguments = arguments_of(last)
+    backward, softmax = arguments["grad_output"].producer, arguments["output"].producer
     if (
         backward is None
         or softmax is None
@@ -140,7 +142,7 @@ def _cross_entropy(last: OpNode) -> tuple[OpNode, OpNode, OpNode] | None:
 
 
 def _no_cross_entropy(softmax: OpNode, forward: OpNode, backward: OpNode, last: OpNode) -> str | None:
-    """Return why they are no cross-entropy and its gradient; None if they are."""
+    """Return the reason why they are not a cross-entropy and its gradient; None if they are."""
     logs, logits = softmax.outputs[0], softmax.inputs[0]
     ours, theirs = arguments_of(forward, defaults=True), arguments_of(backward)
     names = ("self", "target", "weight", "reduction", "ignore_index")
@@ -164,7 +166,7 @@ def _no_cross_entropy(softmax: OpNode, forward: OpNode, backward: OpNode, last: 
 
 
 def _seed(value: Value, loss: Value) -> _Seed | None:
-    """Return the gradient of a loss, if it is computed of nothing but numbers."""
+    """Return the gradient of a loss, if it is computed from numbers only."""
     nodes: list[OpNode] = []
     while value.producer is not None and value.producer.op_type in _SCALING:
         nodes.append(value.producer)
@@ -175,19 +177,19 @@ def _seed(value: Value, loss: Value) -> _Seed | None:
     start = _number(value) if is_scalar and value.tensor_type.rank == 0 else None
     if start is None:
         return None
-    # In the dtype of the loss: that is how the nodes round.
+    # In the dtype of the loss, because the nodes round to it.
     gradient = torch.tensor(start, dtype=value.tensor_type.dtype)
     for node in reversed(nodes):
         number = node.attrs.get("other")
         if not isinstance(number, (int, float)) or node.attrs.get("rounding_mode") is not None:
             return None
         gradient = _SCALING[node.op_type](gradient, number)
-    made = () if value.producer is None else (value.producer,)
-    return _Seed(gradient.item(), (*made, *reversed(nodes)))
+    creator = () if value.producer is None else (value.producer,)
+    return _Seed(gradient.item(), (*creator, *reversed(nodes)))
 
 
 def _number(value: Value) -> float | None:
-    """Return the number that a tensor of one element is full of, where that is known."""
+    """Return the number in a tensor of rank 0, if it is known."""
     node = value.producer
     if node is None:
         data = value.argument.data if value.argument is not None else None

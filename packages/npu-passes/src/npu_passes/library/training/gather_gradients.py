@@ -1,4 +1,4 @@
-"""Put the gradients of a tensor's parts side by side."""
+"""Concatenation of the gradients of a tensor's slices."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _RULE = "parts"
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The gradient of a part of a tensor, and zeros elsewhere.
+    """Gradient of a slice of a tensor, padded with zeros to the size of the tensor.
 
     Attributes:
-        node: What makes it.
-        grad: Of the part; without the axis that one index of was selected.
-        dim: The axis that the part is cut along.
+        node: The node that computes it.
+        grad: The gradient of the slice; of a select, without the axis ``dim``.
+        dim: The axis of the slice.
         start: Its first index there.
-        stop: The index behind its last one.
+        stop: The index after its last one.
     """
 
     node: OpNode
@@ -38,13 +38,14 @@ class _Part:
 
 
 class GatherGradients(Pass):
-    """Join the gradients of parts of a tensor in place of adding them up, each in a tensor of zeros of full size.
+    """Concatenate the gradients of slices of a tensor instead of summing them, each padded with zeros.
 
-    The gradient of ``x[:, 0]``, ``x[:, 1]``, ... is the sum of as many tensors as there are indices, each as large as
-    ``x``: work that grows with their square. The parts do not overlap, so one ``cat`` of them is that sum. What no part
-    covers is zeros; at most one other gradient may be in the sum, and is added to the whole.
+    The gradient of ``x[:, 0]``, ``x[:, 1]``, ... is the sum of as many tensors as there are indices, each
+    as large as ``x``, so the work is quadratic. The slices do not overlap, so one ``cat`` of their
+    gradients is that sum. Zeros fill the gaps; at most one other gradient may be in the sum, and is added
+    to the whole.
 
-    Results are equal; a part that is -0.0 stays so, where a sum with zeros gives 0.0.
+    Results are equal, except that -0.0 in a gradient stays -0.0, where a sum with zeros gives 0.0.
     """
 
     name = "gather-gradients"
@@ -52,7 +53,7 @@ class GatherGradients(Pass):
     after = ("canonicalize", "elim-identity", "cse", "dead-code")
 
     def run(self, graph: Graph) -> bool:
-        """Join them in one sweep from the end, where the sums are whole."""
+        """Join gradients in one backward sweep, so that each sum is seen as a whole first."""
         before = graph.edits
         seen: set[OpNode] = set()
         for node in reversed(graph.body):
@@ -82,11 +83,12 @@ class GatherGradients(Pass):
 
 
 def _sum_of(root: OpNode) -> tuple[list[OpNode], list[Value]]:
-    """Return the nodes of a sum of several terms, the last one first, and its terms."""
+    """Return the nodes of a sum of several terms, the last node first, and its terms."""
     sums, terms, pending = [], [], [root.outputs[0]]
     while pending:
         value = pending.pop()
         node = value.producer
+        # A partial sum with other readers stays in the graph, so it is a term.
         is_inner = value.use_count == 1 or node is root
         if node is not None and node.op_type == _ADD and is_inner and _is_plain(node):
             sums.append(node)
@@ -97,7 +99,7 @@ def _sum_of(root: OpNode) -> tuple[list[OpNode], list[Value]]:
 
 
 def _is_plain(node: OpNode) -> bool:
-    """Whether a sum is of two tensors of the type that it has, and scales none."""
+    """Return whether a sum is of two tensors of its own type, and scales neither."""
     return (
         len(node.inputs) == 2
         and not node.attrs
@@ -108,27 +110,27 @@ def _is_plain(node: OpNode) -> bool:
 
 
 def _part(value: Value) -> _Part | None:
-    """Return the part of a tensor that ``value`` is the gradient of, if nothing else reads it."""
+    """Return the part for a zero-padded gradient with a single reader; None for other values."""
     node = value.producer
     if node is None or node.op_type not in (_SELECT, _SLICE) or value.use_count != 1 or len(node.inputs) != 1:
         return None
-    given = arguments_of(node, defaults=True)
+    arguments = arguments_of(node, defaults=True)
     shape = value.tensor_type.shape
-    dim = given["dim"] % len(shape)
+    dim = arguments["dim"] % len(shape)
     size = shape[dim]
     if not isinstance(size, int):
         return None
     if node.op_type == _SELECT:
-        start = given["index"] % size
+        start = arguments["index"] % size
         return _Part(node, node.inputs[0], dim, start, start + 1)
-    if given["step"] != 1:
+    if arguments["step"] != 1:
         return None
-    start, stop, _ = slice(given["start"], given["end"]).indices(size)
+    start, stop, _ = slice(arguments["start"], arguments["end"]).indices(size)
     return _Part(node, node.inputs[0], dim, start, stop)
 
 
 def _obstacle(graph: Graph, root: OpNode, parts: Sequence[_Part], others: Sequence[Value]) -> str | None:
-    """Return why parts of a sum cannot be joined; None if they can."""
+    """Return the reason why the parts of a sum cannot be joined; None if they can."""
     if len(others) > 1:
         return "it adds more than one gradient of the whole: they would be added in another order"
     if len({part.dim for part in parts}) > 1:
@@ -140,27 +142,27 @@ def _obstacle(graph: Graph, root: OpNode, parts: Sequence[_Part], others: Sequen
     if type.symbols:
         return f"the sizes of {type} are open"
     joined = TensorType(type.shape, type.dtype)
-    return None if can_be_laid_out(joined, type, graph.symbols) else f"it is laid out as {type}"
+    return None if can_be_laid_out(joined, type, graph.symbols) else f"it has the layout of {type}"
 
 
 def _whole(edit: Edit, parts: Sequence[_Part], type: TensorType) -> Value:
-    """Return the parts side by side, and zeros where there is none."""
+    """Return the parts concatenated along their axis, with zeros in the gaps."""
     dim, size = parts[0].dim, type.sizes[parts[0].dim]
     if len(parts) == size and all(part.node.op_type == _SELECT for part in parts):
         return edit.call("aten.stack.default", [part.grad for part in parts], dim)
     pieces: list[Value] = []
-    at = 0
+    end = 0
     for part in parts:
-        pieces += _zeros(edit, parts[0].grad, type, dim, part.start - at)
+        pieces += _zeros(edit, parts[0].grad, type, dim, part.start - end)
         is_selected = part.node.op_type == _SELECT
         pieces.append(edit.call("aten.unsqueeze.default", part.grad, dim) if is_selected else part.grad)
-        at = part.stop
-    pieces += _zeros(edit, parts[0].grad, type, dim, size - at)
+        end = part.stop
+    pieces += _zeros(edit, parts[0].grad, type, dim, size - end)
     return edit.call("aten.cat.default", pieces, dim)
 
 
 def _zeros(edit: Edit, like: Value, type: TensorType, dim: int, count: int) -> list[Value]:
-    """Return zeros for ``count`` indices of an axis, on the device of ``like``; nothing for none."""
+    """Return a tensor of zeros for ``count`` indices of an axis, on the device of ``like``; empty for 0."""
     if count == 0:
         return []
     sizes = [count if axis == dim else size for axis, size in enumerate(type.sizes)]

@@ -1,4 +1,4 @@
-"""One node per tensor in place of ops on lists of tensors."""
+"""Lowering of ops on lists of tensors to one op per tensor."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _RULE = "per-tensor"
 
 
 class LowerForeach(Pass):
-    """Replace ``aten._foreach_*`` ops by the ops they stand for, one call per tensor of the lists.
+    """Replace ``aten._foreach_*`` ops by equivalent ops on single tensors, one call per tensor of the lists.
 
-    PyTorch's kernel for any device says which these are. Where a result depends on numbers that are the content of a
-    tensor (``_foreach_addcmul.Tensor``) the op stays, and the pass says so.
+    The ops are those that PyTorch's device-independent kernel calls. An op that reads numbers from the
+    content of a tensor (``_foreach_addcmul.Tensor``) stays, and the pass reports a refusal.
     """
 
     name = "lower-foreach"
@@ -29,11 +29,11 @@ class LowerForeach(Pass):
                 if not node.op_type.startswith("aten._foreach_"):
                     continue
                 try:
-                    found = expansion(node, part.symbols, per_tensor=True)
+                    expanded = expansion(node, part.symbols, per_tensor=True)
                 except PassError as error:
                     self.refuse(node, error.message, rule=_RULE)
                     continue
                 with self.rewrite(part, _RULE, node) as edit:
-                    inline(edit, node, found)
+                    inline(edit, node, expanded)
                 changed = True
         return changed

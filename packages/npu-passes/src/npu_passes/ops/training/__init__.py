@@ -1,8 +1,9 @@
-"""The ops of a training step in the namespace ``npu``: layers, a loss gradient, optimizers and what these count with.
+"""Ops of training steps in the namespace ``npu``: layers, a loss gradient, optimizers and their counters.
 
-Each is one node of a traced graph and has a fake kernel; those with a derivative are differentiated. What an optimizer
-does in place, ``npu::adam_step_`` for one, has a functional form, ``npu::adam_step``, which functionalization puts in its
-place. Importing this package registers them; the plugin ``npu-passes`` does.
+Each is one node of a traced graph and has a fake kernel; differentiable ones have a derivative. Each
+in-place op of an optimizer, such as ``npu::adam_step_``, has a functional form, ``npu::adam_step``, by
+which functionalization replaces it. Importing this package registers the ops; the plugin ``npu-passes``
+imports it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ ADAM_STEP_TENSOR_LR = "npu.adam_step.tensor_lr"
 SGD_STEP = "npu.sgd_step.default"
 SGD_STEP_TENSOR_LR = "npu.sgd_step.tensor_lr"
 
-# By functional op: what does the same in place, as a plain function that takes what the in-place op takes and does not
-# look whether tensors overlap.
+# By functional op: a Python function with the arguments of the in-place op that does the same, without the
+# check for overlapping tensors.
 IN_PLACE: Mapping[str, Callable[..., None]] = MappingProxyType(
     {
         GRAD_ZERO: grad_zero_,
@@ -40,8 +41,8 @@ IN_PLACE: Mapping[str, Callable[..., None]] = MappingProxyType(
         SGD_STEP_TENSOR_LR: sgd_step_,
     }
 )
-# By functional op: a function of its lists of tensors, in the order of the schema, that looks at them once and returns a
-# function of the numbers, by keyword, which takes the step in place.
+# By functional op: a function of its lists of tensors, in the order of the schema, that checks them once
+# and returns a function of the numbers, by keyword, which takes the step in place.
 BIND: Mapping[str, Callable[..., Callable[..., None]]] = MappingProxyType(
     {
         ADAM_STEP: bind_adam_step,
@@ -53,7 +54,7 @@ BIND: Mapping[str, Callable[..., Callable[..., None]]] = MappingProxyType(
 
 
 def in_place_op(op_type: str) -> str | None:
-    """Return the op that does what a functional op of this package does, in place; None if there is none."""
+    """Return the in-place form of a functional op of this package; None for other ops."""
     namespace, name, overload = op_type.split(".")
     suffix = "_out" if op_type == BIAS_CORR else "_"
     return f"{namespace}.{name}{suffix}.{overload}" if op_type in IN_PLACE else None

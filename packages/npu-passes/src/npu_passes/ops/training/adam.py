@@ -1,4 +1,4 @@
-"""``npu::adam_step``: one step of Adam or AdamW on lists of tensors, and ``npu::adam_step_``, which takes it in place."""
+"""``npu::adam_step``, a step of Adam or AdamW on lists of tensors, and its in-place form."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def adam_step_(
     amsgrad: bool,
     **numbers: Any,
 ) -> None:
-    """Take a step of Adam in place, without a look at whether tensors overlap."""
+    """Take a step of Adam in place, without a check for overlapping tensors."""
     lists = (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps)
     _require(lists, amsgrad=amsgrad)
     _take_all(lists, amsgrad=amsgrad, **numbers)
 
 
 def bind_adam_step(*lists: Tensors) -> Callable[..., None]:
-    """Return what takes a step of Adam in place on these tensors, given the numbers by keyword.
+    """Return a function of the numbers, by keyword, that takes a step of Adam in place on these tensors.
 
     Args:
-        lists: As for ``npu::adam_step``. The tensors must stay where they are in memory.
+        lists: As for ``npu::adam_step``. The tensors must keep their memory.
 
     Raises:
-        PassError: The lists do not fit together, or what is written shares memory.
+        PassError: The lists do not match, or a tensor that is written shares memory with another one.
     """
     _require(lists, amsgrad=bool(lists[4]))
     _require_apart(lists)
@@ -64,7 +64,7 @@ def bind_adam_step(*lists: Tensors) -> Callable[..., None]:
 
 
 def _bound(group: Group) -> Callable[..., None]:
-    """Return the step of one group of which nothing has to be copied, as two calls of kernels."""
+    """Return the step of a single group without copies, as two kernel calls."""
     count = bind_increment(group.steps)
     columns, steps = group.columns, group.steps
 
@@ -97,7 +97,7 @@ def _take(group: Group, *, decoupled: bool, **numbers: Any) -> None:
 
 
 def adam_step(*lists: Tensors, **numbers: Any) -> tuple[Tensors, Tensors, Tensors, Tensors, Tensors]:
-    """Return parameters, moments, maxima and counters after a step of Adam; nothing is written to."""
+    """Return new parameters, moments, maxima and counters after a step of Adam."""
     params, grads, *states = lists
     new_params, *new_states = ([item.clone() for item in column] for column in (params, *states))
     adam_step_(new_params, grads, *new_states, **numbers)
@@ -112,7 +112,8 @@ def _checked_in_place(*lists: Tensors, amsgrad: bool, **numbers: Any) -> None:
     _require(lists, amsgrad=amsgrad)
     _require_apart(lists)
     _take_all(lists, amsgrad=amsgrad, **numbers)
-    increment_version(_written(*lists))  # the fused kernels do not tell autograd (torch 2.13)
+    # The fused kernels do not increment versions for autograd (torch 2.13).
+    increment_version(_written(*lists))
 
 
 def _require(lists: Sequence[Tensors], *, amsgrad: bool) -> None:
@@ -144,8 +145,9 @@ _NUMBERS = (
 for _overload, _lr in (("", "float lr"), (".tensor_lr", "Tensor lr")):
     register_without_gradient(
         f"adam_step{_overload}",
-        "(Tensor[] params, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, Tensor[] max_exp_avg_sqs, "
-        f"Tensor[] steps, *, {_lr}, {_NUMBERS} -> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[])",
+        "(Tensor[] params, Tensor[] grads, Tensor[] exp_avgs, Tensor[] exp_avg_sqs, "
+        f"Tensor[] max_exp_avg_sqs, Tensor[] steps, *, {_lr}, {_NUMBERS} "
+        "-> (Tensor[], Tensor[], Tensor[], Tensor[], Tensor[])",
         adam_step,
         _like,
     )

@@ -1,4 +1,4 @@
-"""``npu::step_inc``, ``npu::bias_corr`` and ``npu::grad_zero``: what optimizers count with, and their in-place forms."""
+"""``npu::step_inc``, ``npu::bias_corr`` and ``npu::grad_zero``, and their in-place forms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from npu_passes.errors import PassError
 from npu_passes.ops.training.registration import register_in_place, register_without_gradient
 
-# Others count to a few hundred or thousand, and then silently stand still or wrap around.
+# Other dtypes count to a few hundred or thousand, and then silently stop or wrap around.
 COUNTS = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
@@ -33,13 +33,13 @@ def step_inc_(step: Tensor) -> None:
 def bias_corr(
     step: Tensor, beta1: float, beta2: float, *, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return what Adam's moments are multiplied by after ``step`` steps: ``1 / (1 - beta ** step)`` for each beta.
+    """Return the bias corrections of Adam's moments, ``1 / (1 - beta ** step)`` for each beta.
 
     Args:
-        step: Any shape, at least 1: the counter after it was incremented; float32, float64, int32 or int64.
+        step: Any shape, at least 1: the counter after its increment; float32, float64, int32 or int64.
         beta1: At least 0, below 1.
         beta2: Likewise.
-        dtype: Of the multipliers; if None, that of ``step`` where it is a floating-point dtype, else float32.
+        dtype: Of the multipliers; if None, that of ``step`` if it is a floating-point dtype, else float32.
 
     Returns:
         Multipliers, of the shape of ``step``; computed in float64.
@@ -50,8 +50,8 @@ def bias_corr(
     Source: Kingma and Ba, Adam, arXiv:1412.6980, section 3.
     """
     _require_counter("npu::bias_corr", step)
-    exact, kept = step.to(torch.float64), _multiplier_dtype(step, dtype)
-    return (1 / (1 - beta1**exact)).to(kept), (1 / (1 - beta2**exact)).to(kept)
+    exact, result_dtype = step.to(torch.float64), _multiplier_dtype(step, dtype)
+    return (1 / (1 - beta1**exact)).to(result_dtype), (1 / (1 - beta2**exact)).to(result_dtype)
 
 
 def bias_corr_out(step: Tensor, beta1: float, beta2: float, *, bc1_inv: Tensor, bc2_inv: Tensor) -> None:
@@ -72,16 +72,16 @@ def grad_zero_(grad: Tensor) -> None:
 def _fitted(
     function: Callable[..., Any], step: Tensor, beta1: float, beta2: float, bc1_inv: Tensor, bc2_inv: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the multipliers in the dtypes and shapes of the tensors that they are for.
+    """Return the multipliers in the dtypes and shapes of the output tensors.
 
     Raises:
-        PassError: Such a tensor is not floating-point, or has another number of elements than ``step``.
+        PassError: An output is not floating-point, or has another number of elements than ``step``.
     """
     for name, item in (("bc1_inv", bc1_inv), ("bc2_inv", bc2_inv)):
         if not item.dtype.is_floating_point or item.numel() != step.numel():
             raise PassError(
-                f"npu::bias_corr_out: {name} is a {item.dtype} of shape {list(item.shape)}, for a step of shape "
-                f"{list(step.shape)}",
+                f"npu::bias_corr_out: {name} is a {item.dtype} of shape {list(item.shape)}, "
+                f"for a step of shape {list(step.shape)}",
                 fix=f"make it floating-point, of the shape of the step: torch.empty({list(step.shape)})",
             )
     wider = torch.promote_types(bc1_inv.dtype, bc2_inv.dtype)
@@ -107,8 +107,8 @@ def _like(
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     _require_counter("npu::bias_corr", step)
-    kept = _multiplier_dtype(step, dtype)
-    return torch.empty_like(step, dtype=kept), torch.empty_like(step, dtype=kept)
+    result_dtype = _multiplier_dtype(step, dtype)
+    return torch.empty_like(step, dtype=result_dtype), torch.empty_like(step, dtype=result_dtype)
 
 
 def _multiplier_dtype(step: Tensor, dtype: torch.dtype | None) -> torch.dtype:

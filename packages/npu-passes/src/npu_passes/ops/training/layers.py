@@ -1,4 +1,4 @@
-"""``npu::linear``, ``npu::relu`` and ``npu::mse_grad``: one node each in a graph, differentiated by ops seen there too."""
+"""``npu::linear``, ``npu::relu`` and ``npu::mse_grad``, each one node of a graph, also in backward passes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def relu(input: Tensor) -> Tensor:
 
 
 def relu_backward(grad: Tensor, output: Tensor) -> Tensor:
-    """Return ``grad`` where ``output`` of relu is not 0, and 0 elsewhere."""
+    """Return 0 where ``output``, the result of relu, is at most 0, and ``grad`` elsewhere."""
     result: Tensor = torch.ops.aten.threshold_backward(grad, output, 0)
     return result
 
@@ -45,7 +45,7 @@ def mse_grad(prediction: Tensor, target: Tensor, scale: float | None = None) -> 
     Args:
         prediction: Any shape.
         target: Of the same shape.
-        scale: ``2 / numel`` where None, which is the gradient of the mean; 2 is that of the sum.
+        scale: ``2 / numel`` if None, for the gradient of the mean; 2 is for that of the sum.
 
     Raises:
         PassError: The shapes differ.
@@ -60,7 +60,7 @@ def mse_grad(prediction: Tensor, target: Tensor, scale: float | None = None) -> 
 
 
 def _scale(prediction: Tensor, scale: float | None) -> float:
-    """Return the factor of `mse_grad`; NaN, as PyTorch has it, where there are no elements to take the mean of."""
+    """Return the factor of `mse_grad`; NaN, as in PyTorch, for the mean of no elements."""
     if scale is not None:
         return scale
     return 2 / prediction.numel() if prediction.numel() else math.nan

@@ -1,4 +1,4 @@
-"""What lists of tensors must be for an optimizer to take a step on them."""
+"""Validation of the lists of tensors of an optimizer step."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ _COUNTS = (torch.float32, torch.float64)
 def require_rows(
     op: str, lists: Mapping[str, Sequence[Tensor]], steps: Sequence[Tensor] | None = None
 ) -> None:
-    """Refuse lists that do not have, for each parameter, one tensor of its shape, device and kind of numbers.
+    """Raise unless each list has, per parameter, one tensor of its shape, device, layout and kind of dtype.
 
     Args:
-        op: For messages.
+        op: The op, for messages.
         lists: By name; the parameters first.
-        steps: One element each; None for an optimizer that counts no steps.
+        steps: Counters; None for an optimizer without counters.
 
     Raises:
-        PassError: They do not.
+        PassError: A list does not match the parameters.
     """
     (_, params), *others = lists.items()
     _require_inexact(op, params)
+    # Whole lists are compared first, because this runs in each step: the loop below only finds the message.
     facts = list(map(_FACTS, params))
     for name, tensors in others:
         if list(map(_FACTS, tensors)) == facts:
@@ -41,17 +42,20 @@ def require_rows(
         for index, (param, tensor) in enumerate(zip(params, tensors, strict=True)):
             if tensor.shape != param.shape:
                 raise PassError(
-                    f"{op}: params[{index}] has shape {list(param.shape)}, {name}[{index}] has {list(tensor.shape)}",
+                    f"{op}: params[{index}] has shape {list(param.shape)}, "
+                    f"{name}[{index}] has {list(tensor.shape)}",
                     fix="give the tensors of a parameter in the same order everywhere",
                 )
             if tensor.device != param.device or tensor.layout != param.layout:
                 raise PassError(
                     f"{op}: params[{index}] is {_kind(param)}, {name}[{index}] is {_kind(tensor)}",
-                    fix="move them to the device of the parameter; a sparse gradient can be made dense: grad.to_dense()",
+                    fix="move them to the device of the parameter; "
+                    "a sparse gradient can be made dense: grad.to_dense()",
                 )
             if _FACTS(tensor) != _FACTS(param):
                 raise PassError(
-                    f"{op}: params[{index}] is a tensor of {param.dtype}, {name}[{index}] is one of {tensor.dtype}",
+                    f"{op}: params[{index}] is a tensor of {param.dtype}, "
+                    f"{name}[{index}] is one of {tensor.dtype}",
                     fix="give real tensors for a real parameter, complex ones for a complex parameter",
                 )
     if steps is not None:
@@ -62,7 +66,8 @@ def _require_inexact(op: str, params: Sequence[Tensor]) -> None:
     for index, param in enumerate(params):
         if not (param.dtype.is_floating_point or param.dtype.is_complex):
             raise PassError(
-                f"{op}: params[{index}] is a tensor of {param.dtype}: a step would be rounded to whole numbers",
+                f"{op}: params[{index}] is a tensor of {param.dtype}: "
+                "a step would be rounded to whole numbers",
                 fix="train floating-point or complex parameters",
             )
 
@@ -80,8 +85,8 @@ def _require_steps(op: str, params: Sequence[Tensor], steps: Sequence[Tensor]) -
         if not is_counter or step.device != param.device:
             raise PassError(
                 f"{op}: steps[{index}] is a {step.dtype} of shape {list(step.shape)} on {step.device}",
-                fix=f"a counter is torch.zeros((), dtype=torch.float32, device={str(param.device)!r}): one for each "
-                "parameter, all of one dtype",
+                fix=f"a counter is torch.zeros((), dtype=torch.float32, device={str(param.device)!r}): "
+                "one for each parameter, all of one dtype",
             )
 
 
@@ -94,10 +99,10 @@ def _kind(tensor: Tensor) -> str:
 
 
 def require_count(op: str, name: str, tensors: Sequence[Tensor], *, given: bool, reason: str) -> None:
-    """Refuse optional states that are given though nothing reads them, or missing.
+    """Raise unless optional states are present exactly when they are used.
 
     Raises:
-        PassError: ``tensors`` is empty where it must be given, or not where it must not.
+        PassError: ``tensors`` is empty although ``given``, or not empty although not ``given``.
     """
     if bool(tensors) != given:
         raise PassError(
@@ -109,15 +114,15 @@ def require_count(op: str, name: str, tensors: Sequence[Tensor], *, given: bool,
 def require_apart(
     op: str, written: Mapping[str, Sequence[Tensor]], read: Mapping[str, Sequence[Tensor]]
 ) -> None:
-    """Refuse tensors in the memory of one that is written to.
+    """Raise if a tensor shares memory with one that is written.
 
     Args:
-        op: For messages.
+        op: The op, for messages.
         written: By name.
         read: By name; these may share memory with each other.
 
     Raises:
-        PassError: Two tensors, one of them written to, have a place in memory in common.
+        PassError: The memory spans of two tensors overlap, and one of them is written.
     """
     if _are_all_apart([tensor for tensors in (*written.values(), *read.values()) for tensor in tensors]):
         return
@@ -128,21 +133,23 @@ def require_apart(
         for index, tensor in enumerate(tensors)
         if (span := _span(tensor)) is not None
     )
-    reach = {True: (0, "", 0), False: (0, "", 0)}  # how far written and read tensors before reach
+    # A sweep over the spans sorted by start; `reach` has the largest end so far of written and of read
+    # tensors.
+    reach = {True: (0, "", 0), False: (0, "", 0)}
     for start, end, is_written, name, index in spans:
         for before in (True, False) if is_written else (True,):
             until, other, other_index = reach[before]
             if start < until:
                 raise PassError(
-                    f"{op} writes to {(name if is_written else other)}, and {name}[{index}] shares memory with "
-                    f"{other}[{other_index}]",
+                    f"{op} writes to {(name if is_written else other)}, "
+                    f"and {name}[{index}] shares memory with {other}[{other_index}]",
                     fix="clone() one of them: what is written must be in memory of its own",
                 )
         reach[is_written] = max(reach[is_written], (end, name, index))
 
 
 def _are_all_apart(tensors: Sequence[Tensor]) -> bool:
-    """Return whether no two tensors share memory; False, too, where that takes a closer look."""
+    """Return True only if no two tensors share memory; a fast test that may be False for disjoint ones."""
     if not all(map(Tensor.is_contiguous, tensors)):
         return False
     spans = sorted(zip(map(Tensor.data_ptr, tensors), map(_BYTES, tensors), strict=True))
@@ -150,7 +157,7 @@ def _are_all_apart(tensors: Sequence[Tensor]) -> bool:
 
 
 def _span(tensor: Tensor) -> tuple[int, int] | None:
-    """Return where the memory of a tensor begins and ends; None if it has none."""
+    """Return the start and end address of the elements of a tensor; None if it is empty."""
     if not tensor.numel():
         return None
     start = tensor.data_ptr()

@@ -1,8 +1,9 @@
-"""The lists of tensors that an optimizer works on, arranged as PyTorch's fused kernels want them.
+"""Lists of tensors of an optimizer, grouped for PyTorch's fused kernels.
 
-A fused kernel takes tensors of one device and dtype and walks through the memory of the tensors of a parameter side by
-side. The kernels of the CPU do not look whether these are laid out alike (torch 2.13) and mix up elements where not; a
-gradient often is not, such as the transpose of a product. So what does not fit is copied.
+A fused kernel takes tensors of one device and dtype and iterates over the memory of a parameter's tensors
+in parallel. The CPU kernels do not check that these have the same strides (torch 2.13), and mix up elements
+if they do not; a gradient often has others, such as the transpose of a product. So tensors that do not
+match are copied.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ FUSED_DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Parameters of one device and dtype, and what belongs to them, for one call of a kernel.
+    """Parameters of one device and dtype, with their gradients and states, for one call of a kernel.
 
     Attributes:
         columns: Parameters, gradients, and the states: a list each, one tensor per parameter or none.
-        steps: Counters of steps; none where the optimizer has none.
-        loaded: Pairs of a copy among the columns and what it is a copy of.
-        stored: Pairs of what is written to and its copy among the columns.
+        steps: Counters of steps; empty if the optimizer has none.
+        loaded: Pairs of a copy among the columns and its original, to copy before the step.
+        stored: Pairs of an original that is written and its copy among the columns, to copy after the step.
     """
 
     columns: tuple[list[Tensor], ...]
@@ -43,7 +44,7 @@ class Group:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a fused kernel takes the tensors that were given."""
+        """True if a fused kernel takes the original tensors, without copies."""
         return self.is_on_fused_device and not self.loaded
 
     def load(self) -> None:
@@ -56,7 +57,7 @@ class Group:
 
 
 def groups_of(columns: Sequence[list[Tensor]], steps: list[Tensor]) -> list[Group]:
-    """Return the groups that lists of tensors make.
+    """Return lists of tensors split into groups by device and dtype.
 
     Args:
         columns: Parameters, gradients, states: checked lists.
@@ -68,8 +69,8 @@ def groups_of(columns: Sequence[list[Tensor]], steps: list[Tensor]) -> list[Grou
         return [Group(tuple(map(list, columns)), list(steps), [], [])]
     groups: dict[tuple[torch.device, torch.dtype], Group] = {}
     used = [column for column in columns if column]
-    for index, given in enumerate(zip(*used, strict=True)):
-        row = [torch.view_as_real(item) for item in given] if given[0].is_complex() else given
+    for index, tensors in enumerate(zip(*used, strict=True)):
+        row = [torch.view_as_real(item) for item in tensors] if tensors[0].is_complex() else tensors
         fitting = _fitting(row)
         key = (fitting[0].device, fitting[0].dtype)
         group = groups.setdefault(key, Group(tuple([] for _ in columns), [], [], []))
@@ -79,12 +80,13 @@ def groups_of(columns: Sequence[list[Tensor]], steps: list[Tensor]) -> list[Grou
         group.steps.extend(steps[index : index + 1])
         changed = [(copy, item) for copy, item in zip(fitting, row, strict=True) if copy is not item]
         group.loaded.extend(changed)
+        # row[1] is the gradient, which is only read.
         group.stored.extend((item, copy) for copy, item in changed if item is not row[1])
     return list(groups.values())
 
 
 def _fit_one_call(columns: Sequence[list[Tensor]]) -> bool:
-    """Return whether a kernel can take these lists as they are; simple cases only."""
+    """Return whether one kernel call can take these lists without copies; simple cases only."""
     param = columns[0][0]
     return not param.is_complex() and all(
         all(map(Tensor.is_contiguous, column)) and set(map(_FACTS, column)) <= {_FACTS(param)}
@@ -93,7 +95,7 @@ def _fit_one_call(columns: Sequence[list[Tensor]]) -> bool:
 
 
 def _fitting(row: Sequence[Tensor]) -> list[Tensor]:
-    """Return a parameter and its tensors in one dtype and memory layout: themselves, or memory for copies of them."""
+    """Return tensors of one dtype and layout for a row: its own, or uninitialized ones for copies."""
     dtype = functools.reduce(torch.promote_types, [item.dtype for item in row])
     model = row[0] if _torch.is_dense(row[0]) else torch.empty_like(row[0])
     return [

@@ -1,4 +1,4 @@
-"""Counters of steps, all incremented at once."""
+"""Increment of all step counters at once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def increment(steps: list[Tensor]) -> None:
     if steps[0].device.type != "cpu":
         _torch.foreach_add_(steps, 1)
         return
-    # On the CPU, foreach ops call one op per tensor; the kernel of SGD is one call: step - (-1) * 1.
+    # On the CPU, foreach ops call one op per tensor; the fused kernel of SGD is one call: step - (-1) * 1.
     ones = [torch.ones_like(steps[0])] * len(steps)
     _descend(steps, ones)
 
 
 def bind_increment(steps: Sequence[Tensor]) -> Callable[[], object]:
-    """Return what adds 1 to each of these counters, as few calls as they allow."""
+    """Return a function that adds 1 to each counter, in as few calls as possible."""
     row = _as_one(steps)
     if row is not None:
-        one = torch.ones_like(steps[0])  # a number of Python would become a tensor in each call
+        one = torch.ones_like(steps[0])  # a Python number would be converted to a tensor in each call
         return lambda: row.add_(one)
     counters = list(steps)
     if counters[0].device.type != "cpu":
@@ -49,7 +49,7 @@ def _descend(steps: list[Tensor], ones: list[Tensor]) -> None:
 
 
 def _as_one(steps: Sequence[Tensor]) -> Tensor | None:
-    """Return counters that lie side by side in one storage as one tensor; None if they do not."""
+    """Return counters that are adjacent in one storage as one tensor; None if they are not."""
     first = steps[0]
     storage = first.untyped_storage().data_ptr()
     for index, step in enumerate(steps):

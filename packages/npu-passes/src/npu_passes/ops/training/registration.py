@@ -1,4 +1,4 @@
-"""How an op of the namespace ``npu`` is registered with PyTorch."""
+"""Registration of ops in the namespace ``npu`` with PyTorch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def register(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[
     Args:
         name: Without the namespace; an overload follows after a dot.
         schema: Arguments and results.
-        kernel: Made of PyTorch's own ops.
-        fake: What it returns on tensors without data.
+        kernel: A function composed of PyTorch's own ops.
+        fake: The fake kernel, for tensors without data.
     """
     LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
     LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
@@ -30,8 +30,9 @@ def register(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[
 def register_without_gradient(
     name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]
 ) -> None:
-    """Register an op whose results do not require gradients, as those of ``torch.no_grad()``."""
+    """Register an op whose results do not require gradients, as in ``torch.no_grad()``."""
 
+    # The Autograd fallthrough does not exclude that key, so autograd would record the ops inside the kernel.
     def detached(*args: Any, **kwargs: Any) -> Any:
         with torch.no_grad():
             return kernel(*args, **kwargs)
@@ -51,11 +52,12 @@ def register_in_place(
 
     Args:
         name: As for `register`.
-        schema: With ``(a!)`` at what is written.
-        kernel: Writes.
-        functional: Takes the same, calls the functional op and returns the new contents. Functionalization puts it in
-            the place of the op.
-        written: Takes the same, returns the tensors written to, in the order of the results of ``functional``, flat.
+        schema: With ``(a!)`` at the arguments that are written.
+        kernel: The function that writes.
+        functional: A function of the same arguments that calls the functional op and returns the new
+            contents. Functionalization replaces the op by it.
+        written: A function of the same arguments that returns the tensors written, flat, in the order of
+            the results of ``functional``.
     """
 
     def functionalized(*args: Any, **kwargs: Any) -> None:

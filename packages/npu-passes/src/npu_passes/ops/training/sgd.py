@@ -1,4 +1,4 @@
-"""``npu::sgd_step``: one step of SGD on lists of tensors, and ``npu::sgd_step_``, which takes it in place."""
+"""``npu::sgd_step``, a step of SGD on lists of tensors, and its in-place form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOREACH: Callable[..., None] = sgd
 def sgd_step_(
     params: Tensors, grads: Tensors, momentum_buffers: Tensors, *, momentum: float, **numbers: Any
 ) -> None:
-    """Take a step of SGD in place, without a look at whether tensors overlap."""
+    """Take a step of SGD in place, without a check for overlapping tensors."""
     _require(params, grads, momentum_buffers)
     _require_momentum(params, momentum_buffers, momentum)
     for group in groups_of((params, grads, momentum_buffers), []):
@@ -32,15 +32,15 @@ def sgd_step_(
 
 
 def bind_sgd_step(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> Callable[..., None]:
-    """Return what takes a step of SGD in place on these tensors, given the numbers by keyword.
+    """Return a function of the numbers, by keyword, that takes a step of SGD in place on these tensors.
 
     Args:
-        params: As for ``npu::sgd_step``. The tensors must stay where they are in memory.
+        params: As for ``npu::sgd_step``. The tensors must keep their memory.
         grads: Likewise.
         momentum_buffers: Likewise.
 
     Raises:
-        PassError: The lists do not fit together, or what is written shares memory.
+        PassError: The lists do not match, or a tensor that is written shares memory with another one.
     """
     _require(params, grads, momentum_buffers)
     _require_apart(params, grads, momentum_buffers)
@@ -75,7 +75,7 @@ def _take(group: Group, **numbers: Any) -> None:
 
 
 def _has_fused_kernel(group: Group) -> bool:
-    """Return whether the fused kernel runs; that of the CPU skips parameters of 16 bits (pytorch issue 191763)."""
+    """Return whether to use the fused kernel: on CPU, it skips 16-bit parameters (pytorch issue 191763)."""
     param = group.columns[0][0]
     return group.is_on_fused_device and (param.device.type != "cpu" or param.dtype.itemsize > 2)
 
@@ -83,7 +83,7 @@ def _has_fused_kernel(group: Group) -> bool:
 def sgd_step(
     params: Tensors, grads: Tensors, momentum_buffers: Tensors, **numbers: Any
 ) -> tuple[Tensors, Tensors]:
-    """Return parameters and momentum buffers after a step of SGD; nothing is written to."""
+    """Return new parameters and momentum buffers after a step of SGD."""
     results = [item.clone() for item in params], [item.clone() for item in momentum_buffers]
     sgd_step_(results[0], grads, results[1], **numbers)
     return results
@@ -101,7 +101,8 @@ def _checked_in_place(params: Tensors, grads: Tensors, momentum_buffers: Tensors
     _require_apart(params, grads, momentum_buffers)
     for group in groups_of((params, grads, momentum_buffers), []):
         _take(group, **numbers)
-    increment_version([*params, *momentum_buffers])  # the fused kernel does not tell autograd (torch 2.13)
+    # The fused kernel does not increment versions for autograd (torch 2.13).
+    increment_version([*params, *momentum_buffers])
 
 
 def _require(params: Tensors, grads: Tensors, momentum_buffers: Tensors) -> None:
@@ -126,7 +127,8 @@ _NUMBERS = "float momentum, float dampening, float weight_decay, bool nesterov, 
 for _overload, _lr in (("", "float lr"), (".tensor_lr", "Tensor lr")):
     register_without_gradient(
         f"sgd_step{_overload}",
-        f"(Tensor[] params, Tensor[] grads, Tensor[] momentum_buffers, *, {_lr}, {_NUMBERS} -> (Tensor[], Tensor[])",
+        f"(Tensor[] params, Tensor[] grads, Tensor[] momentum_buffers, *, {_lr}, {_NUMBERS} "
+        "-> (Tensor[], Tensor[])",
         sgd_step,
         _like,
     )

@@ -1,4 +1,4 @@
-"""Write what is the same in one way, and leave out what is bookkeeping."""
+"""Canonical form: one op and one spelling of its arguments per computation."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _COPIES = frozenset(
 
 
 class Canonicalize(Pass):
-    """Give each computation one form, and take out what is bookkeeping. Results stay equal to the bit.
+    """Rewrite each computation to its canonical form and remove bookkeeping ops. Results stay bitwise equal.
 
-    1. Parts of tuples (``getitem``) are the values themselves. Sizes that types tell, and numbers computed
-       from them, become plain data.
-    2. ``alias``, ``detach``, ``lift_fresh``, ``clone`` and their like go, where the strides stay and no
-       result of the graph becomes an input or another result.
-    3. One op for one thing: ``reshape`` for all that changes the shape alone (``view``, ``flatten``, ...),
-       ``permute`` for all that reorders axes, ``expand``, ``div``, ``.Tensor`` overloads for ``.Scalar`` ones.
-    4. Arguments that equal their defaults are left out, axes are counted from the front, and numbers that meet
+    1. Elements of tuples (``getitem``) are replaced by the values themselves. Sizes that are static in the
+       types, and numbers computed from them, become literals.
+    2. ``alias``, ``detach``, ``lift_fresh``, ``clone`` and the like are removed, where the strides stay and
+       no result of the graph becomes an input or another result.
+    3. Synonymous ops become one: ``reshape`` for ops that only change the shape (``view``, ``flatten``, ...),
+       ``permute`` for ops that reorder axes, ``expand``, ``div``, ``.Tensor`` overloads for ``.Scalar`` ones.
+    4. Arguments equal to their defaults are omitted, axes are counted from the front, and number operands of
        floating-point tensors in ``add``, ``sub``, ``mul`` and ``div`` are floats.
     """
 
@@ -66,7 +66,7 @@ class Canonicalize(Pass):
             self._give_form(graph, sharing, node)
 
     def _replace(self, graph: Graph, sharing: Sharing, node: OpNode, new: Value, rule: str) -> None:
-        """Let a value take the place of what ``node`` returns, if it has the same type."""
+        """Replace the output of ``node`` by a value of the same type."""
         old = node.outputs[0]
         if not old.uses or old.type != new.type:
             return
@@ -79,7 +79,7 @@ class Canonicalize(Pass):
             sharing.replaced(old, new)
 
     def _put_number(self, graph: Graph, node: OpNode) -> bool:
-        """Put the number that ``node`` computes in its place, if it is known; return whether it was."""
+        """Replace ``node`` by the number that it computes, if it is known; return whether it is."""
         known = known_number(node)
         if known is None:
             return False

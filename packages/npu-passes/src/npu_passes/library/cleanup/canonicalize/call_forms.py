@@ -1,4 +1,4 @@
-"""One form for the arguments of a call."""
+"""Canonical arguments of a call."""
 
 from __future__ import annotations
 
@@ -7,36 +7,87 @@ from npu_ir.core.literals import Literal, same_literal
 from npu_ir.ops.schema import find_op
 from npu_passes.rewriting.arguments import defaults_of
 
-# Ops with arguments that are axes of their first input.
+# ATen ops with arguments that are axes of their first input.
 _AXES_OF_INPUT = frozenset(
     (
-        *("_log_softmax", "_softmax", "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "argsort"),
-        *("chunk", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "diagonal", "flatten", "flip"),
-        *(
-            "gather",
-            "glu",
-            "index_add",
-            "index_copy",
-            "index_fill",
-            "index_reduce",
-            "index_select",
-            "kthvalue",
-        ),
-        *("linalg_vector_norm", "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "median", "min"),
-        *("mode", "narrow", "nanmean", "nansum", "norm", "permute", "prod", "scatter", "scatter_add"),
-        *("scatter_reduce", "select", "select_scatter", "size", "slice", "slice_scatter", "softmax", "sort"),
-        *("split", "split_with_sizes", "squeeze", "std", "std_mean", "sum", "sym_size", "sym_stride"),
-        *("tensor_split", "topk", "transpose", "unbind", "unflatten", "unfold", "var", "var_mean"),
+        "_log_softmax",
+        "_softmax",
+        "all",
+        "amax",
+        "amin",
+        "aminmax",
+        "any",
+        "argmax",
+        "argmin",
+        "argsort",
+        "chunk",
+        "count_nonzero",
+        "cummax",
+        "cummin",
+        "cumprod",
+        "cumsum",
+        "diagonal",
+        "flatten",
+        "flip",
+        "gather",
+        "glu",
+        "index_add",
+        "index_copy",
+        "index_fill",
+        "index_reduce",
+        "index_select",
+        "kthvalue",
+        "linalg_vector_norm",
+        "log_softmax",
+        "logcumsumexp",
+        "logsumexp",
+        "max",
+        "mean",
+        "median",
+        "min",
+        "mode",
+        "narrow",
+        "nanmean",
+        "nansum",
+        "norm",
+        "permute",
+        "prod",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+        "select",
+        "select_scatter",
+        "size",
+        "slice",
+        "slice_scatter",
+        "softmax",
+        "sort",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "std",
+        "std_mean",
+        "sum",
+        "sym_size",
+        "sym_stride",
+        "tensor_split",
+        "topk",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unfold",
+        "var",
+        "var_mean",
     )
 )
 _AXES_OF_OUTPUT = frozenset(("cat", "concat", "concatenate", "stack", "unsqueeze"))
 _AXIS_ARGUMENTS = frozenset(("dim", "dim0", "dim1", "dim2", "dimension", "dims", "end_dim", "start_dim"))
 _TYPED = frozenset(f"aten.{name}.Tensor" for name in ("add", "sub", "mul", "div"))
-_LARGEST_EXACT = 1 << 53
+_LARGEST_EXACT = 1 << 53  # float64 represents every integer up to this one
 
 
 def canonical_attrs(node: OpNode) -> dict[str, Literal] | None:
-    """Return the attributes that a node should have; None where it has them, or nothing tells its arguments."""
+    """Return the canonical attributes of a node; None if it has them, or its arguments are unknown."""
     op = find_op(node.op_type) if node.attrs and node.operands is not None else None
     if op is None:
         return None
@@ -55,13 +106,13 @@ def _canonical(node: OpNode, name: str, item: Literal) -> Literal:
         rank = _rank_of_axes(node)
         return item if rank is None else _from_the_front(item, rank)
     if name == "other" and node.op_type in _TYPED and type(item) is int and abs(item) <= _LARGEST_EXACT:
-        given = node.inputs[0].type
-        return float(item) if isinstance(given, TensorType) and given.dtype.is_floating_point else item
+        type_ = node.inputs[0].type
+        return float(item) if isinstance(type_, TensorType) and type_.dtype.is_floating_point else item
     return item
 
 
 def _rank_of_axes(node: OpNode) -> int | None:
-    """Return how many axes the axes of a node are counted in; None where it has none."""
+    """Return the rank that the axis arguments of a node refer to; None if it has none."""
     namespace, name, _ = (*node.op_type.split("."), "", "")[:3]
     if namespace != "aten" or not node.inputs or name not in _AXES_OF_INPUT | _AXES_OF_OUTPUT:
         return None
@@ -70,7 +121,7 @@ def _rank_of_axes(node: OpNode) -> int | None:
 
 
 def _from_the_front(item: Literal, rank: int) -> Literal:
-    """Return an axis, or a list of them, with those counted from the end counted from the front."""
+    """Return an axis, or a list of axes, with negative ones made non-negative."""
     if isinstance(item, list):
         return [_from_the_front(axis, rank) for axis in item]
     return item + rank if type(item) is int and -rank <= item < 0 else item

@@ -1,4 +1,4 @@
-"""Numbers that are known without running the graph: sizes, and what is computed with them."""
+"""Numbers known at compile time: static sizes, and arithmetic on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CPU = torch.device("cpu")
 
 
 def known_number(node: OpNode) -> Literal | None:
-    """Return the number that a node does nothing but compute, if it is known."""
+    """Return the number that a node computes, if it is known and computing it cannot fail."""
     if len(node.outputs) != 1 or not isinstance(node.outputs[0].type, ScalarType):
         return None
     is_function = node.op_type in SCALAR_FUNCTIONS
@@ -27,7 +27,7 @@ def known_number(node: OpNode) -> Literal | None:
         and not node.op_type.startswith("aten.sym_")
         and node.op_type not in (*_SIZES, *_COUNTS)
     ):
-        return None  # what reads a number from a tensor may fail, and stays
+        return None  # an op that reads a number from a tensor may fail, so it stays
     stated = stated_number(node.outputs[0])
     if stated is not None:
         return stated
@@ -35,18 +35,18 @@ def known_number(node: OpNode) -> Literal | None:
 
 
 def stated_number(value: Value) -> int | None:
-    """Return what a number is by its type; None where the type does not tell."""
+    """Return the number stated by the type of a value; None if the type states none."""
     known = value.type.value if isinstance(value.type, ScalarType) else None
     return known if isinstance(known, int) else None
 
 
 def passed_assertion(node: OpNode) -> bool:
-    """Whether a node asserts nothing but what is known to be true."""
+    """Return whether a node only asserts a condition that is known to be true."""
     return node.op_type == _ASSERTION and not node.inputs and bool(node.attrs.get("self"))
 
 
 def put_literal(graph: Graph, value: Value, literal: Literal) -> None:
-    """Put plain data in all places of ``value`` that can have it."""
+    """Replace the uses of ``value`` by a literal, wherever a literal is allowed."""
     for node, index in sorted(_inputs_for(value), key=lambda place: -place[1]):
         graph.set_literal(node, index, literal)
     if _is_result(value):
@@ -55,12 +55,12 @@ def put_literal(graph: Graph, value: Value, literal: Literal) -> None:
 
 
 def has_place_for_literal(value: Value) -> bool:
-    """Whether plain data can stand for ``value`` anywhere."""
+    """Return whether a use of ``value`` can be replaced by a literal."""
     return bool(_inputs_for(value)) or _is_result(value)
 
 
 def _inputs_for(value: Value) -> list[tuple[OpNode, int]]:
-    """Return the inputs of nodes that read ``value`` and record which argument it fills."""
+    """Return the uses of ``value`` by nodes that record which argument each input is."""
     return [
         (node, slot)
         for node, slot in value.uses
@@ -77,16 +77,16 @@ def _size(node: OpNode) -> int | None:
     type = node.inputs[0].type if node.inputs else None
     if not isinstance(type, TensorType):
         return None
-    found: Any = None
+    size: Any = None
     if node.op_type in _COUNTS:
-        found = type.numel
+        size = type.numel
     elif node.op_type in _SIZES and isinstance(node.attrs.get("dim"), int):
-        found = type.shape[node.attrs["dim"]]
-    return found if isinstance(found, int) else None
+        size = type.shape[node.attrs["dim"]]
+    return size if isinstance(size, int) else None
 
 
 def _evaluated(node: OpNode) -> Literal | None:
-    """Return what a function of numbers gives, if all of them are plain data; None also where it fails."""
+    """Return the result of a function of literals; None if it has other arguments, or fails."""
     if node.inputs:
         return None
     try:

@@ -1,4 +1,4 @@
-"""One op for what several ops do."""
+"""Canonical op for each set of synonymous ops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESHAPE = "aten.reshape.default"
 _PERMUTE = "aten.permute.default"
 _EXPAND = "aten.expand.default"
 _EXPANDING = ("aten.expand_as.default", "aten.broadcast_to.default")
-# By op that changes the shape alone: its argument that is the new shape, if it has one.
+# By op that changes only the shape: the argument with the new shape, if it has one.
 _RESHAPING: Mapping[str, str | None] = {
     _RESHAPE: "shape",
     "aten.view.default": "size",
@@ -27,8 +27,8 @@ _RESHAPING: Mapping[str, str | None] = {
     "aten.view_as.default": None,
     "aten.reshape_as.default": None,
 }
-# PyTorch takes a number for a tensor in these alone (``should_allow_numbers_as_tensors``, torch 2.13); their results
-# are equal to the bit.
+# Only these ops accept a number in place of a tensor (``should_allow_numbers_as_tensors``, torch 2.13); their
+# results are bitwise equal.
 _OF_TENSORS: Mapping[str, str] = {
     "aten.add.Scalar": "aten.add.Tensor",
     "aten.sub.Scalar": "aten.sub.Tensor",
@@ -43,7 +43,7 @@ _OF_TENSORS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The call of an op: what `npu_passes.Edit.call` takes."""
+    """Call of an op, as the arguments of `npu_passes.Edit.call`."""
 
     rule: str
     op_type: str
@@ -52,7 +52,7 @@ class Call:
 
 
 def canonical_call(node: OpNode) -> Call | None:
-    """Return what to call in place of ``node``; None where its op is the one to use."""
+    """Return the call to replace ``node`` by; None if its op is canonical."""
     op_type = node.op_type
     if op_type in _OF_TENSORS:
         args = arguments_of(node)
@@ -87,17 +87,17 @@ def _reshape(node: OpNode) -> Call | None:
 
 
 def _expand(node: OpNode) -> Call | None:
-    given, made = node.inputs[0].tensor_type.shape, node.outputs[0].tensor_type.shape
-    given = (1,) * (len(made) - len(given)) + given
-    # -1 stands for the size that there is.
-    plain = [size if isinstance(size, int) else -1 for size in made]
-    if any(size == -1 and old != new for size, old, new in zip(plain, given, made, strict=True)):
+    old_shape, new_shape = node.inputs[0].tensor_type.shape, node.outputs[0].tensor_type.shape
+    old_shape = (1,) * (len(new_shape) - len(old_shape)) + old_shape
+    # -1 keeps the size of an axis.
+    plain = [size if isinstance(size, int) else -1 for size in new_shape]
+    if any(size == -1 and old != new for size, old, new in zip(plain, old_shape, new_shape, strict=True)):
         return None
     return Call("expand", _EXPAND, (node.inputs[0], plain))
 
 
 def _plain_shape(made: Value) -> list[int] | None:
-    """Return a shape as plain data, with -1 for a size that is open; None where that does not tell all sizes."""
+    """Return a shape as literals, with -1 for a dynamic size; None if that is ambiguous."""
     assert isinstance(made.type, TensorType)
     shape = [-1 if isinstance(size, Expr) else size for size in made.type.shape]
     return None if shape.count(-1) > 1 or (-1 in shape and math.prod(shape) == 0) else shape

@@ -1,4 +1,4 @@
-"""Remove what returns its input unchanged."""
+"""Removal of ops that return an input unchanged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from npu_passes.rewriting.aliasing import Sharing
 
 
 class _Search:
-    """What was met so far in one graph.
+    """Search for identities in one graph, with the values seen so far.
 
     Args:
         graph: The graph.
-        signed_zeros: As of the pass.
+        signed_zeros: The option of the pass.
     """
 
     def __init__(self, graph: Graph, *, signed_zeros: bool) -> None:
@@ -26,7 +26,7 @@ class _Search:
         self._arithmetic = Arithmetic(signed_zeros=signed_zeros)
 
     def look_at(self, node: OpNode) -> Finding | Refused | None:
-        """Return what can take the place of an output of ``node``, or why nothing can."""
+        """Return the value that can replace an output of ``node``, or the reason why none can."""
         op_type = node.op_type
         if op_type in ARITHMETIC:
             return self._arithmetic.look_at(node)
@@ -43,16 +43,16 @@ class ElimIdentity(Pass):
     """Replace the output of an op by a value that has the same content, shape, dtype and strides.
 
     1. Dropout in evaluation mode, or with a probability of 0.
-    2. ``x + 0``, ``x - 0``, ``x * 1``, ``x / 1``, ``x ** 1`` and their like, with numbers and with constants.
-    3. Views, slices, permutations and repetitions, alone or in a row, behind which the tensor is as before.
-    4. Casts to the dtype that there is, and casts to a wider dtype and back.
+    2. ``x + 0``, ``x - 0``, ``x * 1``, ``x / 1``, ``x ** 1`` and the like, with numbers and with constants.
+    3. Views, slices, permutations and repetitions, alone or in a chain, that restore the original tensor.
+    4. Casts to the same dtype, and casts to a wider dtype and back.
     5. Copies, and ops that copy in a special case: ``clone``, ``cat`` of one tensor, ``pad`` by nothing.
 
-    What the model returns as a tensor of its own does not become an input, or another result, itself.
+    A result that is a tensor of its own is not replaced by an input or by another result of the graph.
 
     Attributes:
-        signed_zeros: Keep ``x + 0`` of floating-point numbers, which makes 0.0 of -0.0: without it, ``1 / (x + 0)``
-            may be the other infinity.
+        signed_zeros: Keep ``x + 0`` of floating-point numbers, which turns -0.0 into 0.0: without it,
+            ``1 / (x + 0)`` may be the other infinity.
     """
 
     name = "elim-identity"
@@ -61,7 +61,7 @@ class ElimIdentity(Pass):
     signed_zeros: bool = False
 
     def run(self, graph: Graph) -> bool:
-        """Replace them in one forward sweep."""
+        """Replace identities in one forward sweep."""
         before = graph.edits
         sharing = Sharing(graph)
         search = _Search(graph, signed_zeros=self.signed_zeros)

@@ -1,4 +1,4 @@
-"""Sums with 0, products with 1 and their like."""
+"""Arithmetic with a neutral operand: sums with 0, products with 1 and the like."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from npu_passes.library.cleanup.elim_identity.matches import (
 )
 from npu_passes.rewriting.arguments import arguments_of
 
-# By op: what changes nothing as its second operand, and whether the first may be that, too.
+# By op: the neutral second operand, and True if the op commutes, so that the first operand may be neutral,
+# too.
 _NEUTRAL: Mapping[str, tuple[int, bool]] = {
     "add": (0, True),
     "sub": (0, False),
@@ -36,14 +37,14 @@ _NEUTRAL: Mapping[str, tuple[int, bool]] = {
 _OVERLOADS = ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode", "Tensor_Scalar", "Tensor_Tensor", "default")
 ARITHMETIC = frozenset(f"aten.{name}.{overload}" for name in _NEUTRAL for overload in _OVERLOADS)
 _SUMS = ("add", "sub")
-_LARGEST = 1 << 20
+_LARGEST = 1 << 20  # elements of a constant whose content is compared
 
 
 class Arithmetic:
-    """Sums, products and their like in one graph.
+    """Finder of neutral operands in one graph; compares each constant once.
 
     Args:
-        signed_zeros: Whether 0.0 and -0.0 are different.
+        signed_zeros: Distinguish 0.0 and -0.0.
     """
 
     def __init__(self, *, signed_zeros: bool) -> None:
@@ -51,7 +52,7 @@ class Arithmetic:
         self._equal: dict[tuple[Value, int], bool] = {}
 
     def look_at(self, node: OpNode) -> Finding | Refused | None:
-        """Return the operand that a node returns unchanged."""
+        """Return a finding for the operand that a node returns unchanged; None if there is none."""
         name = node.op_type.split(".")[1]
         neutral, commutes = _NEUTRAL[name]
         if not _is_candidate(node, neutral):
@@ -68,22 +69,26 @@ class Arithmetic:
         return None
 
     def _unchanged(self, node: OpNode, kept: Any, neutral: Any, alpha: Any) -> Finding | Refused | None:
-        """Return ``kept`` if nothing about it changes."""
+        """Return ``operand`` if it has the type of the output and no element changes."""
         if not (isinstance(kept, Value) and isinstance(kept.type, TensorType)):
             return None
-        name, made = node.op_type.split(".")[1], node.outputs[0]
+        name, output = node.op_type.split(".")[1], node.outputs[0]
         rule = f"{name} {_NEUTRAL[name][0]}"
         if (name == "floor_divide" or "rounding_mode" in node.attrs) and is_floating(kept.type.dtype):
             return Refused(rule, "it rounds")
-        if difference(made.type, kept.type) is None:
+        if difference(output.type, kept.type) is None:
+            # (inf + 0j) * (1 + 0j) has the imaginary part inf * 0, which is NaN.
             if name not in _SUMS and is_complex(kept):
                 return Refused(rule, "complex arithmetic makes NaN of infinities")
             if name in _SUMS and self._signed_zeros and self._may_change_sign(node, kept, neutral, alpha):
                 return Refused(rule, "it makes 0.0 of -0.0, and signed_zeros is set")
-        return same_type_or_reason(rule, made, kept)
+        return same_type_or_reason(rule, output, kept)
 
     def _may_change_sign(self, node: OpNode, kept: Value, zero: Any, alpha: Any) -> bool:
-        """Whether a sum with zero makes 0.0 of -0.0: it does not where -0.0 is added, or 0.0 taken off."""
+        """Return whether a sum with zero may turn -0.0 into 0.0.
+
+        By IEEE 754, -0.0 + -0.0 and -0.0 - 0.0 are -0.0, and -0.0 + 0.0 is 0.0 when rounding to nearest.
+        """
         if not (kept.tensor_type.dtype.is_floating_point or kept.tensor_type.dtype.is_complex):
             return False
         content = _content(zero) if isinstance(zero, Value) else torch.tensor(zero, dtype=torch.complex128)
@@ -93,7 +98,7 @@ class Arithmetic:
         return not bool((content.real.to(torch.float64) * factor).signbit().all())
 
     def _is(self, item: Any, number: int) -> bool:
-        """Whether an operand is a number, or a constant all of whose elements are."""
+        """Return whether an operand equals ``number``, or is a constant whose elements all do."""
         if not isinstance(item, Value):
             return _is_number(item) and item == number
         if (item, number) not in self._equal:
@@ -103,7 +108,7 @@ class Arithmetic:
 
 
 def _is_candidate(node: OpNode, neutral: int) -> bool:
-    """Whether an operand may be neutral, at a glance: most are not, and putting arguments in order takes time."""
+    """Return whether an operand may be neutral: a cheap test, because binding arguments is slow."""
     if len(node.inputs) > 1:
         return any(map(_is_constant, node.inputs))
     operand = node.attrs.get("other", node.attrs.get("exponent"))
@@ -111,7 +116,7 @@ def _is_candidate(node: OpNode, neutral: int) -> bool:
 
 
 def _content(value: Value) -> torch.Tensor | None:
-    """Return the content of a constant that is not large."""
+    """Return the content of a constant; None for other values and for large constants."""
     data = value.argument.data if _is_constant(value) and value.argument is not None else None
     if data is None or data.numel() > _LARGEST:
         return None

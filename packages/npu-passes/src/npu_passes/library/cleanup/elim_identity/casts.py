@@ -1,4 +1,4 @@
-"""Casts to the dtype that a tensor has, and to a wider one and back."""
+"""Redundant casts: to the same dtype, and to a wider dtype and back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from npu_passes.rewriting.arguments import arguments_of
 
 CASTS = frozenset(
     {
-        *(f"aten.to.{overload}" for overload in ("dtype", "dtype_layout", "device", "other")),
-        *("aten._to_copy.default", "aten.type_as.default", "prims.convert_element_type.default"),
+        "aten.to.dtype",
+        "aten.to.dtype_layout",
+        "aten.to.device",
+        "aten.to.other",
+        "aten._to_copy.default",
+        "aten.type_as.default",
+        "prims.convert_element_type.default",
     }
 )
 _FLOATS = (
@@ -24,13 +29,19 @@ _FLOATS = (
     torch.float8_e4m3fn,
 )
 _INTEGERS = (
-    *(torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
 )
 
 
 class Casts:
-    """The casts of one graph that were met so far.
+    """Casts of one graph seen so far.
 
     Args:
         graph: The graph, or a region of it.
@@ -39,32 +50,33 @@ class Casts:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._devices: frozenset[torch.device] | None = None
-        # Tensors with the same numbers, by dtype.
+        # By value: the tensors with the same numbers, by dtype; lossless casts share one dict.
         self._same: dict[Value, dict[torch.dtype, Value]] = {}
+        # By result of a lossy cast: its input.
         self._rounded: dict[Value, Value] = {}
 
     def look_at(self, node: OpNode) -> Finding | Refused | None:
-        """Return a value that a cast gives again."""
-        made, source = node.outputs[0], node.inputs[0]
-        dtype, given = made.tensor_type.dtype, source.tensor_type.dtype
+        """Return an earlier value that equals the result of a cast; None if there is none."""
+        result, source = node.outputs[0], node.inputs[0]
+        dtype, source_dtype = result.tensor_type.dtype, source.tensor_type.dtype
         reason = self._movement(node)
-        known = self._same.setdefault(source, {given: source})
-        found = known.get(dtype)
-        if found is not None and found.type == made.type:
-            rule = "cast" if found is source else "casts"
-            return Finding(rule, made, found) if reason is None else Refused(rule, reason)
-        if found is None and any(is_lossless(item, dtype) for item in known):
-            known[dtype] = made
-            self._same[made] = known
-        elif found is None:
-            self._rounded[made] = source
+        known = self._same.setdefault(source, {source_dtype: source})
+        same = known.get(dtype)
+        if same is not None and same.type == result.type:
+            rule = "cast" if same is source else "casts"
+            return Finding(rule, result, same) if reason is None else Refused(rule, reason)
+        if same is None and any(is_lossless(item, dtype) for item in known):
+            known[dtype] = result
+            self._same[result] = known
+        elif same is None:
+            self._rounded[result] = source
         origin = self._rounded.get(source)
-        if origin is not None and origin.type == made.type:
-            return Refused("casts", f"{dtype_name(given)} does not hold every {dtype_name(dtype)}")
+        if origin is not None and origin.type == result.type:
+            return Refused("casts", f"{dtype_name(source_dtype)} does not hold every {dtype_name(dtype)}")
         return None
 
     def _movement(self, node: OpNode) -> str | None:
-        """Return why a cast may do more than its dtype says; None if it does not."""
+        """Return the reason why a cast may also move or pin the tensor; None if it cannot."""
         args = arguments_of(node)
         if args.get("pin_memory"):
             return "it pins the memory"
@@ -75,14 +87,14 @@ class Casts:
         return None
 
     def _all_devices(self) -> frozenset[torch.device]:
-        """Return the devices that the program names: the tensors of one that names one are all there."""
+        """Return the devices named anywhere in the program; with only one, no cast moves a tensor."""
         if self._devices is None:
-            program = self._graph
-            while program.owner is not None and program.owner.graph is not None:
-                program = program.owner.graph
+            root = self._graph
+            while root.owner is not None and root.owner.graph is not None:
+                root = root.owner.graph
             self._devices = frozenset(
                 item
-                for part in program.graphs()
+                for part in root.graphs()
                 for node in part.nodes
                 for item in node.attrs.values()
                 if isinstance(item, torch.device)
@@ -91,13 +103,14 @@ class Casts:
 
 
 def is_lossless(narrow: torch.dtype, wide: torch.dtype) -> bool:
-    """Return whether ``wide`` holds every number of ``narrow``, infinities and NaN too."""
+    """Return whether ``wide`` represents every number of ``narrow``, including infinities and NaN."""
     if narrow == wide or (narrow == torch.bool and wide in (*_INTEGERS, *_FLOATS)):
         return True
     if narrow in _INTEGERS and wide in _INTEGERS:
         low, high = torch.iinfo(narrow), torch.iinfo(wide)
         return high.min <= low.min and low.max <= high.max
     if narrow in _INTEGERS and wide in _FLOATS:
+        # 2 / eps is 2 ** (mantissa bits + 1): every integer up to it is exact.
         largest = max(torch.iinfo(narrow).max, -torch.iinfo(narrow).min)
         return largest <= 2 / torch.finfo(wide).eps
     if narrow in _FLOATS and wide in _FLOATS:

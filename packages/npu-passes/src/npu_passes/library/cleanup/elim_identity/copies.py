@@ -1,4 +1,4 @@
-"""Ops that return a copy of what they get, always or in a special case."""
+"""Ops that return a copy of an input, always or in a special case."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _padded_by_nothing(node: OpNode) -> Value | None:
 
 
 def _rounded_integers(node: OpNode) -> Value | None:
-    given = node.inputs[0].type
-    return None if not isinstance(given, TensorType) or is_floating(given.dtype) else node.inputs[0]
+    type_ = node.inputs[0].type
+    return None if not isinstance(type_, TensorType) or is_floating(type_.dtype) else node.inputs[0]
 
 
 def _same_branches(node: OpNode) -> Value | None:
@@ -41,7 +41,7 @@ def _is_zero(width: Any) -> bool:
     return type(width) is int and width == 0
 
 
-# By op: the value that it returns unchanged, if it does.
+# By op: returns the input that a node returns unchanged, if any.
 _FINDERS: Mapping[tuple[str, ...], Callable[[OpNode], Value | None]] = {
     ("alias.default", "clone.default", "detach.default", "lift.default", "positive.default"): _its_input,
     (
@@ -61,8 +61,8 @@ COPIES = {f"aten.{name}": find for names, find in _FINDERS.items() for name in n
 
 
 def copy(node: OpNode) -> Finding | None:
-    """Return what an op returns a copy of, where it has the same type."""
-    found = COPIES[node.op_type](node)
-    if found is None or found.type != node.outputs[0].type:
+    """Return a finding for the input that a node copies, if it has the type of the output."""
+    source = COPIES[node.op_type](node)
+    if source is None or source.type != node.outputs[0].type:
         return None
-    return Finding("copy", node.outputs[0], found)
+    return Finding("copy", node.outputs[0], source)

@@ -1,4 +1,4 @@
-"""Dropout that is off."""
+"""Inactive dropout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DROPOUTS = frozenset(
 
 
 def dropout(node: OpNode) -> Finding | Refused | None:
-    """Return the input of a dropout that is off."""
+    """Return a finding for the input of an inactive dropout."""
     args = arguments_of(node)
     probability, train = args["p"], args["train"]
     if train is not False and not (type(probability) in (int, float) and probability == 0):

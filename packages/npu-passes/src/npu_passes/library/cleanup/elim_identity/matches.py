@@ -1,4 +1,4 @@
-"""What is found out about one node."""
+"""Result of the search for identities at one node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from npu_ir.core.types import dtype_name
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A value can take the place of another.
+    """A value that can replace an output of a node.
 
     Attributes:
-        rule: In a word or two, why.
-        old: What a node returns.
-        new: What has the same content and type.
+        rule: The identity, in a word or two.
+        old: The output.
+        new: A value with the same content and type.
     """
 
     rule: str
@@ -27,20 +27,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It looked as if a value could take the place of another, but it cannot."""
+    """Reason why an apparent identity does not hold."""
 
     rule: str
     reason: str
 
 
 def same_type_or_reason(rule: str, old: Value, new: Value) -> Finding | Refused:
-    """Return the finding where both values have one type, else in what they differ."""
+    """Return a finding if both values have the same type, else the difference as a refusal."""
     reason = difference(old.type, new.type)
     return Finding(rule, old, new) if reason is None else Refused(rule, reason)
 
 
 def difference(made: TensorType | ScalarType, given: TensorType | ScalarType) -> str | None:
-    """Return what an op does to the type of its input; None if nothing."""
+    """Return how an op changes the type of its input, in words; None if it does not."""
     if made == given:
         return None
     if not (isinstance(made, TensorType) and isinstance(given, TensorType)):
@@ -49,7 +49,7 @@ def difference(made: TensorType | ScalarType, given: TensorType | ScalarType) ->
         return f"it promotes {dtype_name(given.dtype)} to {dtype_name(made.dtype)}"
     if made.shape != given.shape:
         return f"it broadcasts {_sizes(given)} to {_sizes(made)}"
-    return f"it lays {given} out as {made}"
+    return f"it changes the layout from {given} to {made}"
 
 
 def is_complex(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Views behind which a tensor is as it was: one of them, or several in a row."""
+"""Views, single or chained, that return the original tensor."""
 
 from __future__ import annotations
 
@@ -8,15 +8,37 @@ from npu_ir import OpNode, ScalarType, TensorType, Value
 from npu_passes.library.cleanup.elim_identity.matches import Finding
 from npu_passes.library.fusion.axes import PERMUTING, permutation
 
-# They keep the elements in their order, whatever the shape.
+# They keep the row-major order of the elements, whatever the shape.
 _RESHAPING = (
-    *("_reshape_alias", "_unsafe_view", "contiguous", "flatten", "reshape", "reshape_as", "squeeze"),
-    *("unflatten", "unsqueeze", "view", "view_as"),
+    "_reshape_alias",
+    "_unsafe_view",
+    "contiguous",
+    "flatten",
+    "reshape",
+    "reshape_as",
+    "squeeze",
+    "unflatten",
+    "unsqueeze",
+    "view",
+    "view_as",
 )
-# They do where the shape stays. A slice that is as long as its input is all of it.
+# They keep all elements if the shape stays: a slice as long as its input is the whole input.
 _CUTTING = (
-    *("broadcast_to", "chunk", "expand", "expand_as", "narrow", "repeat", "slice", "split", "sum_to_size"),
-    *("split_with_sizes", "tensor_split", "tile", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"),
+    "broadcast_to",
+    "chunk",
+    "expand",
+    "expand_as",
+    "narrow",
+    "repeat",
+    "slice",
+    "split",
+    "sum_to_size",
+    "split_with_sizes",
+    "tensor_split",
+    "tile",
+    "unsafe_chunk",
+    "unsafe_split",
+    "unsafe_split_with_sizes",
 )
 _RESHAPES = frozenset(f"aten.{name}{suffix}" for name in _RESHAPING for suffix in ("", "_copy"))
 _CUTS = frozenset(f"aten.{name}{suffix}" for name in _CUTTING for suffix in ("", "_copy"))
@@ -27,27 +49,29 @@ def is_view_op(op_type: str) -> bool:
     return packet in _RESHAPES or packet in _CUTS or op_type in PERMUTING
 
 
-# Values with the same elements in the same row-major order, by type.
+# By type: the values with the same elements in the same row-major order.
 _Sequence: TypeAlias = "dict[TensorType, Value]"
 
 
 class Views:
-    """The views of one graph that were met so far."""
+    """Views of one graph seen so far."""
 
     def __init__(self) -> None:
+        # A class of values that are reshapes of each other shares one dict.
         self._sequences: dict[Value, _Sequence] = {}
+        # By permuted value: the tensor before the first of a chain of permutations, and their composition.
         self._origins: dict[Value, tuple[Value, tuple[int, ...]]] = {}
 
     def look_at(self, node: OpNode) -> Finding | None:
-        """Return a value that the view of a view, or a single one, is equal to."""
+        """Return a finding for an earlier value that equals a view; None if there is none."""
         source = node.inputs[0]
         axes = permutation(node)
         if axes is not None:
             return self._permuted(node.outputs[0], source, axes)
         packet = node.op_type.rpartition(".")[0]
-        for made in node.outputs:
-            if packet in _RESHAPES or _shape(made) == _shape(source):
-                finding = self._in_sequence(made, source)
+        for output in node.outputs:
+            if packet in _RESHAPES or _shape(output) == _shape(source):
+                finding = self._in_sequence(output, source)
                 if finding is not None:
                     return finding
         return None
@@ -74,7 +98,7 @@ class Views:
 
 
 def _keeps_order(type: TensorType | ScalarType, axes: tuple[int, ...]) -> bool:
-    """Whether a permutation moves no axis but those of size 1."""
+    """Return whether a permutation moves only axes of size 1, which keeps the row-major order."""
     assert isinstance(type, TensorType)
     moved = [axis for axis in axes if type.shape[axis] != 1]
     return moved == sorted(moved)

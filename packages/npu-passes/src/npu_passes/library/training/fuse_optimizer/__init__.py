@@ -1,4 +1,8 @@
-"""Fuse what an optimizer computes, tensor list by tensor list, into one op per group of parameters."""
+"""Fusion of optimizer steps into one op per group of parameters.
+
+Each step of one parameter is matched backwards from the new parameter to a `Chain` (`adam.py`, `sgd.py`);
+chains with the same hyperparameters form a `Group`, which becomes one call.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from npu_passes.library.training.fuse_optimizer.groups import Group
 from npu_passes.library.training.fuse_optimizer.matcher import Reader, behind, is_on_lists, packet_of
 from npu_passes.library.training.fuse_optimizer.sgd import sgd_chain
 
-# By the op that computes new parameters: what recognises the step.
+# By the op that computes new parameters: the matcher of the step.
 _OPTIMIZERS: Mapping[str, Callable[[Reader, OpNode, Value], Chain | None]] = {
     "addcdiv": adam_chain,
     "_foreach_addcdiv": adam_chain,
@@ -23,16 +27,17 @@ _OPTIMIZERS: Mapping[str, Callable[[Reader, OpNode, Value], Chain | None]] = {
 
 
 class FuseOptimizer(Pass):
-    """Fuse the steps of Adam, AdamW and SGD into ``npu::adam_step`` and ``npu::sgd_step``: one op per list of parameters.
+    """Fuse the steps of Adam, AdamW and SGD into ``npu::adam_step`` and ``npu::sgd_step``.
 
-    1. What ``torch.optim.Adam`` and ``AdamW`` compute with ``foreach=True, capturable=True``, with amsgrad, weight decay
-       of both kinds, and maximize. It is found from the new parameters backwards, by what reads what.
-    2. What ``torch.optim.SGD`` computes with ``foreach=True``, with momentum, dampening, Nesterov's form, weight decay
-       and maximize.
+    1. The step of ``torch.optim.Adam`` and ``AdamW`` with ``foreach=True, capturable=True``, with amsgrad,
+       weight decay of both kinds, and maximize. It is matched backwards from the new parameters, along the
+       data flow.
+    2. The step of ``torch.optim.SGD`` with ``foreach=True``, with momentum, dampening, Nesterov momentum,
+       weight decay and maximize.
 
-    The new parameters, moments and counters are results of the new op. A step stays as it is where something else reads
-    what lies between, or reads a result before the last one is there, and where types differ. What one op on
-    lists computes becomes one new op; calls of one op per tensor are gathered by their hyperparameters.
+    The new parameters, moments and counters are results of the new op. A step stays where other nodes read
+    its intermediate values, or read a result before the whole step is done, and where types differ. An op
+    on a list of parameters becomes one new op; ops per parameter are grouped by their hyperparameters.
     """
 
     name = "fuse-optimizer"
@@ -43,6 +48,7 @@ class FuseOptimizer(Pass):
 
     def run(self, graph: Graph) -> bool:
         before = graph.edits
+        # Positions in the graph: a fused op takes the place, and so the position, of its last node.
         places: dict[OpNode, int] = {node: index for index, node in enumerate(graph.nodes)}
         for chains in _alike(graph):
             whole = Group(chains, places)
@@ -56,7 +62,7 @@ class FuseOptimizer(Pass):
         return graph.edits != before
 
     def _fuse_each(self, graph: Graph, chains: Sequence[Chain], places: dict[OpNode, int]) -> None:
-        """Fuse steps of one tensor each that cannot be made one op."""
+        """Fuse each step into an op of its own, where one op cannot compute all of them."""
         for chain in chains:
             group = Group([chain], places)
             problem = group.problem
@@ -68,18 +74,20 @@ class FuseOptimizer(Pass):
     def _fuse(self, graph: Graph, group: Group, places: dict[OpNode, int]) -> None:
         last = places[group.nodes[-1]]
         with self.rewrite(graph, group.rule, *group.nodes) as edit:
-            # The types are stated: PyTorch tells none for floats that it does not know.
-            made = edit.calls(group.op_type, types=[value.type for value in group.results], **group.arguments)
-            for old, new in zip(group.results, made, strict=True):
+            # The types are stated: PyTorch infers none for hyperparameters that are floats of the graph.
+            results = edit.calls(
+                group.op_type, types=[value.type for value in group.results], **group.arguments
+            )
+            for old, new in zip(group.results, results, strict=True):
                 edit.replace(old, new)
             for chain in group.chains:
                 _name_gradient(graph, chain)
-        if made[0].producer is not None:
-            places[made[0].producer] = last
+        if results[0].producer is not None:
+            places[results[0].producer] = last
 
 
 def _alike(graph: Graph) -> Iterator[list[Chain]]:
-    """Yield the chains of a graph that may become one op: those of one node on lists, or with the same numbers."""
+    """Yield chains that may become one op: those of one op on lists, or with the same hyperparameters."""
     reader = Reader()
     alone: dict[Hashable, list[Chain]] = {}
     for node in graph.body:
@@ -94,18 +102,18 @@ def _alike(graph: Graph) -> Iterator[list[Chain]]:
 
 def _chains(graph: Graph, reader: Reader, node: OpNode) -> list[Chain]:
     """Return the chains that end in the outputs of ``node``."""
-    find = _OPTIMIZERS.get(packet_of(node))
-    if find is None or node.is_erased:
+    match = _OPTIMIZERS.get(packet_of(node))
+    if match is None or node.is_erased:
         return []
-    found = [find(reader, node, value) for value in node.outputs if value.uses]
-    return [chain for chain in found if chain is not None and _is_step(graph, chain)]
+    chains = [match(reader, node, value) for value in node.outputs if value.uses]
+    return [chain for chain in chains if chain is not None and _is_step(graph, chain)]
 
 
 def _is_step(graph: Graph, chain: Chain) -> bool:
-    """Whether a chain is a step, and not a part of one: ``x - lr * y`` alone may be anything.
+    """Return whether a chain is a whole step: ``x - lr * y`` alone may be anything.
 
-    It is where it has state, or moves a parameter that no optimizer keeps state of: by a rate that the call gives, or so
-    that the result is stored.
+    It is one if it has state, or if no optimizer keeps state of its parameter and either the learning rate
+    is an input of the call or the result is stored in the parameter.
     """
     parameter = chain.tensors["params"]
     if len(chain.results) > 1 or parameter is None:
@@ -119,7 +127,7 @@ def _is_step(graph: Graph, chain: Chain) -> bool:
 
 
 def _name_gradient(graph: Graph, chain: Chain) -> None:
-    """Call the gradient of a parameter after it, as steps do that are traced: ``fc_weight_grad``."""
+    """Name the gradient after its parameter, as in traced steps: ``fc_weight_grad``."""
     parameter, gradient = chain.tensors["params"], chain.tensors["grads"]
     if parameter is None or gradient is None or parameter.argument is None or gradient.argument is not None:
         return

@@ -1,6 +1,6 @@
-"""Recognising what Adam and AdamW leave of one parameter.
+"""Matcher of the step of Adam and AdamW for one parameter.
 
-As ``torch.optim.Adam`` computes it with ``foreach=True, capturable=True`` (PyTorch 2.13):
+The step as ``torch.optim.Adam`` computes it with ``foreach=True, capturable=True`` (PyTorch 2.13):
 
 ```text
 t' = t + 1
@@ -11,6 +11,8 @@ u  = v', or maximum(u, v') (amsgrad)
 d  = (sqrt(u) / sqrt(-(beta2 ** t' - 1)) + eps) / (1 / ((beta1 ** t' - 1) / lr))
 p' = p + m' / d, or p * (1 - lr * weight_decay) + m' / d (decoupled)
 ```
+
+``beta1 ** t' - 1`` is negative, so ``d`` is, too, and ``p'`` descends.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def adam_chain(reader: Reader, root: OpNode, new: Value) -> Chain | None:
 
 
 def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
+    # Backwards from p'. Each hyperparameter occurs in several places; all of them must agree.
     decayed, mean, denominator, scale = trail.take(new, "addcdiv")
     require(scale == 1)
     parts = _denominator(trail, denominator)
@@ -51,7 +54,7 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
     require(is_same(first, seen) and is_same(second, seen) and is_same(complement(value), parts.beta2))
     old_square, beta2 = trail.take(scaled, "mul")
     require(is_same(beta2, parts.beta2))
-    found = gradient(trail, tensor(seen), parameter, decays=decoupled_decay is None)
+    grad = gradient(trail, tensor(seen), parameter, decays=decoupled_decay is None)
     results = {"params": new, "exp_avgs": behind(mean)[0], "exp_avg_sqs": parts.square}
     if parts.maximum is not None:
         results["max_exp_avg_sqs"] = parts.maximum
@@ -59,7 +62,7 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
         ADAM_STEP,
         tensors={
             "params": parameter,
-            "grads": found.value,
+            "grads": grad.value,
             "exp_avgs": tensor(old_mean),
             "exp_avg_sqs": tensor(old_square),
             "max_exp_avg_sqs": parts.old_maximum,
@@ -71,12 +74,12 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
             "beta1": parts.beta1,
             "beta2": parts.beta2,
             "eps": parts.eps,
-            "weight_decay": found.weight_decay if decoupled_decay is None else decoupled_decay,
+            "weight_decay": grad.weight_decay if decoupled_decay is None else decoupled_decay,
         },
         flags={
             "decoupled": decoupled_decay is not None,
             "amsgrad": parts.maximum is not None,
-            "maximize": found.maximize,
+            "maximize": grad.maximize,
         },
         root=root,
         nodes=trail.nodes,
@@ -85,7 +88,7 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
 
 @dataclass(frozen=True, slots=True)
 class _Denominator:
-    """What is in ``d``; ``maximum`` and ``old_maximum`` with amsgrad only."""
+    """Operands of ``d``; ``maximum`` and ``old_maximum`` with amsgrad only."""
 
     square: Value
     maximum: Value | None
@@ -113,7 +116,7 @@ def _denominator(trail: Trail, value: object) -> _Denominator:
     require(one == 1)
     (largest,) = trail.take(root, "sqrt")
     square, maximum, old_maximum = behind(largest)[0], None, None
-    # lower-foreach makes the one the other.
+    # With lower-foreach, _foreach_maximum is a clamp_min per tensor.
     amsgrad = trail.look(square, "maximum", "clamp_min")
     if amsgrad is not None:
         maximum = square
@@ -133,7 +136,7 @@ def _power(trail: Trail, value: object) -> tuple[Number, Value]:
 
 
 def _parameter(trail: Trail, value: object, lr: Number) -> tuple[Value, Number | None]:
-    """Return the parameter that the step moves, and the weight decay if that is decoupled."""
+    """Return the parameter that the step updates, and the weight decay if it is decoupled."""
     scaled = trail.look(value, "mul")
     if scaled is not None and not isinstance(scaled.operands[1], list):
         try:

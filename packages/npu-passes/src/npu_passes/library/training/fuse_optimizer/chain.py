@@ -1,4 +1,4 @@
-"""The nodes that compute one step of one tensor, while they are recognised and afterwards."""
+"""Nodes that compute the step of one parameter, and the state of their match."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from npu_passes.library.training.fuse_optimizer.matcher import (
 
 
 class MismatchError(Exception):
-    """What is read is not what is looked for."""
+    """Raised where the graph differs from the pattern; ends one match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A step of one parameter.
+    """Step of one parameter.
 
     Attributes:
         op_type: The op that computes such a step.
-        tensors: By argument of this op, what the step reads; None for a list that stays empty.
-        results: By argument, what it makes: the new content.
-        numbers: By argument.
-        flags: By argument.
-        root: Computes the new parameter.
-        nodes: All that compute the step, but for those that compute numbers.
+        tensors: By argument of this op, the tensors that the step reads; None for a list that stays empty.
+        results: By argument, the new content of these tensors.
+        numbers: By argument, the hyperparameters.
+        flags: By argument, the boolean options.
+        root: The node that computes the new parameter.
+        nodes: All nodes that compute the step, except for those that compute numbers.
     """
 
     op_type: str
@@ -45,12 +45,12 @@ class Chain:
 
     @property
     def key(self) -> Hashable:
-        """What chains have in common that one op can compute."""
+        """Key that is equal for chains that one op can compute."""
         return self.op_type, tuple(self.numbers.values()), tuple(self.flags.values())
 
 
 class Trail:
-    """Follows the nodes of one chain from its end, and notes which they are."""
+    """Nodes of one chain, collected backwards from its end."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -61,31 +61,31 @@ class Trail:
         return tuple(self._nodes)
 
     def take(self, value: object, name: str) -> tuple[Any, ...]:
-        """Return the operands of the call of ``name`` that computes ``value``.
+        """Add the call of ``name`` that computes ``value`` to the chain; return its operands.
 
         Raises:
-            MismatchError: Something else computes it.
+            MismatchError: Another op computes it.
         """
-        found = self.look(value, name)
-        if found is None:
+        call = self.look(value, name)
+        if call is None:
             raise MismatchError
-        return self.keep(found)
+        return self.keep(call)
 
     def look(self, value: object, *names: str) -> Call | None:
-        """Return the call of one of these names that computes ``value``, if one does; it is not part of the chain yet."""
+        """Return the call of one of these ops that computes ``value``, without adding it; None otherwise."""
         return self._reader.call(value, *names) if isinstance(value, Value) else None
 
     def keep(self, call: Call) -> tuple[Any, ...]:
-        """Make a call part of the chain, and return its operands."""
+        """Add a call to the chain; return its operands."""
         self._nodes.update(dict.fromkeys(call.nodes))
         return call.operands
 
 
 def tensor(item: object) -> Value:
-    """Return the tensor that an operand is, with nothing between that changes it not.
+    """Return the tensor operand behind detach and alias nodes.
 
     Raises:
-        MismatchError: It is a number.
+        MismatchError: The operand is a number.
     """
     if not isinstance(item, Value) or is_number(item):
         raise MismatchError
@@ -93,7 +93,7 @@ def tensor(item: object) -> Value:
 
 
 def number(item: object) -> Number:
-    """Return the number that an operand is.
+    """Return an operand that is a number.
 
     Raises:
         MismatchError: It is a tensor.
@@ -104,18 +104,18 @@ def number(item: object) -> Number:
 
 
 def complement(item: object) -> Number:
-    """Return the number that an operand is 1 less of.
+    """Return ``x`` for an operand that is ``1 - x``.
 
     Raises:
-        MismatchError: It is no such number.
+        MismatchError: The operand is not of this form.
     """
-    found = one_minus(item)
-    if found is None:
+    rest = one_minus(item)
+    if rest is None:
         raise MismatchError
-    return number(found)
+    return number(rest)
 
 
 def require(condition: bool) -> None:
-    """Raise `MismatchError` where a condition of a chain does not hold."""
+    """Raise `MismatchError` unless a condition of the pattern holds."""
     if not condition:
         raise MismatchError

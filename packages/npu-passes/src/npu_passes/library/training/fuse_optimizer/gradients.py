@@ -1,4 +1,4 @@
-"""What optimizers do to a gradient before they use it."""
+"""Preprocessing of gradients by optimizers: negation and weight decay."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from npu_passes.library.training.fuse_optimizer.matcher import Number, is_number
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """A gradient as the backward pass left it, and what is done to it: ``-value + weight_decay * parameter``.
+    """Gradient ``value`` of the backward pass, used as ``-value + weight_decay * parameter``.
 
     Attributes:
-        weight_decay: 0.0 where there is none.
-        maximize: Whether it is negated.
+        weight_decay: 0.0 if there is none.
+        maximize: True if the gradient is negated.
     """
 
     value: Value
@@ -24,7 +24,7 @@ class Gradient:
 
 
 def gradient(trail: Trail, value: Value, parameter: Value, *, decays: bool) -> Gradient:
-    """Return the gradient behind ``value``; with ``decays``, a share of the parameter may have been added."""
+    """Return the gradient behind ``value``; with ``decays``, coupled weight decay may be added to it."""
     weight_decay: Number = 0.0
     added = trail.look(value, "add") if decays else None
     if (

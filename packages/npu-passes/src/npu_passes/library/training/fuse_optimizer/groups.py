@@ -1,4 +1,4 @@
-"""The steps of several tensors that become one op, and why they cannot."""
+"""Groups of steps that become one op, and the conditions for that."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from npu_passes.library.training.fuse_optimizer.matcher import number_nodes
 
 
 class Group:
-    """Chains of the same kind.
+    """Chains that may become one op.
 
     Args:
         chains: At least one, in order.
-        places: Of the nodes in the graph.
+        places: The positions of the nodes in the graph.
 
     Attributes:
-        chains: As given.
-        root: Computes the first new parameter.
-        nodes: All that compute the step, in the order of the graph, and what computes numbers for them.
+        chains: The chains.
+        root: The node that computes the first new parameter.
+        nodes: The nodes that compute the steps and their numbers, in the order of the graph.
     """
 
     def __init__(self, chains: Sequence[Chain], places: Mapping[OpNode, int]) -> None:
@@ -37,12 +37,12 @@ class Group:
 
     @property
     def rule(self) -> str:
-        """What the rewrite is called: ``adam_step``."""
+        """Name of the rewrite: ``adam`` or ``sgd``."""
         return self.op_type.split(".")[1].removesuffix("_step")
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the op that computes all the steps."""
+        """Arguments of the op that computes all the steps."""
         first = self.chains[0]
         lists = {
             name: [value for chain in self.chains if (value := chain.tensors[name]) is not None]
@@ -52,12 +52,12 @@ class Group:
 
     @property
     def results(self) -> list[Value]:
-        """What that op makes, in the order of its results."""
+        """New content of the tensors, in the order of the results of that op."""
         return [chain.results[name] for name in self.chains[0].results for chain in self.chains]
 
     @property
     def problem(self) -> str | None:
-        """Why one op cannot compute these steps; None if it can."""
+        """Reason why one op cannot compute these steps; None if it can."""
         if any(chain.key != self.chains[0].key for chain in self.chains):
             return "its tensors are moved by different numbers"
         parameters = {chain.tensors["params"] for chain in self.chains}
@@ -67,7 +67,8 @@ class Group:
         return self._use_problem() if mixed is None else mixed
 
     def _use_problem(self) -> str | None:
-        """Return what else reads what lies between, or reads a result too early; None if nothing does."""
+        """Return the reason why another reader of the values prevents the fusion; None if none does."""
+        # The fused op stands at the last node, so every other reader must come after it.
         results = set(self.results)
         last = self._places[self.nodes[-1]]
         for node in self._own:
@@ -87,7 +88,7 @@ def _name_of(user: OpNode | None) -> str:
 
 
 def _type_problem(chain: Chain) -> str | None:
-    """Return which tensors of a chain do not fit together."""
+    """Return the tensors of a chain whose types do not match; None if all do."""
     parameter = chain.tensors["params"]
     assert parameter is not None
     type = parameter.type

@@ -1,4 +1,4 @@
-"""Reading what one value of a list is computed by: an op on lists, or one op per tensor."""
+"""Operands of the computation of one tensor, by an op on lists or by one op per tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_ir import OpNode, ScalarType, Value
 from npu_ir.ops.schema import find_op, schema_of
 from npu_passes.rewriting.arguments import arguments_of
 
-# A hyperparameter: a number of the graph, or plain data.
+# A hyperparameter: a number of the graph, or a literal.
 Number: TypeAlias = "Value | float"
 
 _UNCHANGED = frozenset({"aten.detach.default", "aten.alias.default"})
@@ -19,11 +19,11 @@ _LISTS = "_foreach_"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What computes one tensor.
+    """Computation of one tensor.
 
     Attributes:
-        operands: The arguments in the order of the schema, of lists the element that belongs to the tensor.
-        nodes: The node, and those behind it that return its output unchanged.
+        operands: The arguments in the order of the schema; of a list, the element at the index of the tensor.
+        nodes: The node, and the nodes after it that return its output unchanged.
     """
 
     operands: tuple[Any, ...]
@@ -31,13 +31,13 @@ class Call:
 
 
 class Reader:
-    """Reads the nodes of one graph; looks at each node's arguments once."""
+    """Reader of the nodes of one graph; caches their arguments."""
 
     def __init__(self) -> None:
         self._arguments: dict[OpNode, tuple[Any, ...]] = {}
 
     def call(self, value: Value, *names: str) -> Call | None:
-        """Return what computes ``value``, if it is an op called so, with or without lists."""
+        """Return the call that computes ``value``, if its op has one of these names, on lists or not."""
         origin, passed = behind(value)
         node = origin.producer
         if node is None or packet_of(node).removeprefix(_LISTS) not in names or node.in_prologue:
@@ -56,15 +56,15 @@ class Reader:
 
 
 def _positional(node: OpNode) -> tuple[Any, ...]:
-    """Return all arguments of a node in the order of the schema; defaults where none are given."""
+    """Return all arguments of a node in the order of the schema, including defaults."""
     op = find_op(node.op_type)
     assert op is not None, "the op of a node that is read is known"
-    found = arguments_of(node, defaults=True)
-    return tuple(found.get(arg.name) for arg in schema_of(op).args)
+    arguments = arguments_of(node, defaults=True)
+    return tuple(arguments.get(arg.name) for arg in schema_of(op).args)
 
 
 def packet_of(node: OpNode) -> str:
-    """Return the name of an ATen op without its overload; nothing for other ops."""
+    """Return the name of an ATen op without its overload; an empty string for other ops."""
     namespace, _, rest = node.op_type.partition(".")
     return rest.partition(".")[0] if namespace == "aten" else ""
 
@@ -74,7 +74,7 @@ def is_on_lists(node: OpNode) -> bool:
 
 
 def behind(value: Value) -> tuple[Value, tuple[OpNode, ...]]:
-    """Return the value that ``value`` is, and the nodes between them, which change nothing."""
+    """Return the value behind detach and alias nodes, and these nodes."""
     passed: list[OpNode] = []
     while value.producer is not None and value.producer.op_type in _UNCHANGED:
         passed.append(value.producer)
@@ -83,23 +83,23 @@ def behind(value: Value) -> tuple[Value, tuple[OpNode, ...]]:
 
 
 def is_same(left: object, right: object) -> bool:
-    """Return whether two operands are the same tensor, the same number of the graph, or equal plain numbers."""
+    """Return whether two operands are the same tensor, the same number of the graph, or equal literals."""
     if isinstance(left, Value) and isinstance(right, Value):
         return behind(left)[0] is behind(right)[0]
     return is_plain(left) and is_plain(right) and left == right
 
 
 def is_plain(item: object) -> bool:
-    return type(item) in (int, float)
+    return type(item) in (int, float)  # a bool is an int, but not a hyperparameter
 
 
 def is_number(item: object) -> bool:
-    """Return whether an operand is a number, of the graph or plain."""
+    """Return whether an operand is a number, of the graph or a literal."""
     return is_plain(item) or (isinstance(item, Value) and isinstance(item.type, ScalarType))
 
 
 def one_minus(item: object) -> Number | None:
-    """Return what a number is 1 less of: the number it was computed from, or ``1 - x`` of plain data."""
+    """Return ``x`` for a number ``1 - x``: the operand of the subtraction, or computed for a literal."""
     if isinstance(item, (int, float)):
         return 1 - item if is_plain(item) else None
     first, second = _computed(item, "operator.sub") or (None, None)
@@ -108,16 +108,16 @@ def one_minus(item: object) -> Number | None:
 
 
 def minus(item: object) -> Number | None:
-    """Return what a number is the negative of."""
+    """Return ``x`` for a number ``-x``; None if it is not a negation."""
     if isinstance(item, (int, float)):
         return -item if is_plain(item) else None
-    found = _computed(item, "operator.neg")
-    negative: Number | None = None if found is None else found[0]
+    operands = _computed(item, "operator.neg")
+    negative: Number | None = None if operands is None else operands[0]
     return negative
 
 
 def factor_beside(item: object, factor: Number) -> Number | None:
-    """Return what a number is ``factor`` times of."""
+    """Return ``x`` for a number ``factor * x``; None if it is not such a product."""
     if isinstance(item, (int, float)):
         is_known = is_plain(item) and isinstance(factor, (int, float)) and factor != 0
         return item / factor if is_known else None  # type: ignore[operator]
@@ -127,16 +127,16 @@ def factor_beside(item: object, factor: Number) -> Number | None:
 
 
 def number_nodes(items: Sequence[object]) -> list[OpNode]:
-    """Return the nodes that compute these numbers, and the numbers that those read."""
-    found: dict[OpNode, None] = {}
+    """Return the nodes that compute these numbers, and the numbers that they read."""
+    nodes: dict[OpNode, None] = {}
     pending = [item.producer for item in items if isinstance(item, Value)]
     while pending:
         node = pending.pop()
-        if node is None or node in found or not node.op_type.startswith("operator."):
+        if node is None or node in nodes or not node.op_type.startswith("operator."):
             continue
-        found[node] = None
+        nodes[node] = None
         pending += [value.producer for value in node.inputs]
-    return list(found)
+    return list(nodes)
 
 
 def _computed(item: object, op_type: str) -> tuple[Any, ...] | None:

@@ -1,6 +1,6 @@
-"""Recognising what SGD leaves of one parameter.
+"""Matcher of the step of SGD for one parameter.
 
-As ``torch.optim.SGD`` computes it with ``foreach=True`` (PyTorch 2.13), each list op for one tensor:
+The step as ``torch.optim.SGD`` computes it with ``foreach=True`` (PyTorch 2.13), each list op for one tensor:
 
 ```text
 g' = g, or -g (maximize); plus weight_decay * p
@@ -39,18 +39,19 @@ def sgd_chain(reader: Reader, root: OpNode, new: Value) -> Chain | None:
 
 def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
     old, moved, scale = _sum(trail, new)
+    # A literal is -lr with lr >= 0: `p + 0.1 * s` is not a step of SGD.
     lr = minus(scale)
     require(lr is not None and (isinstance(lr, Value) or lr >= 0) and is_number(lr))
     assert lr is not None
     parameter = tensor(old)
     momentum = _momentum(trail, moved)
     seen = moved if momentum is None else momentum.gradient
-    found = gradient(trail, seen, parameter, decays=True)
+    grad = gradient(trail, seen, parameter, decays=True)
     return Chain(
         SGD_STEP,
         tensors={
             "params": parameter,
-            "grads": found.value,
+            "grads": grad.value,
             "momentum_buffers": None if momentum is None else momentum.old,
         },
         results={"params": new} if momentum is None else {"params": new, "momentum_buffers": momentum.new},
@@ -58,9 +59,9 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
             "lr": lr,
             "momentum": 0.0 if momentum is None else momentum.factor,
             "dampening": 0.0 if momentum is None else momentum.dampening,
-            "weight_decay": found.weight_decay,
+            "weight_decay": grad.weight_decay,
         },
-        flags={"nesterov": momentum is not None and momentum.nesterov, "maximize": found.maximize},
+        flags={"nesterov": momentum is not None and momentum.nesterov, "maximize": grad.maximize},
         root=root,
         nodes=trail.nodes,
     )
@@ -68,7 +69,7 @@ def _chain(trail: Trail, root: OpNode, new: Value) -> Chain:
 
 @dataclass(frozen=True, slots=True)
 class _Momentum:
-    """A momentum buffer before and after a step, and what is in it."""
+    """Momentum buffer before and after a step, and the terms of its update."""
 
     old: Value
     new: Value
@@ -79,22 +80,23 @@ class _Momentum:
 
 
 def _momentum(trail: Trail, moved: Value) -> _Momentum | None:
-    """Return the momentum that a parameter is moved by; None if it is moved by the gradient."""
+    """Return the momentum in the update of a parameter; None if the update is the gradient."""
     plain = _buffer(trail, moved)
     if plain is not None:
         return plain
+    # Nesterov: s = g' + momentum * b', with the same g' and momentum as in b'.
     ahead = trail.look(moved, "add")
     if ahead is None or not _is_scaled_sum(ahead):
         return None
     seen, buffer, factor = ahead.operands
-    found = _buffer(trail, tensor(buffer), seen, factor)
-    if found is not None:
+    nesterov = _buffer(trail, tensor(buffer), seen, factor)
+    if nesterov is not None:
         trail.keep(ahead)
-    return found
+    return nesterov
 
 
 def _buffer(trail: Trail, value: Value, seen: object = None, factor: object = None) -> _Momentum | None:
-    """Return the momentum that ``value`` is; with nesterov, of this gradient and factor."""
+    """Return the momentum whose new buffer is ``value``; with Nesterov, of this gradient and factor."""
     whole = trail.look(value, "add")
     if whole is None or not _is_scaled_sum(whole):
         return None
@@ -115,7 +117,7 @@ def _buffer(trail: Trail, value: Value, seen: object = None, factor: object = No
 
 
 def _sum(trail: Trail, value: Value) -> tuple[object, Value, object]:
-    """Return what ``value`` is a sum of, and what the second term is scaled by."""
+    """Return the two terms of the sum ``value``, and the factor of the second one."""
     call = trail.look(value, "add")
     if call is None or not _is_scaled_sum(call):
         raise MismatchError
@@ -124,7 +126,7 @@ def _sum(trail: Trail, value: Value) -> tuple[object, Value, object]:
 
 
 def _is_scaled_sum(call: Call) -> bool:
-    """Whether an ``add`` is one of two tensors, with a factor for the second."""
+    """Return whether an ``add`` is a sum of two tensors with a factor for the second."""
     first, second = call.operands[:2]
     return (
         len(call.operands) == 3

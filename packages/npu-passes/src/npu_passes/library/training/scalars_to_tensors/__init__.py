@@ -1,4 +1,4 @@
-"""Let the numbers of a graph be 0-d tensors."""
+"""Conversion of the numbers of a graph to 0-d tensors."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _RULE = "tensor"
 
 
 class ScalarsToTensors(Pass):
-    """Make numbers 0-d tensors, so that one recording of the graph serves all of them.
+    """Convert numbers to 0-d tensors, so that one recording of the graph serves all their values.
 
-    1. Floats that the graph is called with, such as learning rates, become tensors first of all, by
-       ``aten.scalar_tensor``: the only nodes that read them. `tensor_inputs` makes them inputs that are
-       tensors.
-    2. What ``item()`` takes out of a tensor stays one.
-    3. Arithmetic on such numbers is arithmetic on tensors. Where Python fails, as in a division by zero, these give
-       infinities and NaN.
-    4. An op that reads them becomes the overload that takes tensors in their place. Where there is none, factors such as
-       ``alpha`` of a sum and ``value`` of ``addcmul`` are multiplied to their term before.
+    1. Floats that are inputs of the graph, such as learning rates, are first converted to tensors by
+       ``aten.scalar_tensor`` nodes, their only readers. `tensor_inputs` then turns these inputs into tensors.
+    2. A number that ``item()`` reads from a tensor stays a tensor.
+    3. Arithmetic on such numbers becomes arithmetic on tensors. Where Python raises, as in a division by
+       zero, tensors give infinities and NaN.
+    4. An op that reads such numbers becomes the overload that takes tensors instead. If there is none,
+       factors such as ``alpha`` of a sum and ``value`` of ``addcmul`` are multiplied with their term first.
 
-    Tensors are brought to the dtype that the op computes in, so the types of results stay; ``float16`` and ``bfloat16``
-    are computed with in ``float32``, as the kernels for numbers do. A number that something needs as a number stays, with
-    all that it is computed from and that is computed from it; the pass says what needs it.
+    Tensors are cast to the dtype that the op computes in, so the types of results stay; ``float16`` and
+    ``bfloat16`` are computed in ``float32``, as the kernels that take numbers do. A number that a node
+    needs as a number stays, and so do all numbers that it is computed from or that are computed from it;
+    the pass reports which node needs it.
 
     Attributes:
-        dtype: Of the tensors that stand for floats.
+        dtype: Dtype of the tensors that replace floats.
     """
 
     name = "scalars-to-tensors"
@@ -68,16 +68,17 @@ class ScalarsToTensors(Pass):
         if not choice.forms:
             return graph.edits != before
         numbers = _Numbers(graph, choice, dtype)
+        # In graph order, so that each tensor is created before its first reader.
         for node, form in sorted(choice.forms.items(), key=lambda item: numbers.places[item[0]]):
             with self.rewrite(graph, _RULE, *numbers.computing(node), node) as edit:
-                made = form.results(edit, numbers.given(edit, node, form.tensors))
-                for old, new in zip(node.outputs, made, strict=True):
+                results = form.results(edit, numbers.given(edit, node, form.tensors))
+                for old, new in zip(node.outputs, results, strict=True):
                     edit.replace(old, new)
         return graph.edits != before
 
 
 class _Numbers:
-    """The tensors that stand for numbers, made where they are first needed."""
+    """Tensors that replace numbers, created at their first use."""
 
     def __init__(self, graph: Graph, choice: Choice, dtype: torch.dtype) -> None:
         self.places: Mapping[OpNode, int] = {node: index for index, node in enumerate(graph.nodes)}
@@ -88,17 +89,17 @@ class _Numbers:
 
     def computing(self, node: OpNode) -> list[OpNode]:
         """Return the nodes that compute the numbers that ``node`` reads, in order."""
-        found: set[OpNode] = set()
+        nodes: set[OpNode] = set()
         pending = [value for value in node.inputs if value in self._chosen]
         while pending:
             producer = pending.pop().producer
-            if producer is not None and producer not in found and not producer.is_erased:
-                found.add(producer)
+            if producer is not None and producer not in nodes and not producer.is_erased:
+                nodes.add(producer)
                 pending += [value for value in producer.inputs if value in self._chosen]
-        return sorted(found, key=self.places.__getitem__)
+        return sorted(nodes, key=self.places.__getitem__)
 
     def given(self, edit: Edit, node: OpNode, names: frozenset[str]) -> dict[str, Value]:
-        """Return the tensors for the arguments of a node that are called so."""
+        """Return the tensors for the arguments of a node with these names."""
         operands = zip(node.operands or (), node.inputs, strict=False)
         return {
             name: self._tensor(edit, value) for name, value in operands if place_of_operand(name)[0] in names

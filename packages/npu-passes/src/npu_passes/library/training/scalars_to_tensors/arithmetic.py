@@ -1,4 +1,4 @@
-"""Arithmetic on numbers as arithmetic on 0-d tensors."""
+"""Translation of arithmetic on numbers to ops on 0-d tensors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from npu_ir import OpNode, ScalarType, TensorType, Value
 from npu_passes.library.training.scalars_to_tensors.trial_calls import Caller, cast
 
-# A number that the graph is called with becomes a tensor by this op.
+# Converts an input of the graph that is a number to a tensor.
 BOUNDARY = "aten.scalar_tensor.default"
 ITEMS = ("aten._local_scalar_dense.default", "aten.item.default")
 
-# Of two tensors, of a tensor and a plain number, and of a plain number and a tensor.
+# Overloads for two tensors, for a tensor and a literal, and for a literal and a tensor.
 _BINARY: Mapping[str, tuple[str, str | None, str | None]] = {
     "operator.add": ("add.Tensor", "add.Scalar", None),
     "operator.sub": ("sub.Tensor", "sub.Scalar", None),
@@ -42,24 +42,24 @@ _SAME = ("operator.pos", "builtins.float", "torch.sym_float")
 
 
 def is_arithmetic(node: OpNode) -> bool:
-    """Return whether a node computes a number from numbers, in a way that 0-d tensors can."""
+    """Return whether a node computes a number from numbers, and an op on 0-d tensors computes the same."""
     return node.op_type in _BINARY or node.op_type in _UNARY or node.op_type in _SAME
 
 
 def type_of_number(type: object, dtype: torch.dtype) -> TensorType:
-    """Return the type of the tensor that stands for a number; ``dtype`` is that of floats."""
+    """Return the type of the tensor that replaces a number; ``dtype`` is that of floats."""
     kind = type.kind if isinstance(type, ScalarType) else "float"
     return TensorType((), {"int": torch.int64, "bool": torch.bool}.get(kind, dtype))
 
 
 def computed(caller: Caller, node: OpNode, operands: Sequence[Any], dtype: torch.dtype) -> Value:
-    """Return the tensor of what a node computes.
+    """Return the tensor that replaces the number computed by a node.
 
     Args:
         caller: Makes the calls.
-        node: Of which `is_arithmetic` holds.
-        operands: Its arguments, with tensors in place of the numbers that are not plain data; at least one.
-        dtype: Of floats.
+        node: A node for which `is_arithmetic` holds.
+        operands: Its arguments, with tensors in place of the numbers that are not literals; at least one.
+        dtype: The dtype of floats.
     """
     wanted = type_of_number(node.outputs[0].type, dtype).dtype
     if wanted == dtype:
@@ -85,14 +85,14 @@ def _tensor(caller: Caller, item: Any, dtype: torch.dtype) -> Value:
 
 
 def boundary(caller: Caller, number: Any, dtype: torch.dtype) -> Value:
-    """Return the tensor of a number of the graph, or of a plain one; it is made where the graph runs."""
+    """Return the tensor of a number, of the graph or a literal; created on the device that runs the graph."""
     return caller.calls(
         BOUNDARY, number, types=[TensorType((), dtype)], dtype=dtype, device=torch.device("meta")
     )[0]
 
 
 def read_number(caller: Caller, node: OpNode, dtype: torch.dtype) -> Value:
-    """Return the 0-d tensor of a number that ``node`` takes out of a tensor."""
+    """Return the 0-d tensor of a number that ``node`` reads from a tensor."""
     source = node.inputs[0]
     if source.tensor_type.rank:
         source = caller.calls("aten.reshape.default", source, [])[0]

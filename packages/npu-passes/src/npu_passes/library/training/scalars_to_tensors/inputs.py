@@ -1,4 +1,4 @@
-"""Calling a graph with 0-d tensors where it takes numbers."""
+"""Conversion of number inputs of a graph to 0-d tensor inputs."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from npu_passes.library.training.scalars_to_tensors.selection import is_only_bou
 
 
 def tensor_inputs(graph: Graph) -> Graph:
-    """Return a copy of a graph that takes 0-d tensors in place of the floats that it does nothing with but make tensors.
+    """Return a copy of a graph that takes 0-d tensors for the floats that it only converts to tensors.
 
-    The names of these inputs and their places in the call stay, and so do floats that something needs as numbers.
+    The names and positions of these inputs stay, and so do floats that a node needs as numbers.
 
     Args:
-        graph: After the pass ``scalars-to-tensors``.
+        graph: A graph after the pass ``scalars-to-tensors``.
     """
-    found = graph.clone()
-    for value in found.inputs:
+    copy = graph.clone()
+    for value in copy.inputs:
         if not isinstance(value.type, ScalarType) or not is_only_boundary(value):
             continue
         types = {node.outputs[0].tensor_type for node in value.users}
         if len(types) == 1:
-            _replace(found, value, types.pop())
-    return found
+            _replace(copy, value, types.pop())
+    return copy
 
 
 def _replace(graph: Graph, number: Value, type: TensorType) -> None:
-    """Make one number an input that is a tensor."""
-    # Stands in until nothing reads the number any more.
+    """Replace a number input by a tensor input."""
+    # A temporary constant, because an input can be replaced only when the number has no readers.
     constant = graph.add_constant(f"tensor of {number.name}", torch.zeros((), dtype=type.dtype))
     for node in number.users:
         graph.replace_all_uses(node.outputs[0], constant)

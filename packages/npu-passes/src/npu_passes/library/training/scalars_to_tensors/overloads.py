@@ -1,4 +1,4 @@
-"""Finding the overload of an op that takes tensors where another takes numbers."""
+"""Search for the overload of an op that takes tensors where another one takes numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _TENSORS = (ArgKind.TENSOR, ArgKind.OPTIONAL_TENSOR, ArgKind.TENSOR_LIST)
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """An overload that takes tensors.
+    """Overload that takes tensors.
 
     Attributes:
         op_type: Its full name.
-        names: By argument of the other overload: what it is called here.
-        tensors: The arguments that take a tensor here, by the name in the other overload.
-        lists: Those of them that take a list of tensors.
+        names: By argument of the other overload: the name of that argument here.
+        tensors: The arguments that take a tensor here, by their name in the other overload.
+        lists: The subset of ``tensors`` that take a list of tensors.
     """
 
     op_type: str
@@ -33,16 +33,16 @@ def overload_for(op_type: str, numbers: Set[str], plain: Set[str] = frozenset())
     """Return the overload of an op that takes tensors for most of ``numbers``.
 
     Args:
-        op_type: Of the op.
-        numbers: Arguments.
-        plain: Arguments for which it may take tensors, too: they are plain numbers, or not given.
+        op_type: The op.
+        numbers: Arguments that should be tensors.
+        plain: Arguments that may be tensors, too: they are literals, or absent.
     """
-    found = [
+    candidates = [
         item
         for item in _overloads(op_type)
         if item.tensors & numbers and item.tensors <= numbers | plain and item.lists <= numbers
     ]
-    return max(found, key=lambda item: (len(item.tensors & numbers), -len(item.lists)), default=None)
+    return max(candidates, key=lambda item: (len(item.tensors & numbers), -len(item.lists)), default=None)
 
 
 @functools.cache
@@ -59,13 +59,13 @@ def _found(op_type: str) -> Iterator[Overload]:
     for name in packet.overloads():
         other: OpOverload = getattr(packet, name)
         if other is not op and not schema_of(other).writes:
-            found = _compared(schema, schema_of(other))
-            if found is not None:
-                yield found
+            overload = _compared(schema, schema_of(other))
+            if overload is not None:
+                yield overload
 
 
 def _compared(schema: OpSchema, other: OpSchema) -> Overload | None:
-    """Return how ``other`` takes the arguments of ``schema``; None if they differ in more than tensors for numbers."""
+    """Return ``other`` as an overload of ``schema``; None if they differ in more than tensors for numbers."""
     if len(other.args) < len(schema.args) or any(
         not arg.has_default for arg in other.args[len(schema.args) :]
     ):

@@ -1,4 +1,9 @@
-"""Which numbers of a graph can become tensors."""
+"""Selection of the numbers of a graph that can become tensors.
+
+A greatest fixed point: all candidates are selected at first, and a number is removed with all that is
+computed from it when a reader cannot take a tensor. Each removal puts the affected numbers back on a work
+list, until nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +26,19 @@ from npu_passes.library.training.scalars_to_tensors.trial_calls import Trial, so
 
 
 class Choice:
-    """The numbers that can become tensors, and the new forms of the nodes that read them.
+    """Numbers that can become tensors, and the tensor forms of the nodes that read them.
 
-    A number can if all that reads it can take a tensor, or computes a number that can. What is computed from a number
-    that stays, stays.
+    A number can become a tensor if each of its readers can take a tensor, or computes a number that can
+    become one. Numbers that are computed from a number that stays, stay.
 
     Args:
         graph: The graph.
-        dtype: Of the tensors that stand for floats.
+        dtype: The dtype of the tensors that replace floats.
 
     Attributes:
-        numbers: Those that can.
+        numbers: The numbers that can.
         forms: By node, in order.
-        stays: For numbers that cannot: the first node that needs a number, and why.
+        stays: For numbers that cannot: the first node that needs a number, and the reason.
     """
 
     def __init__(self, graph: Graph, dtype: torch.dtype) -> None:
@@ -53,7 +58,7 @@ class Choice:
         self.forms = {node: form for node, form in self.forms.items() if form.tensors}
 
     def _problem(self, value: Value) -> tuple[OpNode | None, str] | None:
-        """Return what needs a number, and why; None if nothing does."""
+        """Return the node that needs a number, and the reason; None if no reader does."""
         for user, _ in value.uses:
             if user is None:
                 return None, "the graph returns it"
@@ -67,7 +72,7 @@ class Choice:
         return None
 
     def _refusal(self, node: OpNode, value: Value) -> str | None:
-        """Return why ``node`` cannot take a tensor for ``value``."""
+        """Return the reason why ``node`` cannot take a tensor for ``value``; None if it can."""
         if node.regions or node.op_type in SCALAR_FUNCTIONS or find_op(node.op_type) is None:
             return f"{node.op_type} takes numbers"
         places = [
@@ -77,6 +82,7 @@ class Choice:
         ]
         if not places or any(path for _, path in places):
             return f"{node.op_type} takes it in a list of numbers"
+        # Forms depend on the selected numbers: `_keep` drops those that a removal invalidates.
         if node not in self.forms:
             self.forms[node] = Form(node, self._arguments(node))
             problem = self._problem_of(node, self.forms[node]) if self.forms[node].tensors else None
@@ -88,32 +94,32 @@ class Choice:
         return f"{node.op_type} has no form that takes a tensor for {places[0][0]!r}"
 
     def _arguments(self, node: OpNode) -> frozenset[str]:
-        """Return the arguments of a node that are numbers which can become tensors."""
-        found = [
+        """Return the arguments of a node that are selected numbers."""
+        operands = [
             place_of_operand(name)
             for name, item in zip(node.operands or (), node.inputs, strict=False)
             if item in self.numbers
         ]
-        return frozenset(name for name, path in found if not path)
+        return frozenset(name for name, path in operands if not path)
 
     def _problem_of(self, node: OpNode, form: Form) -> str | None:
-        """Return why a form does not compute what the node does, as far as types tell."""
+        """Return the reason why a form is not equivalent to the node, judged by types; None if it is."""
         tensors = {
             name: some_value(type_of_number(item.type, self._dtype))
             for name, item in zip(node.operands or (), node.inputs, strict=False)
             if name in form.tensors
         }
         try:
-            made = form.results(self._trial, tensors)
+            results = form.results(self._trial, tensors)
         except NpuError as error:
             return f"{node.op_type} does not take tensors: {error.message}"
-        for new, old in zip(made, node.outputs, strict=True):
+        for new, old in zip(results, node.outputs, strict=True):
             if new.type != old.type:
                 return f"{node.op_type} would return {new.type} for {old.type}"
         return None
 
     def _keep(self, value: Value, pending: list[Value]) -> None:
-        """Take out a number and what is computed from it; look again at what that concerns."""
+        """Remove a number and all computed from it; put the numbers that this affects on the work list."""
         leaving = [value]
         while leaving:
             item = leaving.pop()
@@ -125,26 +131,28 @@ class Choice:
                 pending += [part for part in node.inputs if part in self.numbers]
             for user in item.users:
                 self.forms.pop(user, None)
-                made = [part for part in user.outputs if part in self.numbers]
-                self.stays += [(user, part, f"%{item.name} does, which it is computed from") for part in made]
-                leaving += made
+                dependents = [part for part in user.outputs if part in self.numbers]
+                self.stays += [
+                    (user, part, f"%{item.name} does, which it is computed from") for part in dependents
+                ]
+                leaving += dependents
                 pending += [part for part in user.inputs if part in self.numbers]
 
 
 def _candidates(graph: Graph) -> Iterator[Value]:
-    """Yield the floats that the graph is called with, what is read from tensors, and what is computed of those."""
-    found: set[Value] = set()
+    """Yield the floats among the inputs, the numbers read from tensors, and those computed from them."""
+    candidates: set[Value] = set()
     for value in graph.inputs if graph.owner is None else ():
         if isinstance(value.type, ScalarType) and value.type.kind == "float" and not is_only_boundary(value):
-            found.add(value)
+            candidates.add(value)
             yield value
     for node in graph.body:
-        is_known = is_arithmetic(node) and all(value in found for value in node.inputs)
+        is_known = is_arithmetic(node) and all(value in candidates for value in node.inputs)
         if (node.op_type in ITEMS or is_known) and isinstance(node.outputs[0].type, ScalarType):
-            found.add(node.outputs[0])
+            candidates.add(node.outputs[0])
             yield node.outputs[0]
 
 
 def is_only_boundary(value: Value) -> bool:
-    """Return whether nothing reads a number but nodes that make it a tensor."""
+    """Return whether all readers of a number are nodes that convert it to a tensor."""
     return all(user is not None and user.op_type == BOUNDARY for user, _ in value.uses)

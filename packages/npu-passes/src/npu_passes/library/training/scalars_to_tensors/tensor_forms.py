@@ -1,4 +1,4 @@
-"""What takes the place of an op that reads numbers, where these are 0-d tensors."""
+"""Equivalents of ops that read numbers, with 0-d tensors in their place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_passes.library.training.scalars_to_tensors.trial_calls import Caller, c
 from npu_passes.rewriting.arguments import arguments_of
 
 _LISTS = "_foreach_"
-# A factor of one term of a sum: by the op without overload, and the argument, the term that it scales.
+# By op without overload, and by argument that is a factor: the term of the sum that it scales.
 _FACTORS: Mapping[str, Mapping[str, str]] = {
     "add": {"alpha": "other"},
     "sub": {"alpha": "other"},
@@ -24,20 +24,20 @@ _FACTORS: Mapping[str, Mapping[str, str]] = {
     "addmm": {"alpha": "mat1", "beta": "self"},
     "baddbmm": {"alpha": "batch1", "beta": "self"},
 }
-# They make a tensor that is full of a number.
+# By op that fills a new tensor with a number: the argument with the number.
 _FILLS = {"full": "fill_value", "full_like": "fill_value", "new_full": "fill_value", "scalar_tensor": "s"}
 _COARSE = (torch.float16, torch.bfloat16)
 
 
 class Form:
-    """What computes the same as a node, from tensors.
+    """Computation equivalent to a node, with tensors in place of numbers.
 
     Args:
-        node: Of an op that is known; it reads numbers.
-        numbers: The arguments of its that are numbers which may become tensors.
+        node: A node that reads numbers; its op must be registered.
+        numbers: The arguments of the node that are numbers which may become tensors.
 
     Attributes:
-        tensors: Those that do; the others stay numbers.
+        tensors: The arguments that become tensors; the others stay numbers.
     """
 
     def __init__(self, node: OpNode, numbers: frozenset[str]) -> None:
@@ -49,6 +49,8 @@ class Form:
         self._factors = {name: term for name, term in table.items() if name in numbers}
         self._fill = _FILLS[packet] if _FILLS.get(packet) in numbers else None
         kinds = self._schema.by_name
+        # Arguments that the schema declares as tensors, although they are given as numbers, need no other
+        # overload.
         here = {name for name in numbers if kinds[name].kind is not ArgKind.PLAIN}
         rest = numbers - here - self._factors.keys() - {self._fill}
         args = arguments_of(node)
@@ -59,14 +61,14 @@ class Form:
         self.tensors = frozenset({*self._factors, *here, *moved, *filled})
 
     def results(self, caller: Caller, given: Mapping[str, Value]) -> Sequence[Value]:
-        """Return what the node returns.
+        """Return the results of the node, computed from tensors.
 
         Args:
             caller: Makes the calls.
             given: The tensors, by argument.
 
         Raises:
-            GraphError: The ops do not take this.
+            GraphError: The ops do not accept these arguments.
         """
         dtype = self._dtype
         is_coarse = dtype in _COARSE
@@ -76,7 +78,7 @@ class Form:
             return [_filled(caller, given[self._fill], self._node.outputs[0].tensor_type)]
         args = arguments_of(self._node)
         if is_coarse and self._is_aten:
-            # A kernel computes with the number in float32, and rounds once; a tensor it would round first.
+            # A kernel uses a number in float32 and rounds once, but would round a tensor to 16 bits first.
             args = {name: _each(item, lambda part: _widened(caller, part)) for name, item in args.items()}
         for name, term in self._factors.items():
             args[term] = self._scaled(caller, args[term], tensors[name])
@@ -92,7 +94,7 @@ class Form:
         ]
 
     def _with_tensors(self, args: dict[str, Any], tensors: Mapping[str, Value]) -> str:
-        """Put tensors in the place of numbers in ``args``; return the op that takes them."""
+        """Replace numbers by tensors in ``args``; return the op that takes them."""
         for name in self.tensors - self._factors.keys():
             is_list = self._overload is not None and name in self._overload.lists
             args[name] = [tensors[name]] * len(self._node.outputs) if is_list else tensors[name]
@@ -106,12 +108,12 @@ class Form:
     def _scaled(self, caller: Caller, term: Any, factor: Value) -> Any:
         is_list = isinstance(term, list)
         op_type = "aten._foreach_mul.Tensor" if is_list else "aten.mul.Tensor"
-        made = caller.calls(op_type, term, factor)
-        return list(made) if is_list else made[0]
+        results = caller.calls(op_type, term, factor)
+        return list(results) if is_list else results[0]
 
     @property
     def _dtype(self) -> torch.dtype:
-        """The dtype that the op computes in, as far as numbers are concerned."""
+        """Dtype in which the op computes with numbers."""
         types = [value.type for value in (*self._node.inputs, *self._node.outputs)]
         dtypes = [type.dtype.to_real() for type in types if isinstance(type, TensorType)]
         floating = next((dtype for dtype in dtypes if dtype.is_floating_point), torch.float64)
@@ -122,7 +124,7 @@ class Form:
 
 def _schema(op_type: str) -> OpSchema:
     op = find_op(op_type)
-    assert op is not None, "a node that is given a form is of an op that is known"
+    assert op is not None, "the op of a node with a form is registered"
     return schema_of(op)
 
 
@@ -131,7 +133,7 @@ def _is_plain_number(item: object) -> bool:
 
 
 def _call(caller: Caller, op_type: str, args: Mapping[str, Any], types: Any) -> Sequence[Value]:
-    """Call an op with arguments by name, as far as possible by position: one of them may be called ``self``."""
+    """Call an op; arguments are passed by position where possible, because one may be named ``self``."""
     positional: list[Any] = []
     for arg in _schema(op_type).args:
         if arg.kwarg_only or arg.name not in args:
@@ -143,7 +145,7 @@ def _call(caller: Caller, op_type: str, args: Mapping[str, Any], types: Any) -> 
 
 
 def _filled(caller: Caller, value: Value, type: TensorType) -> Value:
-    """Return a tensor of ``type`` in memory of its own, full of ``value``."""
+    """Return a tensor of ``type`` in memory of its own, filled with ``value``."""
     one = cast(caller, value, type.dtype)
     if type.shape:
         one = caller.calls("aten.expand.default", one, list(type.shape))[0]

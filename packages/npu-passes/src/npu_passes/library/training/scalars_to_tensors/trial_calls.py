@@ -1,4 +1,4 @@
-"""Calls that are made in a graph, or tried without one."""
+"""Calls of ops in a graph, and trial calls that only infer types."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from npu_ir.symbolic.constraints import Range
 
 
 class Caller(Protocol):
-    """Makes calls: `npu_passes.core.edit.Edit` in a graph, `Trial` nowhere."""
+    """Interface of `npu_passes.core.edit.Edit`, which adds nodes to a graph, and `Trial`, which does not."""
 
     def calls(
         self, op_type: str, *args: Any, types: Sequence[Type] | None = None, **kwargs: Any
     ) -> tuple[Value, ...]:
-        """Return what a call of an op returns."""
+        """Return the results of a call of an op."""
 
 
 class Trial:
-    """Tells the types of what calls would return; makes no nodes.
+    """Caller that infers the types of results without adding nodes.
 
     Args:
-        symbols: Of the graph.
+        symbols: The symbols of the graph.
     """
 
     def __init__(self, symbols: Mapping[str, Range]) -> None:
@@ -38,10 +38,10 @@ class Trial:
     def calls(
         self, op_type: str, *args: Any, types: Sequence[Type] | None = None, **kwargs: Any
     ) -> tuple[Value, ...]:
-        """Return values of no graph, with the types that the op tells.
+        """Return values outside of any graph, with the inferred types.
 
         Raises:
-            GraphError: The op does not take this.
+            GraphError: The op does not accept these arguments.
         """
         op = find_op(op_type)
         if op is None:
@@ -55,12 +55,12 @@ class Trial:
 
 
 def some_value(type: Type) -> Value:
-    """Return a value of a type that is in no graph."""
+    """Return a value of a type, outside of any graph."""
     return Value(-1, "", type)
 
 
 def cast(caller: Caller, value: Value, dtype: torch.dtype) -> Value:
-    """Return a tensor in ``dtype``: itself, if it has it."""
+    """Return a tensor cast to ``dtype``; the tensor itself if it has that dtype."""
     if value.tensor_type.dtype == dtype:
         return value
     return caller.calls("aten._to_copy.default", value, dtype=dtype)[0]
