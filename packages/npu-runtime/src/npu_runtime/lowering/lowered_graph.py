@@ -14,6 +14,7 @@ from npu_runtime.backends.lowering_rules import lowering_problem
 from npu_runtime.backends.partition import Choice, Segment, assign, segment_of
 from npu_runtime.backends.registry import named_backends
 from npu_runtime.lowering.aten_calls import ATEN
+from npu_runtime.lowering.lowered_text import lowered_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,6 @@ class Lowered:
         return len(self.ops)
 
     def __str__(self) -> str:
-        from npu_runtime.training.dumps.write_dumps import lowered_text
-
         return lowered_text(self)
 
 

@@ -14,11 +14,12 @@ from npu_ir import Graph
 from npu_ir.serial.atomic_write import staged_files
 from npu_runtime.errors import CaptureError
 from npu_runtime.lowering.lowered_graph import Lowered
+from npu_runtime.lowering.lowered_text import attrs_text, lowered_text
 from npu_runtime.training.dumps.call_log import Trace
 from npu_runtime.training.dumps.json_dump import attrs_records, graph_record, lowered_record, trace_record
-from npu_runtime.training.dumps.text_dump import attrs_text, graph_text, lowered_text, trace_text
+from npu_runtime.training.dumps.text_dump import graph_text, trace_text
 
-__all__ = ["Dump", "dump_stages", "graph_dump", "lowered_dumps", "lowered_text", "plan_dump", "trace_dump"]
+__all__ = ["Dump", "dump_stages", "graph_dump", "lowered_dumps", "plan_dump", "trace_dump"]
 
 
 @dataclass(frozen=True, slots=True)
