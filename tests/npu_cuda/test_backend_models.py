@@ -19,7 +19,9 @@ from npu_runtime import IRExecutor
 from npu_runtime.explaining import explain, explain_graph
 
 BACKENDS = [
-    pytest.param(backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence()))
+    pytest.param(
+        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
+    )
     for backend in (HostBackend(), CudaBackend())
 ]  # fmt: skip
 

@@ -109,7 +109,11 @@ CALLS: Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]] = [
     ("aten.scaled_dot_product_attention.default", [rand(2, 4, 5, 8)] * 3, {"is_causal": True}),
     ("aten.native_dropout.default", [rand(4), 0.5, True], {}),
     ("aten._foreach_mul.Scalar", [[rand(4), rand(2, 3)], 2.0], {}),
-    ("aten.lstm.input", [rand(5, 2, 4), [rand(1, 2, 3)] * 2, [rand(12, 4), rand(12, 3)], False, 1, 0.0, False, False, False], {}),
+    (
+        "aten.lstm.input",
+        [rand(5, 2, 4), [rand(1, 2, 3)] * 2, [rand(12, 4), rand(12, 3)], False, 1, 0.0, False, False, False],
+        {}
+    ),
 ]  # fmt: skip
 
 
@@ -255,7 +259,10 @@ def test_types_are_told_in_terms_of_the_symbols_of_the_graph(
     [
         ("aten.add.Tensor", "[x, y]", "cannot be told: RuntimeError: The size of tensor a"),
         ("aten.view.default", "[x, [2, -1, 3]]", "cannot be told"),
-        ("aten.view.default", "[x, [unknown, -1]]", "a size depends on data, or on a number that is not known"),
+        (
+            "aten.view.default", "[x, [unknown, -1]]",
+            "a size depends on data, or on a number that is not known"
+        ),
         ("aten.nonzero.default", "[x]", "a size depends on data"),
         ("aten.squeeze.dim", "[x, 0]", r"for all sizes: f32\[8\] where s0 = 1"),
         ("aten.squeeze.dim", "[multiple, 0]", r"only where Eq|f32\[8\] where"),

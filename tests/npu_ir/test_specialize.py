@@ -265,7 +265,8 @@ def test_a_graph_without_symbols_says_so() -> None:
 
 def test_a_size_that_violates_a_constraint_is_refused() -> None:
     graph = parse_ir(
-        "graph g { symbol a in [0, 9] symbol b in [0, 9] require mod(a, 2) == b input %x: f32[a, b] return %x }"
+        "graph g { symbol a in [0, 9] symbol b in [0, 9] require mod(a, 2) == b input "
+        "%x: f32[a, b] return %x }"
     )
 
     with pytest.raises(

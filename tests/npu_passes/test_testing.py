@@ -370,8 +370,9 @@ class NeedsWhatIsNotThere(Broken):
         ),
         pytest.param(
             ScalesOnTheWay,
-            "broken does not say truly what a value stands for: %mul#1 stands for %add, and differs by 3 of its"
-            " largest magnitude, .*\n  at: graph 'net'\n  fix: make nodes that compute something else anew",
+            "broken does not say truly what a value stands for: %mul#1 stands for %add, and differs by 3 of "
+            "its largest magnitude, .*\n  at: graph 'net'\n"
+            "  fix: make nodes that compute something else anew",
             id="origins",
         ),
         pytest.param(

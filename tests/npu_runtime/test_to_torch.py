@@ -201,7 +201,10 @@ def test_sizes_of_nested_arguments_are_compared() -> None:
 def test_constraints_that_no_example_is_found_for_are_refused() -> None:
     with pytest.raises(
         ConversionError,
-        match=r"a program needs an example of its sizes, and no size 'short' is found(?s:.*)\n  at: graph 'two sizes'",
+        match=(
+            "a program needs an example of its sizes, and no size 'short' is "
+            r"found(?s:.*)\n  at: graph 'two sizes'"
+        ),
     ):
         to_torch(of_two_sizes(least=2))
 

@@ -17,7 +17,8 @@ ROOT = HERE.parents[2]
 PACKAGE = ROOT / "packages" / "npu-cuda"
 CSRC = PACKAGE / "csrc"
 SCENARIOS = HERE.parent / "cuda_scenarios"
-# The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows lines.
+# The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows
+# lines.
 FLAGS = [
     *(
         "-std=c++20",

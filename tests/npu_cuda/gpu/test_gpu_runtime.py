@@ -45,7 +45,8 @@ def test_two_cuda_runtimes_share_a_process(answer: Callable[[str], None]) -> Non
     theirs = torch.from_dlpack(ours)
     theirs.mul_(2)
     answer(
-        f"torch's view of our memory is on {theirs.device}; its current device is {torch.cuda.current_device()}"
+        f"torch's view of our memory is on {theirs.device}; its current device is "
+        f"{torch.cuda.current_device()}"
     )
 
     assert torch.equal(theirs, 2 * x)
