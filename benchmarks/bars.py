@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it is: for the terminal, and not for the pages, which show what was measured."""
+"""Target values and whether they are reached, for the terminal; the pages show measurements only."""
 
 from __future__ import annotations
 

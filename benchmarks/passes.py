@@ -1,10 +1,11 @@
-"""What the default pipeline costs: beside PyTorch's own steps in the same run, and per node of growing graphs.
+"""Cost of the default pipeline: beside PyTorch's own steps, and per node of growing graphs.
 
-First a U-Net with 22 batch norms: the passes, PyTorch's fusion of its FX graph, and torch.export. Then graphs of 1,000
-to 100,000 nodes. In "chain" nothing is to be done. "decoder" is a chain of transformer blocks as they are captured: the views, transposes and dropouts,
-two nodes of five, are rewritten. "blocks" gives every pass as much to do as can be: a convolution and its norm, aliases,
-additions of zero, equal nodes, views there and back, arithmetic on constants, and nodes that nothing reads; there is
-more than one rewrite per node, and one and a quarter new node.
+First a U-Net with 22 batch norms: the passes, PyTorch's fusion of its FX graph, and torch.export. Then
+graphs of 1,000 to 100,000 nodes. In "chain" nothing is to be done. "decoder" is a chain of transformer
+blocks as they are captured: the views, transposes and dropouts, two nodes of five, are rewritten. "blocks"
+gives every pass as much to do as can be: a convolution and its norm, aliases, additions of zero, equal
+nodes, views there and back, arithmetic on constants, and nodes that nothing reads; there is more than one
+rewrite per node, and one and a quarter new node.
 """
 
 from __future__ import annotations
@@ -219,8 +220,9 @@ def scaling(
         per_node = seconds / len(graph) * 1e6
         growth = per_node / (rows[0]["seconds"] / rows[0]["nodes"] * 1e6)
         print(
-            f"{len(graph):>7} nodes -> {result.after.nodes:>6}: {seconds:7.3f} s, {per_node:6.1f} us per node "
-            f"({growth:.2f}x), {len(result.journal.rewrites):>6} rewrites, passes alone {result.seconds:.3f} s"
+            f"{len(graph):>7} nodes -> {result.after.nodes:>6}: {seconds:7.3f} s, {per_node:6.1f} "
+            f"us per node ({growth:.2f}x), {len(result.journal.rewrites):>6} rewrites, passes "
+            f"alone {result.seconds:.3f} s"
         )
     return rows
 

@@ -169,8 +169,8 @@ def main() -> None:
         subprocess.check_output([sys.executable, __file__, "--huge"], text=True).splitlines()[-1]
     )
     print(
-        f"{huge['parameters'] / 1e9:.1f}B-parameter decoder: {huge['nodes']} nodes in {huge['seconds']:.1f} s, "
-        f"peak memory {huge['peak_bytes'] / 2**30:.2f} GiB, graph file {huge['file_bytes'] / 1e6:.2f} MB"
+        f"{huge['parameters'] / 1e9:.1f}B-parameter decoder: {huge['nodes']} nodes in {huge['seconds']:.1f} "
+        f"s, peak memory {huge['peak_bytes'] / 2**30:.2f} GiB, graph file {huge['file_bytes'] / 1e6:.2f} MB"
     )
     results["huge"] = huge
     if options.json:

@@ -1,7 +1,7 @@
 """What `runtime.py` compares: every way to run a model, made ready on request.
 
-A contender is made in two steps. What comes before compilation is not timed (`torch.export`, conversion to our graph, writing
-an ONNX file), and what comes after it is, until the first call has returned.
+A contender is made in two steps. What comes before compilation is not timed (`torch.export`, conversion to
+our graph, writing an ONNX file), and what comes after it is, until the first call has returned.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def ratio_bar(
 
 
 def ratio(case: Case, ours: str, field: str, others: Iterable[str]) -> float | None:
-    """Return what ours takes to the least of the others that there are; None where ours or all of them are missing."""
+    """Return our time relative to the best of the others; None where ours or all of them are missing."""
     mine = _field(case, ours, field)
     theirs = [value for name in others if (value := _field(case, name, field))]
     return mine / min(theirs) if mine and theirs else None

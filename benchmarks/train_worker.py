@@ -1,4 +1,4 @@
-"""A contender of `train.py` made ready: its first step timed, five steps compared with eager's, its memory measured."""
+"""A contender of `train.py`: first step timed, five steps compared with eager, memory measured."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def memory_of(step: Any) -> dict[str, Any]:
 def difference(found: Outcome, expected: Outcome, case: Case) -> float:
     """Return the largest difference of a loss, or of what the steps changed in a tensor of the state.
 
-    Losses are compared with themselves, changes by the norm of the tensor's change: the steps are small beside what they start from.
+    Losses are compared with themselves, changes by the norm of the tensor's change: the steps are small
+    beside what they start from.
     """
     losses = [_relative(mine, theirs) for mine, theirs in zip(found.losses, expected.losses, strict=True)]
     before = case.model.state_dict()

@@ -1,7 +1,8 @@
 """What each CUDA kernel uses, compared with the table that is checked in.
 
-ptxas -v prints registers, stack and spills of every kernel. Registers decide how many threads run at once, so a change of
-theirs is to be seen in a review; spills are errors. Another nvcc allots registers differently: then only spills count.
+ptxas -v prints registers, stack and spills of every kernel. Registers decide how many threads run at once,
+so a change of theirs is to be seen in a review; spills are errors. Another nvcc allots registers
+differently: then only spills count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ SHARED = re.compile(r"(?P<bytes>\d+) bytes smem")
 RELEASE = re.compile(r"by nvcc (?P<release>\d+\.\d+)")
 HEAD = """\
 # Written by: nox -s native -- on --update
-# nvcc {release}. Per kernel: registers per thread on {architectures}; bytes of static shared memory; the name.
+# nvcc {release}. Per kernel: registers per thread on {architectures}; bytes of static shared memory; the \
+name.
 """
 
 

@@ -5,8 +5,9 @@
     asan     CUDA on the CPU, with AddressSanitizer      the tests that use devices
     emulate  the same without it; when it is asked for   the same
 
-It needs what builds and tests the package in the environment of the Python that runs it. Where CMake finds no nvcc, or
-no headers of CUDA, modes are left out, which is said at the end; with ``--require-nvcc`` that is an error.
+It needs what builds and tests the package in the environment of the Python that runs it. Where CMake finds
+no nvcc, or no headers of CUDA, modes are left out, which is said at the end; with ``--require-nvcc`` that
+is an error.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ DEFINES = {
 }
 USUAL = ("off", "on", "asan")
 TYPES = {"off": "Debug"}  # it builds quickest, and `on` has the same code optimized
-# Of the tests in tests/npu_cuda: ``nox -s tests`` runs all of them, with the build that fits the machine. Without a GPU
-# that is one for the host; what is run in a mode here is what the mode changes.
+# Of the tests in tests/npu_cuda: ``nox -s tests`` runs all of them, with the build that fits the machine.
+# Without a GPU that is one for the host; what is run in a mode here is what the mode changes.
 HOST_TESTS = ("test_op_call.py", "test_packaging.py", "test_plugin.py", "test_program.py")
 DEVICE_TESTS = (
     "ops/test_*.py",
@@ -81,7 +82,10 @@ def main() -> int:
             print(f"{mode}: {failure}", flush=True)
             (absent if ABSENT.search(str(failure)) else failed).append(mode)
     if absent:
-        line = f"NOT BUILT AND NOT CHECKED: {', '.join(absent)}. They need nvcc, or at least the headers of CUDA 13."
+        line = (
+            f"NOT BUILT AND NOT CHECKED: {', '.join(absent)}. They need nvcc, or at "
+            "least the headers of CUDA 13."
+        )
         print(f"{'=' * 100}\n{line}\n{'=' * 100}")
     if options.require_nvcc:
         failed += absent

@@ -30,7 +30,7 @@ class Block(nn.Module):
 
 
 class CharTransformer(nn.Module):
-    """Characters in, [batch, length], numbers from 0; logits of the next ones out, [batch, length, vocabulary].
+    """A transformer from characters, [batch, length], to logits of the next, [batch, length, vocabulary].
 
     The embedding of characters is the head's weight, too.
     """

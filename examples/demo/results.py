@@ -80,7 +80,8 @@ class TrainingRuns:
     def break_even(self) -> int | None:
         """The number of steps from which on TrainStep takes less time in all; None if there is none.
 
-        Its first step makes the graph; each one behind it gains what it takes less than a step in eager PyTorch.
+        Its first step makes the graph; each one behind it gains what it takes less than a step in eager
+        PyTorch.
         """
         gain = self.eager_step_seconds - self.step_seconds
         lead = self.graph.first_seconds - self.eager.first_seconds

@@ -31,7 +31,7 @@ BATCH_NORM = "aten.batch_norm.default"
 
 
 def run_chapter(terminal: Terminal, output: Path, epochs: int, *, small: bool) -> TrainedResult:
-    """Run the chapter; leaves the graph, its text and its weights in ``output``. The small one claims no speed."""
+    """Run the chapter; write graph, text and weights to ``output``. The small one claims no speed."""
     terminal.title("A residual network, trained on handwritten digits")
     images = digits.load()
     model, training = train_both(terminal, images, epochs)

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from npu_runtime import TrainStep
 
-# Of a share of right answers, and of the first epoch's loss: sums are rounded in another order, and training carries it on.
+# Of a share of right answers, and of the first epoch's loss: sums are rounded in another order, and training
+# carries it on.
 TOLERATED_ACCURACY = 0.01
 TOLERATED_LOSS = 0.01
 
@@ -114,7 +115,10 @@ def training_claims(name: str, runs: TrainingRuns) -> list[Claim]:
     return [
         Claim(
             name,
-            "Training with TrainStep is as good as in eager PyTorch: at most one test image in a hundred more is misread",
+            (
+                "Training with TrainStep is as good as in eager PyTorch: at most one test image in "
+                "a hundred more is misread"
+            ),
             f"{accuracies[0]:.2%} and {accuracies[1]:.2%} are read right",
             accuracies[0] >= accuracies[1] - TOLERATED_ACCURACY,
         ),
@@ -149,13 +153,16 @@ def pays_text(runs: TrainingRuns) -> str:
 def comparison_text(runs: TrainingRuns) -> str:
     """Return in a sentence which of both trainings took less time, and why."""
     first = f"Its first step, which makes the graph, took {shown_seconds(runs.graph.first_seconds)}"
-    each = f"each further one {shown_seconds(runs.step_seconds)}, in eager PyTorch {shown_seconds(runs.eager_step_seconds)}"
+    each = (
+        f"each further one {shown_seconds(runs.step_seconds)}, in eager PyTorch "
+        f"{shown_seconds(runs.eager_step_seconds)}"
+    )
     if runs.break_even is None:
         return f"{first}; {each}: here, eager PyTorch takes less time however many steps there are."
     behind = "not reached in" if runs.graph.steps < runs.break_even else "less than"
     return (
-        f"{first}; {each}: TrainStep takes less time in all from {runs.break_even:,} steps on, which is {behind} the "
-        f"{runs.graph.steps:,} steps of this training."
+        f"{first}; {each}: TrainStep takes less time in all from {runs.break_even:,} steps on, which is "
+        f"{behind} the {runs.graph.steps:,} steps of this training."
     )
 
 

@@ -57,7 +57,7 @@ def compare_varying_output(example: Example) -> str | None:
 
 
 def without_numbers(text: str) -> str:
-    """Return the lines of a text with # in place of numbers; in another order, as lines may be sorted by their numbers."""
+    """Return the lines with # for each number; sorted, since lines may be ordered by their numbers."""
     lines = (" ".join(NUMBER.sub("#", line).split()) for line in text.splitlines())
     return "\n".join(sorted(filter(None, lines))) + "\n"
 

@@ -1,4 +1,4 @@
-"""Whole models: what there are kernels for runs native, the rest on ATen, and the results are those of PyTorch."""
+"""Whole models: native where there are kernels, ATen elsewhere, with the results of PyTorch."""
 
 from __future__ import annotations
 

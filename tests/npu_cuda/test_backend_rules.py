@@ -15,7 +15,7 @@ HOST = HostBackend()
 
 
 def node_of(inputs: str, call: str) -> OpNode:
-    """Return the node of a graph of one call: ``node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)")``."""
+    """Return the node of a one-call graph: ``node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)")``."""
     lines = [f"input %{name}: {type}" for name, type in zip("abcd", inputs.split("; "), strict=False)]
     (node,) = parse_ir("\n".join(["graph g {", *lines, f"%y: {call}", "return %y", "}"])).nodes
     return node

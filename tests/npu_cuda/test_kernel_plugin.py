@@ -1,4 +1,4 @@
-"""Kernels of other packages: the example, compiled with plain cc, what its kernels return, and entry points."""
+"""Kernels of other packages: the example compiled with plain cc, its results, and entry points."""
 
 from __future__ import annotations
 

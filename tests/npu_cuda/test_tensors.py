@@ -97,7 +97,8 @@ def fake() -> torch.Tensor:
         pytest.param(fake(), "is a .*FakeTensor, which has __torch_dispatch__", id="fake"),
         pytest.param(
             torch.tensor([1 + 2j]).conj(),
-            "(is lazily conjugated: .*resolve_conj|the conjugate bit set)",  # torch 2.9 itself says the latter
+            # torch 2.9 itself says the latter
+            "(is lazily conjugated: .*resolve_conj|the conjugate bit set)",
             id="conj",
         ),
         pytest.param(torch.tensor([1 + 2j, 3j]).conj().imag, "is lazily negated: .*resolve_neg", id="neg"),

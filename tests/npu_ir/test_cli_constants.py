@@ -1,4 +1,4 @@
-"""Tensors outside the ``state_dict`` on the command line, and what ``npu run`` and ``npu info`` say of large graphs."""
+"""Tensors outside the ``state_dict`` on the command line; ``npu run`` and ``npu info`` of large graphs."""
 
 from __future__ import annotations
 

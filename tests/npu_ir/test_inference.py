@@ -135,8 +135,11 @@ def test_none_stands_for_what_an_op_was_told_not_to_compute() -> None:
     graph = Graph()
     x = graph.add_input("x", TensorType((2, 3), F32))
 
-    found = infer(graph, "aten.native_layer_norm_backward.default", x, x, [3], graph.add_input("m", TensorType((2, 1), F32)),
-                  graph.add_input("r", TensorType((2, 1), F32)), None, None, [True, False, False])  # fmt: skip
+    mean = graph.add_input("m", TensorType((2, 1), F32))
+    rstd = graph.add_input("r", TensorType((2, 1), F32))
+    mask = [True, False, False]
+
+    found = infer(graph, "aten.native_layer_norm_backward.default", x, x, [3], mean, rstd, None, None, mask)
 
     assert found == [TensorType((2, 3), F32), ScalarType("none"), ScalarType("none")]
 

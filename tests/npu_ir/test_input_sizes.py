@@ -33,7 +33,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def program(declarations: str, *types: str) -> Graph:
-    """Return a graph that takes inputs ``x0``, ``x1``, ... of these types and returns the first one negated."""
+    """Return a graph of inputs ``x0``, ``x1``, ... of these types that returns the first one negated."""
     inputs = "\n".join(f"  input %x{index}: {type}" for index, type in enumerate(types))
     return parse_ir(
         f"graph g {{\n{declarations}\n{inputs}\n  %y: {types[0]} = aten.neg.default(%x0)\n  return %y\n}}"
@@ -81,7 +81,8 @@ def test_sizes_that_fit_are_taken(s: int, t: int) -> None:
         ),
         pytest.param(
             given(again=3),
-            r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n  at: args\[1\]" + FIX,
+            r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n"
+            rf"  at: args\[1\]{FIX}",
             id="not_equal",
         ),
         pytest.param(
@@ -102,7 +103,8 @@ def test_sizes_that_fit_are_taken(s: int, t: int) -> None:
         ),
         pytest.param(
             given(5),
-            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n  at: the inputs" + FIX,
+            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n"
+            rf"  at: the inputs{FIX}",
             id="constraint",
         ),
         pytest.param(

@@ -31,7 +31,7 @@ def static(function: Callable[..., Any], *args: Any) -> Graph:
 
 
 def same_names(graph: Graph) -> str:
-    """Return the text of a graph with its nodes' values numbered: names differ where nodes are folded away."""
+    """Return the text of a graph with numbered values: names differ where nodes are folded away."""
     names: dict[str, str] = {}
     return re.sub(r"%[\w.]+", lambda found: names.setdefault(found[0], f"%v{len(names)}"), str(graph))
 

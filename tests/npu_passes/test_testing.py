@@ -152,7 +152,7 @@ def test_a_pass_that_is_not_idempotent_may_say_so() -> None:
 
 
 class FlipsSignsInPlace(Pass):
-    """Put the sign of ``-(x * c)`` into the number, in the node that is there: it stands for another value then."""
+    """Move the sign of ``-(x * c)`` into the number, in the same node: it stands for another value then."""
 
     name = "flips-signs-in-place"
     numerics: ClassVar[Numerics] = EXACT

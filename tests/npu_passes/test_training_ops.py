@@ -56,8 +56,13 @@ SAMPLES: list[Any] = [
         id="bias_corr_out",
     ),
     *[
-        pytest.param(f"adam_step{suffix}", lambda lr=lr, more=more: (adam_lists(**more), {**ADAM, "lr": lr, "amsgrad": "amsgrad" in more}),
-            id=f"adam_step{suffix}-{'-'.join(more)}")
+        pytest.param(
+            f"adam_step{suffix}",
+            lambda lr=lr, more=more: (
+                adam_lists(**more), {**ADAM, "lr": lr, "amsgrad": "amsgrad" in more}
+            ),
+            id=f"adam_step{suffix}-{'-'.join(more)}"
+        )
         for more in ({}, {"amsgrad": True}, {"turned": True})
         for suffix, lr in (
             (".default", 0.1), ("_.default", 0.1), (".tensor_lr", torch.tensor(0.1)),

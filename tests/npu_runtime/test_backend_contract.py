@@ -349,7 +349,8 @@ OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
         pytest.param([replace(FIRST, inputs=["x"])], "has inputs of type list: it is tuple", id="a list"),
         pytest.param([replace(FIRST, inputs=("x",))], "reads or makes 'x', which is neither", id="a name"),
         pytest.param(
-            [replace(FIRST, outputs=(Temporary("t", None),))], "has a temporary 't' of type None", id="temporary"  # type: ignore[arg-type]
+            [replace(FIRST, outputs=(Temporary("t", None),))],  # type: ignore[arg-type]
+            "has a temporary 't' of type None", id="temporary"
         ),
         pytest.param(["neg"], "op 0 (neg) is no BackendOp", id="no op"),
     ],

@@ -21,7 +21,7 @@ from npu_runtime import to_exported_program, to_torch
 
 
 class Classifier(nn.Module):
-    """Tied weights, running statistics, a constant, a buffer that is not persistent, keywords, nested results."""
+    """Tied weights, running statistics, a constant, a non-persistent buffer, keywords, nested results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_sizes_that_violate_a_constraint_are_refused() -> None:
 
 
 def of_two_sizes(least: int) -> Graph:
-    """Return a graph that takes a nested argument with one size, and a keyword with another that is smaller."""
+    """Return a graph of a nested argument with one size, and a keyword with another, smaller one."""
     graph = Graph("two sizes")
     long, short = graph.add_symbol("long", Range(least)), graph.add_symbol("short", Range(2))
     x = graph.add_input("x", TensorType((long,), torch.float32))

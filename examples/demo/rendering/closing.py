@@ -34,7 +34,10 @@ def claims_section(claims: list[Claim]) -> str:
     """Return every claim with what was measured."""
     rows = [
         [
-            f"<span class='mark {'good' if claim.holds else 'bad'}'>{'holds' if claim.holds else 'fails'}</span>",
+            (
+                f"<span class='mark {'good' if claim.holds else 'bad'}'>"
+                f"{'holds' if claim.holds else 'fails'}</span>"
+            ),
             text(claim.subject),
             text(claim.text),
             text(claim.measured),

@@ -46,7 +46,10 @@ def _headlines(
     if others:
         result = max(others, key=lambda result: parameter_count(result.graph))
         extraction = result.weight_free["build_seconds"] + result.weight_free["extract_seconds"]
-        words = f"for the graph of a model of {shown_count(parameter_count(result.graph))} parameters, without them"
+        words = (
+            "for the graph of a model of "
+            f"{shown_count(parameter_count(result.graph))} parameters, without them"
+        )
         tiles.append((shown_seconds(extraction), words))
     tiles.append((f"{seconds:.0f} s", "from the start of the demo to this report"))
     return tiles

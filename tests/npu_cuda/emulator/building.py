@@ -98,7 +98,7 @@ def emulator_objects() -> list[Path]:
 
 @functools.cache
 def shared_library(*names: str) -> Path:
-    """Return a library with the kernels of these files, the emulator, and the functions of the CUDA runtime."""
+    """Return a library of these kernel files, the emulator, and the functions of the CUDA runtime."""
     with ThreadPoolExecutor(2) as pool:
         kernels = list(pool.map(lambda name: compile_file(HERE / name, "-O1"), names))
     target = build_folder() / f"lib{'_'.join(Path(name).stem for name in names)}.so"

@@ -78,7 +78,7 @@ print("captured before any kernel ran")
 
 
 def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
-    """A kernel that is a Python function launches three kernels of PyTorch in a DAG; each must come in order."""
+    """A Python kernel launches three kernels of PyTorch in a DAG; each must come in order."""
 
     @npu_cuda.kernel("EltwiseRelu", kernel_id="test.three", device="cuda", priority=1000)
     def three(call: npu_cuda.KernelCall) -> None:

@@ -1,4 +1,4 @@
-"""Memory is planned: nothing is allocated in a run, places do not overlap, and the plan says what is where."""
+"""Planned memory: a run allocates nothing, allocations do not overlap, and the plan lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether training went as in eager mode: each tensor against float64, in relation to what eager's rounding does.
+"""Comparison of training with eager: each tensor against float64, relative to eager's own rounding.
 
 A tensor passes where it is as near to the same training in float64 as eager in float32 is, up to a multiple:
 
