@@ -60,9 +60,8 @@ def test_alpha_is_packed() -> None:
             "f32[5, 7]; f32[3, 7]", "aten.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0), id="linear"
         ),
         pytest.param(
-            "f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (
-                0, 0, 1.0, 0.0
-            ), id="columns"
+            "f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (0, 0, 1.0, 0.0),
+            id="columns"
         ),
         pytest.param(
             "f32[5, 7]; f32[3, 7]", "npu.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0),

@@ -125,9 +125,8 @@ def test_what_is_no_tensor_in_memory_is_refused(x: object, text: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
-        (torch.bool, "bool"), (torch.bfloat16, "bfloat16"), (
-            torch.complex64, "complex64"
-        ), (torch.int64, "int64"),
+        (torch.bool, "bool"), (torch.bfloat16, "bfloat16"), (torch.complex64, "complex64"),
+        (torch.int64, "int64"),
         (torch.uint8, "uint8"), (torch.float64, "float64"), (torch.float8_e4m3fn, "float8_e4m3fn"),
         (torch.float8_e5m2fnuz, "float8_e5m2fnuz"),
     ],
@@ -234,12 +233,10 @@ class Managed(ctypes.Structure):
 
     _fields_ = (
         ("version", ctypes.c_uint32 * 2), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p), (
-            "device", ctypes.c_int32 * 2
-        ), ("ndim", ctypes.c_int32),
-        (
-            "dtype", ctypes.c_uint8 * 4
-        ), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
     )  # fmt: skip
 
 

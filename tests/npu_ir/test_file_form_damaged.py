@@ -135,12 +135,10 @@ def parent_of(data: Any, steps: tuple[Any, ...]) -> Any:
 
 
 WRONG = [
-    None, True, -1, 0, 2**63, 10**300, 1.5, "", "x", "w", "f32", "../x", "\ud800", [], {}, [[]], ["x"], [
-        ["f32", []]
-    ],
-    {"x": 1}, {"value": "x"}, {"float": "nan"}, {"dtype": []}, {"device": 0}, {"complex": [1.0, {}]}, {
-        "kind": "dict", "items": []
-    },
+    None, True, -1, 0, 2**63, 10**300, 1.5, "", "x", "w", "f32", "../x", "\ud800", [], {}, [[]], ["x"],
+    [["f32", []]],
+    {"x": 1}, {"value": "x"}, {"float": "nan"}, {"dtype": []}, {"device": 0}, {"complex": [1.0, {}]},
+    {"kind": "dict", "items": []},
     {"kind": "namedtuple", "items": [], "context": ["os.system", []]},
 ]  # fmt: skip
 
@@ -246,9 +244,8 @@ HOSTILE = [
         r"arguments\[0\].type\[0\]", id="dtype"
     ),
     pytest.param(
-        change(
-            "arguments", 0, "type", 1, 0, to="s0"
-        ), "no symbol s0 is declared", "graph 'full', rule 'symbols'",
+        change("arguments", 0, "type", 1, 0, to="s0"), "no symbol s0 is declared",
+        "graph 'full', rule 'symbols'",
         id="symbol",
     ),
     pytest.param(
@@ -304,18 +301,16 @@ HOSTILE = [
         id="quantized"
     ),
     pytest.param(
-        change(
-            "arguments", 4, "type", 1, to=[2**62, 2**62]
-        ), "is too large", r"arguments\[4\].data", id="huge-data"
+        change("arguments", 4, "type", 1, to=[2**62, 2**62]), "is too large", r"arguments\[4\].data",
+        id="huge-data"
     ),
     pytest.param(
         change("arguments", 1, "name", to="x"), "another value is called 'x'", r"arguments\[1\].name",
         id="same-name"
     ),
     pytest.param(
-        change(
-            "arguments", 3, "target", to="count"
-        ), "already has buffer 'count'", r"arguments\[3\].target", id="same-target"
+        change("arguments", 3, "target", to="count"), "already has buffer 'count'", r"arguments\[3\].target",
+        id="same-target"
     ),
     pytest.param(
         change("tensors", to=None), "the document names no file with tensors", r"arguments\[3\].data",
@@ -358,9 +353,8 @@ HOSTILE = [
         r"\['0'\]", id="data-dtype"
     ),
     pytest.param(
-        change(
-            "arguments", 4, "type", 1, to=[2**40, 2]
-        ), "expected U8 of shape .*, found U8 of shape .96.", r"\['1'\]", id="data-shape"
+        change("arguments", 4, "type", 1, to=[2**40, 2]), "expected U8 of shape .*, found U8 of shape .96.",
+        r"\['1'\]", id="data-shape"
     ),
     pytest.param(
         change("nodes", 0, "regions", to=[]), "expected an object", r"nodes\[0\].regions", id="regions"
@@ -374,9 +368,8 @@ HOSTILE = [
         r"nodes\[1\].outputs\[0\]\[0\]", id="same-output"
     ),
     pytest.param(
-        change(
-            "nodes", 0, "outputs", 1, 0, to="mix.0"
-        ), "another value is called", r"nodes\[0\].outputs\[1\]\[0\]", id="twin-outputs"
+        change("nodes", 0, "outputs", 1, 0, to="mix.0"), "another value is called",
+        r"nodes\[0\].outputs\[1\]\[0\]", id="twin-outputs"
     ),
     pytest.param(
         change("nodes", 0, "inputs", 0, to="add"), "no value 'add' here", r"nodes\[0\].inputs\[0\]",
@@ -456,9 +449,8 @@ HOSTILE = [
         "results.context", id="fields"
     ),
     pytest.param(
-        change(
-            "results", to={"kind": "namedtuple", "context": ["P", ["a b"]], "items": [1]}
-        ), "are identifiers", "results.context", id="field"
+        change("results", to={"kind": "namedtuple", "context": ["P", ["a b"]], "items": [1]}),
+        "are identifiers", "results.context", id="field"
     ),
     pytest.param(
         change("results", to=nested_tuples(202)), "containers nested deeper than 100", "results",

@@ -57,14 +57,12 @@ def test_a_negative_dim_of_unique_consecutive_is_refused_while_pytorch_misstates
         ),
         pytest.param(torch.unique_consecutive, [ones(2, 2), tensor([[1.0, 2], [2, 1]])], id="no dim of two"),
         pytest.param(
-            lambda x: torch.unique_consecutive(x, dim=0), [
-                ones(3, 2), tensor([[1.0, 2], [1, 2], [2, 1]])
-            ], id="rows"
+            lambda x: torch.unique_consecutive(x, dim=0), [ones(3, 2), tensor([[1.0, 2], [1, 2], [2, 1]])],
+            id="rows"
         ),
         pytest.param(
-            lambda x: torch.unique_consecutive(x, dim=1), [
-                ones(2, 2), tensor([[1.0, 2], [2, 1]])
-            ], id="columns"
+            lambda x: torch.unique_consecutive(x, dim=1), [ones(2, 2), tensor([[1.0, 2], [2, 1]])],
+            id="columns"
         ),
         pytest.param(
             lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True),

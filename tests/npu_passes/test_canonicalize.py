@@ -248,8 +248,8 @@ def test_defaults_tell_the_arguments_of_a_node_that_does_not_record_them() -> No
           param %mean: f32[3]
           param %var: f32[3]
 
-          %y: f32[2, 3] = aten.instance_norm.default(%x, %mean, %var) {weight=None, bias=None, \
-use_input_stats=False, momentum=0.1, eps=1e-05, cudnn_enabled=True}
+          %y: f32[2, 3] = aten.instance_norm.default(%x, %mean, %var) \
+{weight=None, bias=None, use_input_stats=False, momentum=0.1, eps=1e-05, cudnn_enabled=True}
 
           return %y
         }

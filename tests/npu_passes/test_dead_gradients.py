@@ -22,9 +22,9 @@ graph g {{
   call (%grad, %x)
 
   %all.0: f32[2, 3, 7, 7], %all.1: f32[4, 3, 3, 3], %all.2: f32[4] = \
-aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) {{bias_sizes=[4], stride=[1, \
-1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], groups=1, output_mask=[True, \
-True, True]}}
+aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) \
+{{bias_sizes=[4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], \
+groups=1, output_mask=[True, True, True]}}
 
   return {results}
 }}
@@ -103,9 +103,9 @@ def test_what_only_an_unread_gradient_needs_goes_with_it() -> None:
           call (%grad, %x)
 
           %all.0: f32[2, 3, 7, 7], %all.1: f32[4, 3, 3, 3], %all.2: f32[4] = \
-aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) {bias_sizes=[4], stride=[1, \
-1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], groups=1, output_mask=[True, \
-True, True]}
+aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) \
+{bias_sizes=[4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], \
+groups=1, output_mask=[True, True, True]}
           %unread: f32[4] = aten.mul.Tensor(self=%all.2) {other=2.0}
           %noise: f32[4] = aten.bernoulli.p(self=%unread) {p=0.5}
           %sum: f32[] = aten.sum.default(self=%all.0)

@@ -225,9 +225,10 @@ LSTM = """graph lstm {
   param %u: f32[32, 8]
   call (%x, %h)
 
-  %y: f32[3, 2, 8], %hn: f32[1, 2, 8], %cn: f32[1, 2, 8] = aten.lstm.input(input=%x, hx[0]=%h, hx[1]=%h, \
-params[0]=%w, params[1]=%u) {has_biases=False, num_layers=1, dropout=0.0, train=False, bidirectional=False, \
-batch_first=False, _tensor_list_sizes=[2, 2]}
+  %y: f32[3, 2, 8], %hn: f32[1, 2, 8], %cn: f32[1, 2, 8] = \
+aten.lstm.input(input=%x, hx[0]=%h, hx[1]=%h, params[0]=%w, params[1]=%u) \
+{has_biases=False, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False, \
+_tensor_list_sizes=[2, 2]}
 
   return %y
 }

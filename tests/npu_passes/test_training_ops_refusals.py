@@ -63,9 +63,8 @@ def test_a_parameter_of_whole_numbers_is_refused(dtype: torch.dtype) -> None:
     param = torch.ones(3, dtype=dtype)
 
     refused_by_all(
-        Lists([param]), [
-            torch.ones(3)
-        ], rf"params\[0\] is a tensor of {dtype}: a step would be rounded.*floating-point"
+        Lists([param]), [torch.ones(3)],
+        rf"params\[0\] is a tensor of {dtype}: a step would be rounded.*floating-point"
     )  # fmt: skip
     with pytest.raises(PassError, match=rf"npu::sgd_step: params\[0\] is a tensor of {dtype}"):
         OPS.sgd_step_([param], [torch.ones(3)], [], **SGD)

@@ -329,9 +329,8 @@ OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
             [FIRST, FIRST, SECOND], "op 1 (neg) makes %neg, which is there already", id="made twice"
         ),
         pytest.param(
-            [
-                FIRST, replace(SECOND, inputs=(OTHER,))
-            ], "op 1 (relu) reads %t before anything", id="unmade temporary"
+            [FIRST, replace(SECOND, inputs=(OTHER,))], "op 1 (relu) reads %t before anything",
+            id="unmade temporary"
         ),
         pytest.param(
             [replace(FIRST, outputs=(*NEG.outputs, *RELU.outputs))],
@@ -340,9 +339,8 @@ OTHER = Temporary("t", GRAPH.inputs[0].tensor_type)
         ),
         pytest.param([replace(FIRST, nodes=())], "op 0 (neg) stands for no node", id="no node"),
         pytest.param(
-            [
-                replace(FIRST, nodes=GRAPH.clone().nodes)
-            ], "which is no node of the graph", id="a node of another graph"
+            [replace(FIRST, nodes=GRAPH.clone().nodes)], "which is no node of the graph",
+            id="a node of another graph"
         ),
         pytest.param([replace(FIRST, kind="")], "has no kind", id="no kind"),
         pytest.param([replace(FIRST, attrs="{}")], "has attrs of type str: it is bytes", id="attrs"),

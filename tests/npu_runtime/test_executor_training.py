@@ -44,8 +44,8 @@ graph Step {
 tensors1=[%a.grad, %b.grad], weight=%rest1)
   %v.0: f32[3, 2], %v.1: f32[4] = aten._foreach_mul.Scalar(self=[%a.exp_avg_sq, %b.exp_avg_sq], scalar=%beta2)
   %rest2: float = operator.sub(b=%beta2) {a=1.0}
-  %s.0: f32[3, 2], %s.1: f32[4] = aten._foreach_addcmul.Scalar(self=[%v.0, %v.1], tensor1=[%a.grad, \
-%b.grad], tensor2=[%a.grad, %b.grad], value=%rest2)
+  %s.0: f32[3, 2], %s.1: f32[4] = aten._foreach_addcmul.Scalar(self=[%v.0, %v.1], \
+tensor1=[%a.grad, %b.grad], tensor2=[%a.grad, %b.grad], value=%rest2)
   %root.0: f32[3, 2], %root.1: f32[4] = aten._foreach_sqrt.default(self=[%s.0, %s.1])
   %safe.0: f32[3, 2], %safe.1: f32[4] = aten._foreach_add.Scalar(self=[%root.0, %root.1]) {scalar=1e-08}
   %size: float = operator.neg(a=%lr)

@@ -213,8 +213,8 @@ graph step {
   input %v: f32[3, 5]
   input %s: f32[]
   %a.0: f32[3, 5], %a.1: f32[3, 5], %a.2: f32[3, 5], %a.3: f32[] = npu.adam_step_.default(params=[%p], \
-grads=[%g], exp_avgs=[%m], exp_avg_sqs=[%v], max_exp_avg_sqs=[], steps=[%s]) {lr=0.01, beta1=0.9, \
-beta2=0.999, eps=1e-08, weight_decay=0.0, decoupled=False, amsgrad=False, maximize=False}
+grads=[%g], exp_avgs=[%m], exp_avg_sqs=[%v], max_exp_avg_sqs=[], steps=[%s]) \
+{lr=0.01, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.0, decoupled=False, amsgrad=False, maximize=False}
   %n: f32[] = npu.step_inc_.default(step=%a.3)
   return (%a.0, %a.1, %a.2, %n)
 }
