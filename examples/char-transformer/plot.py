@@ -12,7 +12,7 @@ STROKES = (("#e0a458", 7), ("#1b4965", 1.5))
 
 
 def curves(values: Mapping[str, Sequence[float]], across: str, upward: str) -> str:
-    """Return an SVG of curves by name, from zero up, over indices from 1; ``across`` and ``upward`` name the axes."""
+    """Return an SVG of curves by name, from zero up, over indices from 1, with the names of both axes."""
     return "\n".join(_drawing(values, across, upward)) + "\n"
 
 

@@ -241,7 +241,7 @@ def test_a_broken_plugin_does_not_stop_the_others(a_module: ModuleType, tmp_path
     assert refused["h"] == "disabled by NPU_DISABLE_PLUGINS"
     assert [str(w.message).split(" (")[0] for w in warned] == [f"the kernels of {name}" for name in "abcdeg"]
     assert refused["e"].startswith(
-        "InvalidArgumentError: there is one of this name already, from unknown distribution"
+        "InvalidArgumentError: there is already a plugin of this name, from unknown distribution"
     )
     by_name = {plugin.name: plugin for plugin in plugins if plugin.refused is None}
     assert by_name.keys() == {"e", "f"}

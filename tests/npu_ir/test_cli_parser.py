@@ -427,7 +427,10 @@ def npu_plugin_reports():
     warnings.warn("bad.so is refused")
     return [
         PluginReport(
-            "good", "acme-good 1.2", offers={"ops": ["acme.norm"], "kernels": ["acme.norm.host"]}, group="acme"
+            "good",
+            "acme-good 1.2",
+            offers={"ops": ["acme.norm"], "kernels": ["acme.norm.host"]},
+            group="acme",
         ),
         PluginReport("bad", "acme-bad 0.1", "OSError: bad.so is cut off", group="acme"),
     ]
