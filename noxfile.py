@@ -52,7 +52,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format with ruff; nox -s lint -- --fix mends what it can."""
+    """Check style and format with ruff; nox -s lint -- --fix fixes what it can."""
     install(session, *LINT)
     fix = "--fix" in session.posargs
     session.run("ruff", "check", *(["--fix"] if fix else []))
@@ -140,7 +140,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(name="bench-cuda")
 def bench_cuda(session: nox.Session) -> None:
-    """Measure what native calls and kernels cost; nox -s bench-cuda -- --quick, --page, --builds."""
+    """Measure the cost of native calls and kernels; nox -s bench-cuda -- --quick, --page, --builds."""
     install(session, *PACKAGES, NATIVE, *BUILD, "numpy")
     session.run("python", "benchmarks/cuda.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
@@ -202,7 +202,7 @@ def built(session: nox.Session) -> str:
 
 
 def editable() -> list[str]:
-    """Return what pip needs to install the packages from the sources."""
+    """Return the arguments of pip to install the packages from the sources."""
     return [word for package in PACKAGES for word in ("-e", package)]
 
 

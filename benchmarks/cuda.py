@@ -119,7 +119,7 @@ def call_cells(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], Sequenc
 
 
 def bars(rows: list[dict[str, Any]]) -> list[Bar]:
-    """Return what the calls may take at most, where something is promised."""
+    """Return the limits on the time of calls, where there are any."""
     return [
         Bar(f"ns per op, {row['title']}", row["most_ns"], {row["title"]: row["ns"]})
         for row in rows

@@ -1,4 +1,4 @@
-"""How close the kernels come to what the hardware can do; on a GPU only."""
+"""Time of the kernels relative to the limits of the hardware; on a GPU only."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def decoder(nodes: int) -> Graph:
 
 
 def layer(graph: Graph, x: Value, name: str) -> Value:
-    """Append one transformer block and return what it returns."""
+    """Append one transformer block and return its result."""
 
     def call(op_type: str, type: TensorType, attrs: dict[str, Any] | None = None, **inputs: Value) -> Value:
         node = graph.insert(op_type, list(inputs.values()), attrs, types=type, operands=list(inputs))
@@ -119,7 +119,7 @@ def blocks(nodes: int) -> Graph:
 
 
 def block(graph: Graph, x: Value, constant: Value, name: str) -> Value:
-    """Append one block and return what it returns."""
+    """Append one block and return its result."""
     weight = graph.add_parameter(f"{name}.weight", TensorType((4, 4, 1, 1), torch.float32))
     norm = {
         key: graph.add_parameter(f"{name}.{key}", CHANNELS)
@@ -167,7 +167,7 @@ def timed(graph: Graph, pipeline: str, repeat: int) -> tuple[float, PassResult]:
 
 
 def peers(repeat: int) -> dict[str, float]:
-    """Measure the passes beside what PyTorch does to the same model; interleaved, medians, in seconds."""
+    """Measure the passes beside PyTorch on the same model; interleaved, medians, in seconds."""
     model, args = models.unet()
     graph = extract_ir(model, args)
     folding = PassManager("conv-bn-folding")

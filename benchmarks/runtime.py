@@ -1,4 +1,4 @@
-"""How fast graphs run: our executor beside eager PyTorch, torch.compile and others, in one run.
+"""Speed of graphs: our executor beside eager PyTorch, torch.compile and others, in one run.
 
 For each model and number of threads there is a process that makes model and graph, and forks one process
 per contender (`turns.py`), which is made ready there: compile time is what that takes until the first call

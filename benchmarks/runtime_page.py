@@ -129,6 +129,6 @@ def _row(case: dict[str, Any], y: float) -> Iterator[str]:
 
 
 def _x(ratio: float) -> float:
-    """Return where a ratio is; what is off the axis is at its end."""
+    """Return the position of a ratio; those off the axis are at its end."""
     inside = min(max(ratio, LOWEST), HIGHEST)
     return LEFT + WIDTH * math.log(inside / LOWEST) / math.log(HIGHEST / LOWEST)

@@ -1,4 +1,4 @@
-"""What `runtime.py` measured, in words: tables, and whether the bars are met."""
+"""Report of `runtime.py`: tables, and whether the targets are met."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def print_case(case: dict[str, Any]) -> None:
 
 
 def bars(results: dict[str, Any], ours: str) -> list[Bar]:
-    """Return what is to be reached, for one of our ways to run a graph."""
+    """Return the targets of one of our ways to run a graph."""
     cases = [case for case in results["cases"] if ours in case["contenders"]]
     small = [case for case in cases if case["model"] in OVERHEAD_BOUND]
     best = "time to the best of eager, torch.compile and freezing"

@@ -14,7 +14,7 @@ from turns import Ready, burst, peak_bytes
 
 
 def ready(name: str, case: Case, expected: torch.Tensor) -> Ready:
-    """Return a contender ready to be called, and what was found out on the way."""
+    """Return a contender ready to be called, and its measurements."""
     contender = CONTENDERS[name]
     build = contender.prepare(case)
     gc.collect()

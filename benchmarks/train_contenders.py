@@ -1,4 +1,4 @@
-"""What `train.py` compares: every way to make a training step."""
+"""Contenders of `train.py`: every way to run a training step."""
 
 from __future__ import annotations
 

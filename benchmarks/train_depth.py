@@ -1,4 +1,4 @@
-"""How tracing and planning a training step grow with the depth of the network."""
+"""Growth of tracing and planning of a training step with the depth of the network."""
 
 from __future__ import annotations
 

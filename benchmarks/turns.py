@@ -1,4 +1,4 @@
-"""Contenders in processes of their own, which take turns when they are told to.
+"""Contenders in processes of their own, which take turns on request.
 
 So nothing that one contender sets, caches or allocates has an influence on another, and all are measured in
 turns all the same. The processes are forked: Linux only, and there must be no threads before.
@@ -106,7 +106,7 @@ class Worker:
 
 
 def serve(connection: Connection, make_ready: Callable[[], Ready], threads: int, cache: Path) -> None:
-    """Make a contender ready, and run it whenever told to."""
+    """Prepare a contender, and run it on request."""
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         torch.set_num_threads(threads)
@@ -126,7 +126,7 @@ def serve(connection: Connection, make_ready: Callable[[], Ready], threads: int,
 
 
 def silence() -> None:
-    """Send what this process writes nowhere, libraries included."""
+    """Discard the output of this process, that of libraries included."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)

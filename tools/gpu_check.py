@@ -1,4 +1,4 @@
-"""Check what runs on a GPU, on a machine that has one, with one command: ``python tools/gpu_check.py``.
+"""All GPU checks with one command, on a machine with a GPU: ``python tools/gpu_check.py``.
 
 It builds npu-cuda in a folder of its own, for the GPU that is there, and needs no network: Python 3.11 or
 newer with torch, nanobind, scikit-build-core and pytest, and nvcc. Then it runs the tests marked ``gpu`` of
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a step.
+    """The outcome of a step.
 
     Attributes:
         name: Of the step.

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class Block(nn.Module):
-    """Causal attention, then two layers, each on a norm and added to what came in."""
+    """Causal attention, then two layers, each on a norm and added to its input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

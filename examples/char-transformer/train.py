@@ -46,7 +46,7 @@ def graph_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
 
 
 class Trainer:
-    """A model on its way, and what it took.
+    """A model in training, and its measurements.
 
     Attributes:
         losses: Of each step.

@@ -78,7 +78,7 @@ def trained(
 
 
 def step_seconds(untrained: digits.DigitNet, images: digits.Digits) -> tuple[float, float]:
-    """Return what a step takes in eager PyTorch and with TrainStep; they take turns."""
+    """Return the time of a step in eager PyTorch and with TrainStep; they take turns."""
     batch = images.train_images[: digits.BATCH], images.train_labels[: digits.BATCH]
     with digits.single_thread():
         calls = [bound(make, copy.deepcopy(untrained), batch) for make in (eager_step, graph_step)]
@@ -96,7 +96,7 @@ def bound(
 
 
 def speed_claim(name: str, runs: TrainingRuns) -> Claim:
-    """Return what the demo claims of the time of a step."""
+    """Return the claims of the demo on the time of a step."""
     times = f"{shown_seconds(runs.step_seconds)} and {shown_seconds(runs.eager_step_seconds)}"
     return Claim(
         name,
@@ -107,7 +107,7 @@ def speed_claim(name: str, runs: TrainingRuns) -> Claim:
 
 
 def training_claims(name: str, runs: TrainingRuns) -> list[Claim]:
-    """Return what the demo claims of what was learned; nothing without an epoch."""
+    """Return the claims of the demo on the trained model; none without an epoch."""
     if not runs.graph.epochs:
         return []
     accuracies = [run.epochs[-1].test_accuracy for run in (runs.graph, runs.eager)]

@@ -1,4 +1,4 @@
-"""How the backends run programs: their memory, alignment, threads, captures and failures."""
+"""Programs of the backends: memory, alignment, threads, captures and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes become which native ops, with which attributes, and what is refused with which words."""
+"""Lowering of nodes to native ops with attributes, and the reasons of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who keeps what alive: programs and graphs keep tensors, and nothing keeps them."""
+"""Lifetimes: programs and graphs keep tensors alive, and nothing keeps them alive."""
 
 from __future__ import annotations
 

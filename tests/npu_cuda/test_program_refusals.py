@@ -1,4 +1,4 @@
-"""What programs refuse, by its text, and that they are usable after it."""
+"""Refusals of programs, by their text; programs stay usable."""
 
 from __future__ import annotations
 

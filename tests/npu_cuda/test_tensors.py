@@ -1,4 +1,4 @@
-"""What op_call takes for a tensor, and how it sees it; npu_cuda's own tensors."""
+"""Tensors that op_call accepts, and their specs; npu_cuda's own tensors."""
 
 from __future__ import annotations
 

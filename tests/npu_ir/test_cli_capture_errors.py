@@ -1,4 +1,4 @@
-"""What ``npu extract`` says of models that cannot be captured, and of inputs that do not fit them."""
+"""Errors of ``npu extract`` on models that cannot be captured, and on inputs that do not fit."""
 
 from __future__ import annotations
 

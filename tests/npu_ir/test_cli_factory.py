@@ -1,4 +1,4 @@
-"""How ``MODULE:FACTORY`` becomes a model, and what is said when it does not."""
+"""Models from ``MODULE:FACTORY``, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--input`` may be, and how inputs find their place in a call."""
+"""Values of ``--input``, and their position in a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command shows on a terminal while it runs, and that nothing of it is left."""
+"""Progress of a command on a terminal, and its removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `diff_ir` says of two graphs."""
+"""Differences of two graphs by `diff_ir`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.export says while it captures: held back, passed on, or told in our words."""
+"""Messages of torch.export during capture: suppressed, passed on, or reworded."""
 
 from __future__ import annotations
 

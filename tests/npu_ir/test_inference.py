@@ -1,4 +1,4 @@
-"""What an op returns is told without data: as it does return it, for all sizes that are open."""
+"""Inference of result types without data: equal to real results, for all open sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a value stands for is recorded while a graph is rewritten, and stays true."""
+"""Origins of values are recorded while a graph is rewritten, and stay true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the regions of a node must keep to, and how deep they may lie in each other."""
+"""Rules for the regions of a node, and the limit of their nesting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.export emits besides operators: dropped, taken apart, or refused by name."""
+"""Special calls of torch.export: dropped, inlined, or refused by name."""
 
 from __future__ import annotations
 

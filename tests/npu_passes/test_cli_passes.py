@@ -1,4 +1,4 @@
-"""What ``npu passes`` says of passes and pipelines."""
+"""Descriptions of passes and pipelines by ``npu passes``."""
 
 from __future__ import annotations
 

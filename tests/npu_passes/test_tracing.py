@@ -1,4 +1,4 @@
-"""What an op consists of is found by tracing it, once for all nodes that are alike, and put in its place."""
+"""Ops are expanded by tracing them, once for all equal nodes, and replaced by the result."""
 
 from __future__ import annotations
 

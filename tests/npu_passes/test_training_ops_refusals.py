@@ -1,4 +1,4 @@
-"""What the optimizer ops refuse, before anything is written."""
+"""Refusals of the optimizer ops, before anything is written."""
 
 from __future__ import annotations
 

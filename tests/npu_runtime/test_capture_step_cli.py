@@ -1,4 +1,4 @@
-"""What ``npu capture-step`` writes, prints and refuses."""
+"""Files, output and refusals of ``npu capture-step``."""
 
 from __future__ import annotations
 

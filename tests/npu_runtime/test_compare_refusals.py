@@ -1,4 +1,4 @@
-"""What cannot be compared is refused, before anything runs where that can be."""
+"""Comparisons that are impossible are refused, if possible before anything runs."""
 
 from __future__ import annotations
 

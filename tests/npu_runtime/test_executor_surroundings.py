@@ -1,4 +1,4 @@
-"""What a process has set has no influence: modes, default dtypes and devices, autocast, gradients, seeds."""
+"""Isolation from global torch state: modes, default dtypes and devices, autocast, gradients, seeds."""
 
 from __future__ import annotations
 

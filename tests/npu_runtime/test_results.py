@@ -1,4 +1,4 @@
-"""What a call gives back is the caller's: writing to it changes nothing that later calls compute."""
+"""Results belong to the caller: writing to them does not affect later calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can become of something that goes through the pipe."""
+"""Outcomes of the coverage run."""
 
 from __future__ import annotations
 

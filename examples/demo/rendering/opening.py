@@ -32,7 +32,7 @@ def opening(
 def _headlines(
     digits: TrainedResult | None, others: list[UntrainedResult], seconds: float
 ) -> list[tuple[str, str]]:
-    """Return the numbers to see first, each with what it says."""
+    """Return the key numbers, each with its meaning."""
     tiles = []
     if digits is not None:
         same = int((digits.run.eager.argmax(1) == digits.run.process.result.argmax(1)).sum())

@@ -1,4 +1,4 @@
-"""What could not be known without a GPU: each test gives its answer."""
+"""Questions that only a GPU can answer, one per test."""
 
 from __future__ import annotations
 
