@@ -63,8 +63,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 HEAD = """\
 # What native calls cost
 
-`nox -s bench-cuda -- --page --builds` writes this page. Measured on {cpu}, with PyTorch {torch} and Python
-{python}, on {date}.
+`nox -s bench-cuda -- --page --builds` writes this page.
+Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
 
 ## Calls
 

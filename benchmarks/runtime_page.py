@@ -39,8 +39,8 @@ TICKS = (0.125, 0.25, 0.5, 1.0, 2.0)
 HEAD = """\
 # How fast graphs run
 
-`nox -s bench -- runtime --page docs/reference/runtime-benchmarks.md` writes this page. Measured on {cpu},
-with PyTorch {torch} and Python {python}, on {date}.
+`nox -s bench -- runtime --page docs/reference/runtime-benchmarks.md` writes this page.
+Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
 
 Each contender runs in a process of its own, and all take turns: the times are medians of one run. Compile
 time is what it takes from the exported program (for ours: from the graph) until the first call has returned,
