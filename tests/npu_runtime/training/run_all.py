@@ -41,8 +41,8 @@ maximum is over two forms of eager (`foreach=False` and `True`), and `tiny` is {
 of the largest element. Without passes, executor and replay must have the bits of the interpreter. *Share* is
 the largest error in relation to what is allowed. Run it yourself: `nox -s training`.
 
-torch {torch}, Python {python}, one thread. **{right} of {all} combinations pass everywhere**, {tensors:,}
-tensors compared.
+torch {torch}, Python {python}, one thread.
+**{right} of {all} combinations pass everywhere**, {tensors:,} tensors compared.
 """
 
 
