@@ -52,7 +52,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format with ruff; nox -s lint -- --fix mends what it can."""
+    """Check style and format with ruff; nox -s lint -- --fix fixes what it can."""
     install(session, *LINT)
     fix = "--fix" in session.posargs
     session.run("ruff", "check", *(["--fix"] if fix else []))
@@ -69,9 +69,10 @@ def types(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False)
 def plugins(session: nox.Session) -> None:
-    """Install the examples of a plugin and of kernels beside the packages, in a fresh environment, and use them."""
+    """Install and use the example plugin and kernels beside the packages, in a fresh environment."""
     install(session, *PACKAGES, built(session), PLUGIN, *PLUGINS)
-    # It compiles with the header of npu-cuda that is installed here. What pip builds with is not to be constrained then.
+    # It compiles with the header of npu-cuda that is installed here. What pip builds with is not to be
+    # constrained then.
     session.install("-c", CONSTRAINTS, "--no-build-isolation", KERNELS)
     session.run("pytest", PLUGIN, env={"OMP_NUM_THREADS": "1"})
     session.run("pytest", KERNELS, env={"OMP_NUM_THREADS": "1"})
@@ -110,7 +111,7 @@ def passes(session: nox.Session) -> None:
 
 @nox.session
 def training(session: nox.Session) -> None:
-    """Train small models of every kind with every optimizer, compare with eager, and write the coverage page."""
+    """Train small models with every optimizer, compare with eager, and write the coverage page."""
     install(session, *PACKAGES, "numpy")
     session.run(
         "python", "-m", "tests.npu_runtime.training.run_all", *session.posargs, env={"OMP_NUM_THREADS": "1"}
@@ -126,7 +127,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure capture, passes, running and training; nox -s bench -- runtime --quick runs one script, with its arguments."""
+    """Measure capture, passes, running and training; nox -s bench -- runtime --quick runs one script."""
     scripts, arguments = session.posargs[:1] or BENCHMARKS, session.posargs[1:]
     if not set(scripts) <= set(BENCHMARKS):
         session.error(
@@ -139,7 +140,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(name="bench-cuda")
 def bench_cuda(session: nox.Session) -> None:
-    """Measure what native calls and kernels cost; nox -s bench-cuda -- --quick, --page, --builds."""
+    """Measure the cost of native calls and kernels; nox -s bench-cuda -- --quick, --page, --builds."""
     install(session, *PACKAGES, NATIVE, *BUILD, "numpy")
     session.run("python", "benchmarks/cuda.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
@@ -148,8 +149,8 @@ def bench_cuda(session: nox.Session) -> None:
 def native(session: nox.Session) -> None:
     """Build npu-cuda in its modes and check each; nox -s native -- asan on builds only these two.
 
-    --update writes what the kernels use into kernel-resources.txt. What needs nvcc is left out where there is none, and
-    said to be; with --require-nvcc it is an error.
+    --update writes what the kernels use into kernel-resources.txt. What needs nvcc is left out where there
+    is none, and said to be; with --require-nvcc it is an error.
     """
     install(session, *PACKAGES, *BUILD, *NATIVE_TESTS)
     session.run("python", "tools/native_builds.py", *session.posargs, env={"OMP_NUM_THREADS": "1"})
@@ -157,7 +158,7 @@ def native(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Build all distributions into dist/ and try them in a fresh environment; nox -s wheels -- --host-only."""
+    """Build all distributions into dist/ and try them afresh; nox -s wheels -- --host-only."""
     install(session, *WHEELS)
     session.run("python", "tools/wheels.py", *session.posargs, env=BUILD_CONSTRAINTS)
 
@@ -189,7 +190,7 @@ def torch_versions(session: nox.Session, torch: str) -> None:
 
 
 def built(session: nox.Session) -> str:
-    """Return the wheel of npu-cuda that `native` has built with nvcc, if no source is newer; else the sources."""
+    """Return the npu-cuda wheel that `native` built with nvcc, if no source is newer; else the sources."""
     wheels = list(Path("build/native/on").glob("*.whl"))
     sources = [path for path in Path(NATIVE).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     is_newest = wheels and all(path.stat().st_mtime < wheels[0].stat().st_mtime for path in sources)
@@ -201,7 +202,7 @@ def built(session: nox.Session) -> str:
 
 
 def editable() -> list[str]:
-    """Return what pip needs to install the packages from the sources."""
+    """Return the arguments of pip to install the packages from the sources."""
     return [word for package in PACKAGES for word in ("-e", package)]
 
 

@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it is: for the terminal, and not for the pages, which show what was measured."""
+"""Target values and whether they are reached, for the terminal; the pages show measurements only."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def value_text(value: float, limit: float) -> str:
 
 
 def print_bars(bars: Iterable[Bar]) -> None:
-    """Print what is met and what is missed, and by which cases."""
+    """Print the targets that are met and missed, with the cases."""
     for bar in bars:
         value = "" if bar.value is None else f"{value_text(bar.value, bar.limit)}, "
         print(f"  {bar.verdict:<12}  {bar.text}: {value}at most {bar.limit:g}")

@@ -1,6 +1,7 @@
-"""What npu-cuda costs: calls and programs on the host, kernels on a GPU where there is one, builds on request.
+"""Costs of npu-cuda: calls and programs on the host, kernels on a GPU if present, builds on request.
 
-``nox -s bench-cuda`` runs it; ``--page`` writes docs/reference/cuda-benchmarks.md, ``--builds`` builds wheels, too.
+``nox -s bench-cuda`` runs it; ``--page`` writes docs/reference/cuda-benchmarks.md, ``--builds`` builds
+wheels, too.
 """
 
 from __future__ import annotations
@@ -62,12 +63,13 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 HEAD = """\
 # What native calls cost
 
-`nox -s bench-cuda -- --page --builds` writes this page. Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
+`nox -s bench-cuda -- --page --builds` writes this page.
+Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
 
 ## Calls
 
-The sum of two rows of {items} float32, written into a third, on the host with one thread: the kernel takes a few nanoseconds,
-the rest is what the call costs. Medians of rounds in which all take turns.
+The sum of two rows of {items} float32, written into a third, on the host with one thread: the kernel takes a
+few nanoseconds, the rest is what the call costs. Medians of rounds in which all take turns.
 
 | | ns per op | / {peer} |
 |---|---:|---:|
@@ -76,8 +78,8 @@ the rest is what the call costs. Medians of rounds in which all take turns.
 KERNELS = """
 ## Kernels
 
-On {devices}: {launches} launches per graph, buffers larger than the cache, random data, medians. The floor is bytes
-at the rate of a copy by PyTorch or floating-point operations at full rate, whichever takes longer.
+On {devices}: {launches} launches per graph, buffers larger than the cache, random data, medians. The floor is
+bytes at the rate of a copy by PyTorch or floating-point operations at full rate, whichever takes longer.
 
 | | us | floor, us | reached | / torch |
 |---|---:|---:|---:|---:|
@@ -117,7 +119,7 @@ def call_cells(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], Sequenc
 
 
 def bars(rows: list[dict[str, Any]]) -> list[Bar]:
-    """Return what the calls may take at most, where something is promised."""
+    """Return the limits on the time of calls, where there are any."""
     return [
         Bar(f"ns per op, {row['title']}", row["most_ns"], {row["title"]: row["ns"]})
         for row in rows

@@ -1,4 +1,4 @@
-"""How long the wheels of npu-cuda take to build, and how large they are."""
+"""Build time and size of the wheels of npu-cuda."""
 
 from __future__ import annotations
 

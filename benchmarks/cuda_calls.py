@@ -1,4 +1,4 @@
-"""What a call costs beside its kernel: sums of 16 numbers, on the host, in all the ways there are to run them."""
+"""Cost of a call beside its kernel: sums of 16 numbers on the host, in every way to run them."""
 
 from __future__ import annotations
 

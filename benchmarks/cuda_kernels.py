@@ -1,4 +1,4 @@
-"""How close the kernels come to what the hardware can do; on a GPU only."""
+"""Time of the kernels relative to the limits of the hardware; on a GPU only."""
 
 from __future__ import annotations
 
@@ -37,12 +37,27 @@ class Case:
 
 BIG = (1 << 27,)
 CASES = (
-    Case("relu, 134M bfloat16", OpKind.EltwiseRelu, (BIG, BIG), torch.bfloat16, lambda x, y: torch.clamp_min(x, 0, out=y)),
-    Case("add, 134M bfloat16", OpKind.EltwiseAdd, (BIG, BIG, BIG), torch.bfloat16, lambda a, b, y: torch.add(a, b, out=y)),
+    Case(
+        "relu, 134M bfloat16", OpKind.EltwiseRelu, (BIG, BIG), torch.bfloat16,
+        lambda x, y: torch.clamp_min(x, 0, out=y)
+    ),
+    Case(
+        "add, 134M bfloat16", OpKind.EltwiseAdd, (BIG, BIG, BIG), torch.bfloat16,
+        lambda a, b, y: torch.add(a, b, out=y)
+    ),
     Case("copy, 134M bfloat16", OpKind.Copy, (BIG, BIG), torch.bfloat16, lambda x, y: y.copy_(x)),
-    Case("relu, 16K float32", OpKind.EltwiseRelu, ((1 << 14,),) * 2, torch.float32, lambda x, y: torch.clamp_min(x, 0, out=y)),
-    Case("gemm, 1024 float32", OpKind.Gemm, ((1024, 1024),) * 3, torch.float32, lambda a, b, y: torch.mm(a, b, out=y)),
-    Case("gemm, 4096 float32", OpKind.Gemm, ((4096, 4096),) * 3, torch.float32, lambda a, b, y: torch.mm(a, b, out=y)),
+    Case(
+        "relu, 16K float32", OpKind.EltwiseRelu, ((1 << 14,),) * 2, torch.float32,
+        lambda x, y: torch.clamp_min(x, 0, out=y)
+    ),
+    Case(
+        "gemm, 1024 float32", OpKind.Gemm, ((1024, 1024),) * 3, torch.float32,
+        lambda a, b, y: torch.mm(a, b, out=y)
+    ),
+    Case(
+        "gemm, 4096 float32", OpKind.Gemm, ((4096, 4096),) * 3, torch.float32,
+        lambda a, b, y: torch.mm(a, b, out=y)
+    ),
 )  # fmt: skip
 
 

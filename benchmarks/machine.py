@@ -1,4 +1,4 @@
-"""Where and when something is measured."""
+"""Machine and date of a measurement."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""What the default pipeline costs: beside PyTorch's own steps in the same run, and per node of growing graphs.
+"""Cost of the default pipeline: beside PyTorch's own steps, and per node of growing graphs.
 
-First a U-Net with 22 batch norms: the passes, PyTorch's fusion of its FX graph, and torch.export. Then graphs of 1,000
-to 100,000 nodes. In "chain" nothing is to be done. "decoder" is a chain of transformer blocks as they are captured: the views, transposes and dropouts,
-two nodes of five, are rewritten. "blocks" gives every pass as much to do as can be: a convolution and its norm, aliases,
-additions of zero, equal nodes, views there and back, arithmetic on constants, and nodes that nothing reads; there is
-more than one rewrite per node, and one and a quarter new node.
+First a U-Net with 22 batch norms: the passes, PyTorch's fusion of its FX graph, and torch.export. Then
+graphs of 1,000 to 100,000 nodes. In "chain" nothing is to be done. "decoder" is a chain of transformer
+blocks as they are captured: the views, transposes and dropouts, two nodes of five, are rewritten. "blocks"
+gives every pass as much to do as can be: a convolution and its norm, aliases, additions of zero, equal
+nodes, views there and back, arithmetic on constants, and nodes that nothing reads; there is more than one
+rewrite per node, and one and a quarter new node.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def decoder(nodes: int) -> Graph:
 
 
 def layer(graph: Graph, x: Value, name: str) -> Value:
-    """Append one transformer block and return what it returns."""
+    """Append one transformer block and return its result."""
 
     def call(op_type: str, type: TensorType, attrs: dict[str, Any] | None = None, **inputs: Value) -> Value:
         node = graph.insert(op_type, list(inputs.values()), attrs, types=type, operands=list(inputs))
@@ -118,7 +119,7 @@ def blocks(nodes: int) -> Graph:
 
 
 def block(graph: Graph, x: Value, constant: Value, name: str) -> Value:
-    """Append one block and return what it returns."""
+    """Append one block and return its result."""
     weight = graph.add_parameter(f"{name}.weight", TensorType((4, 4, 1, 1), torch.float32))
     norm = {
         key: graph.add_parameter(f"{name}.{key}", CHANNELS)
@@ -166,7 +167,7 @@ def timed(graph: Graph, pipeline: str, repeat: int) -> tuple[float, PassResult]:
 
 
 def peers(repeat: int) -> dict[str, float]:
-    """Measure the passes beside what PyTorch does to the same model; interleaved, medians, in seconds."""
+    """Measure the passes beside PyTorch on the same model; interleaved, medians, in seconds."""
     model, args = models.unet()
     graph = extract_ir(model, args)
     folding = PassManager("conv-bn-folding")
@@ -219,8 +220,9 @@ def scaling(
         per_node = seconds / len(graph) * 1e6
         growth = per_node / (rows[0]["seconds"] / rows[0]["nodes"] * 1e6)
         print(
-            f"{len(graph):>7} nodes -> {result.after.nodes:>6}: {seconds:7.3f} s, {per_node:6.1f} us per node "
-            f"({growth:.2f}x), {len(result.journal.rewrites):>6} rewrites, passes alone {result.seconds:.3f} s"
+            f"{len(graph):>7} nodes -> {result.after.nodes:>6}: {seconds:7.3f} s, {per_node:6.1f} "
+            f"us per node ({growth:.2f}x), {len(result.journal.rewrites):>6} rewrites, passes "
+            f"alone {result.seconds:.3f} s"
         )
     return rows
 

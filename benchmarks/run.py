@@ -1,4 +1,4 @@
-"""What capture costs, as ratios against torch.export in the same run, and how large graphs scale.
+"""Cost of capture, relative to torch.export in the same run, and scaling of large graphs.
 
 Prints tables and, with ``--json FILE``, writes the numbers. Medians of interleaved repetitions; nothing
 else should run on the machine.
@@ -74,7 +74,7 @@ def interpreter_cost(name: str, model: torch.nn.Module, args: tuple[Any, ...], r
 
 
 def import_cost(repeat: int) -> float:
-    """Measure what ``import npu_ir`` adds to ``import torch``, in new processes."""
+    """Measure the time of ``import npu_ir`` after ``import torch``, in new processes."""
     code = "import time, torch; t = time.perf_counter(); import npu_ir; print(time.perf_counter() - t)"
     runs = [float(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(repeat)]
     median = statistics.median(runs)
@@ -169,8 +169,8 @@ def main() -> None:
         subprocess.check_output([sys.executable, __file__, "--huge"], text=True).splitlines()[-1]
     )
     print(
-        f"{huge['parameters'] / 1e9:.1f}B-parameter decoder: {huge['nodes']} nodes in {huge['seconds']:.1f} s, "
-        f"peak memory {huge['peak_bytes'] / 2**30:.2f} GiB, graph file {huge['file_bytes'] / 1e6:.2f} MB"
+        f"{huge['parameters'] / 1e9:.1f}B-parameter decoder: {huge['nodes']} nodes in {huge['seconds']:.1f} "
+        f"s, peak memory {huge['peak_bytes'] / 2**30:.2f} GiB, graph file {huge['file_bytes'] / 1e6:.2f} MB"
     )
     results["huge"] = huge
     if options.json:

@@ -1,9 +1,10 @@
-"""How fast graphs run: our executor beside eager PyTorch, torch.compile and others, in one run.
+"""Speed of graphs: our executor beside eager PyTorch, torch.compile and others, in one run.
 
-For each model and number of threads there is a process that makes model and graph, and forks one process per contender
-(`turns.py`), which is made ready there: compile time is what that takes until the first call has returned, with an empty cache
-of Inductor's and everything imported. Then the contenders take turns, a burst of calls each, and the medians over the
-turns are compared. What returns something else than eager is not ranked. Linux only.
+For each model and number of threads there is a process that makes model and graph, and forks one process
+per contender (`turns.py`), which is made ready there: compile time is what that takes until the first call
+has returned, with an empty cache of Inductor's and everything imported. Then the contenders take turns, a
+burst of calls each, and the medians over the turns are compared. What returns something else than eager is
+not ranked. Linux only.
 """
 
 from __future__ import annotations

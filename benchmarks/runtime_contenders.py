@@ -1,7 +1,7 @@
-"""What `runtime.py` compares: every way to run a model, made ready on request.
+"""Contenders of `runtime.py`: every way to run a model, prepared on request.
 
-A contender is made in two steps. What comes before compilation is not timed (`torch.export`, conversion to our graph, writing
-an ONNX file), and what comes after it is, until the first call has returned.
+A contender is made in two steps. What comes before compilation is not timed (`torch.export`, conversion to
+our graph, writing an ONNX file), and what comes after it is, until the first call has returned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Call = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is run.
+    """A model to run, in the forms that contenders need.
 
     Attributes:
         model: In eval mode.

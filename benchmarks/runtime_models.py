@@ -1,4 +1,4 @@
-"""The models that `runtime.py` runs: perceptrons, transformers and convolutional networks, small and large."""
+"""The models of `runtime.py`: perceptrons, transformers and convolutional networks, small and large."""
 
 from __future__ import annotations
 

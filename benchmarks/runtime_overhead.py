@@ -1,4 +1,4 @@
-"""The kernel calls of an executor, one after another with fixed arguments: what it would take without an executor."""
+"""The kernel calls of an executor in a row, with fixed arguments: the cost without an executor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from npu_runtime.lowering.instruction import Returns
 def kernel_calls(executor: IRExecutor, args: tuple[Any, ...]) -> tuple[Callable[[], None], int]:
     """Return a function that makes the calls of one run, and how many these are.
 
-    Every step is run once to find its arguments, and they are kept: so nothing is checked, passed on or freed at its last use.
+    Every step is run once to find its arguments, and they are kept: so nothing is checked, passed on or
+    freed at its last use.
     """
     graph = executor.graph
     values = {**bind(graph, executor.state_dict(), None, executor.device).values}
@@ -43,7 +44,10 @@ def _straight(calls: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]])
         lines.append(f"f{index}({', '.join(words)})")
     names = ", ".join(space)
     body = "\n            ".join(lines)
-    text = f"def bind(below_autograd, {names}):\n    def run():\n        with below_autograd():\n            {body}\n    return run\n"
+    text = (
+        f"def bind(below_autograd, {names}):\n    def run():\n        with below_autograd():\n"
+        f"            {body}\n    return run\n"
+    )
     made: dict[str, Any] = {}
     exec(text, made)  # noqa: S102 - written above
     return made["bind"](below_autograd, **space)

@@ -39,12 +39,14 @@ TICKS = (0.125, 0.25, 0.5, 1.0, 2.0)
 HEAD = """\
 # How fast graphs run
 
-`nox -s bench -- runtime --page docs/reference/runtime-benchmarks.md` writes this page. Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
+`nox -s bench -- runtime --page docs/reference/runtime-benchmarks.md` writes this page.
+Measured on {cpu}, with PyTorch {torch} and Python {python}, on {date}.
 
-Each contender runs in a process of its own, and all take turns: the times are medians of one run. Compile time is what it takes
-from the exported program (for ours: from the graph) until the first call has returned, with everything imported and nothing
-cached. Peak memory is what PyTorch's allocator hands out during one call, results included, weights excluded. The difference
-is the largest one from eager, relative to the largest value.
+Each contender runs in a process of its own, and all take turns: the times are medians of one run. Compile
+time is what it takes from the exported program (for ours: from the graph) until the first call has returned,
+with everything imported and nothing cached. Peak memory is what PyTorch's allocator hands out during one
+call, results included, weights excluded. The difference is the largest one from eager, relative to the
+largest value.
 
 ![Time of a call relative to eager in inference mode]({plot})
 
@@ -77,10 +79,13 @@ def _table(columns: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[s
 
 
 def drawing(results: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of an SVG: a row per case, a dot per contender, time relative to eager on a logarithmic axis."""
+    """Yield an SVG: a row per case, a dot per contender, time relative to eager on a logarithmic axis."""
     cases = [case for case in results["cases"] if "seconds" in case["contenders"].get("eager", {})]
     height = TOP + ROW * len(cases) + 40
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height}" font-family="sans-serif" font-size="11">'
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height}" '
+        'font-family="sans-serif" font-size="11">'
+    )
     yield f'<rect width="{LEFT + WIDTH + 20}" height="{height}" fill="white"/>'
     yield from _legend()
     bottom = TOP + ROW * len(cases)
@@ -89,7 +94,10 @@ def drawing(results: dict[str, Any]) -> Iterator[str]:
         colour = "#333333" if tick == 1 else "#dddddd"
         yield f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{bottom}" stroke="{colour}"/>'
         yield f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{tick:g}x</text>'
-    yield f'<text x="{LEFT + WIDTH / 2}" y="{bottom + 32}" text-anchor="middle">time of a call; eager in inference mode is 1</text>'
+    yield (
+        f'<text x="{LEFT + WIDTH / 2}" y="{bottom + 32}" text-anchor="middle">time of a call; eager in '
+        "inference mode is 1</text>"
+    )
     for index, case in enumerate(cases):
         yield from _row(case, TOP + ROW * index + ROW / 2)
     yield "</svg>"
@@ -114,10 +122,13 @@ def _row(case: dict[str, Any], y: float) -> Iterator[str]:
         if seconds is not None:
             ratio = seconds / eager
             tip = f"{CONTENDERS[contender].title}: {ratio:.2f}x"
-            yield f'<circle cx="{_x(ratio):.1f}" cy="{y}" r="5" fill="{colour}" fill-opacity="0.85"><title>{escape(tip)}</title></circle>'
+            yield (
+                f'<circle cx="{_x(ratio):.1f}" cy="{y}" r="5" fill="{colour}" '
+                f'fill-opacity="0.85"><title>{escape(tip)}</title></circle>'
+            )
 
 
 def _x(ratio: float) -> float:
-    """Return where a ratio is; what is off the axis is at its end."""
+    """Return the position of a ratio; those off the axis are at its end."""
     inside = min(max(ratio, LOWEST), HIGHEST)
     return LEFT + WIDTH * math.log(inside / LOWEST) / math.log(HIGHEST / LOWEST)

@@ -1,4 +1,4 @@
-"""What `runtime.py` measured, in words: tables, and whether the bars are met."""
+"""Report of `runtime.py`: tables, and whether the targets are met."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def print_case(case: dict[str, Any]) -> None:
         result = case["contenders"].get(name, {})
         if "overhead_us" in result:
             print(
-                f"  {CONTENDERS[name].title}: {result['overhead_us']:.2f} us per step of {result['steps']} beyond its kernels"
+                f"  {CONTENDERS[name].title}: {result['overhead_us']:.2f} us per step of "
+                f"{result['steps']} beyond its kernels"
             )
     print(end="", flush=True)
 
 
 def bars(results: dict[str, Any], ours: str) -> list[Bar]:
-    """Return what is to be reached, for one of our ways to run a graph."""
+    """Return the targets of one of our ways to run a graph."""
     cases = [case for case in results["cases"] if ours in case["contenders"]]
     small = [case for case in cases if case["model"] in OVERHEAD_BOUND]
     best = "time to the best of eager, torch.compile and freezing"
@@ -85,7 +86,7 @@ def _ratio_bar(
 
 
 def ratios(cases: Iterable[dict[str, Any]], ours: str, field: str, others: Iterable[str]) -> dict[str, float]:
-    """Return by case what ours takes to the least of the others; without the cases where any of them is missing."""
+    """Return by case our time relative to the best of the others; cases with a missing one are left out."""
     found = {}
     for case in cases:
         mine, *theirs = (case["contenders"].get(name, {}).get(field) for name in (ours, *others))
@@ -95,7 +96,7 @@ def ratios(cases: Iterable[dict[str, Any]], ours: str, field: str, others: Itera
 
 
 def overview(results: dict[str, Any], contenders: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the rows of a table: time to eager by case and contender, and the geometric means; its columns first."""
+    """Yield a table, columns first: time relative to eager by case and contender, and geometric means."""
     names = [name for name in contenders if any(name in case["contenders"] for case in results["cases"])]
     found = {name: ratios(results["cases"], name, "seconds", ("eager",)) for name in names}
     yield ["time to eager", *(CONTENDERS[name].title for name in names)]

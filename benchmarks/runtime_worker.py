@@ -14,7 +14,7 @@ from turns import Ready, burst, peak_bytes
 
 
 def ready(name: str, case: Case, expected: torch.Tensor) -> Ready:
-    """Return a contender ready to be called, and what was found out on the way."""
+    """Return a contender ready to be called, and its measurements."""
     contender = CONTENDERS[name]
     build = contender.prepare(case)
     gc.collect()
@@ -32,7 +32,7 @@ def ready(name: str, case: Case, expected: torch.Tensor) -> Ready:
 
 
 def difference(result: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the largest difference, relative to the largest expected value; inf or nan where there is no telling."""
+    """Return the largest difference, relative to the largest expected value; inf or nan if undefined."""
     if result.shape != expected.shape or result.dtype != expected.dtype:
         return float("inf")
     if torch.equal(result, expected):
@@ -41,7 +41,7 @@ def difference(result: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def overhead(call: Call, args: tuple[Any, ...]) -> dict[str, Any]:
-    """Return what a call of our executor takes beside the same kernel calls one after another, with fixed arguments."""
+    """Return the time of an executor call beyond that of its kernel calls with fixed arguments."""
     from runtime_overhead import kernel_calls
 
     sequence, count = kernel_calls(call, args)

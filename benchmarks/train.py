@@ -1,9 +1,10 @@
-"""How fast a training step is: ours beside eager PyTorch and torch.compile, in one run, on one thread.
+"""Speed of a training step: ours beside eager PyTorch and torch.compile, in one run, on one thread.
 
-For each network and optimizer there is a process that makes them and forks one process per contender (`turns.py`), which makes its
-steps there: the first one is timed, with an empty cache of Inductor's and everything imported, and what five steps lead to is compared
-with eager training. Then the contenders take turns, a burst of steps each, and the medians over the turns are compared. What
-leads elsewhere is not ranked. Linux only, and torch.compile needs a C++ compiler.
+For each network and optimizer there is a process that makes them and forks one process per contender
+(`turns.py`), which makes its steps there: the first one is timed, with an empty cache of Inductor's and
+everything imported, and what five steps lead to is compared with eager training. Then the contenders take
+turns, a burst of steps each, and the medians over the turns are compared. What leads elsewhere is not
+ranked. Linux only, and torch.compile needs a C++ compiler.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def judged(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_process(options: argparse.Namespace, *arguments: str) -> Any:
-    """Return what this script finds out in a process of its own."""
+    """Return the results of this script, run in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
         command = [sys.executable, __file__, *arguments, "--json", str(path)]

@@ -1,4 +1,4 @@
-"""What `train.py` compares: every way to make a training step."""
+"""Contenders of `train.py`: every way to run a training step."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def compiled_whole(model: nn.Module, optimizer: torch.optim.Optimizer, loss_fn: 
 
 
 def compiled_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, loss_fn: Loss) -> Step:
-    """Return a step of two compiled functions: one computes loss and gradients without autograd, one is the optimizer's."""
+    """Return a step of two compiled functions: loss and gradients without autograd, and the optimizer."""
     torch._dynamo.config.trace_autograd_ops = True
     parameters = list(model.parameters())
 

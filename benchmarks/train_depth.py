@@ -1,4 +1,4 @@
-"""How tracing and planning a training step grow with the depth of the network."""
+"""Growth of tracing and planning of a training step with the depth of the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDS = 3
 
 
 def run(depths: list[int]) -> list[dict[str, Any]]:
-    """Return for each depth the seconds of tracing and the nodes of the graph; medians of rounds, the depths in turns."""
+    """Return per depth the tracing seconds and graph nodes; medians of rounds, the depths in turns."""
     torch.set_num_threads(1)
     trace(1)  # loads what is loaded once
     times: dict[int, list[float]] = {depth: [] for depth in depths}
@@ -31,7 +31,7 @@ def run(depths: list[int]) -> list[dict[str, Any]]:
 
 
 def trace(depth: int) -> tuple[int, float]:
-    """Return how many nodes the step of a transformer of this depth has, and the seconds that tracing it took."""
+    """Return the number of nodes of a transformer's step at this depth, and its tracing seconds."""
     from npu_runtime.training import compile_ir
 
     model, loss_fn, batch = transformer(depth, width=32, length=16, batch=2)

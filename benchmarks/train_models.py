@@ -16,7 +16,8 @@ from torch.nn import functional as F
 Loss = Callable[[Any, Tensor], Tensor]
 Made = tuple[nn.Module, Loss, tuple[Tensor, ...]]
 
-# So small that thousands of steps on one batch leave a network about where it was: no loss of zero, no denormal numbers.
+# So small that thousands of steps on one batch leave a network about where it was: no loss of zero, no
+# denormal numbers.
 RATE = 1e-5
 OPTIMIZERS: dict[str, tuple[str, Callable[..., torch.optim.Optimizer]]] = {
     "adam": ("Adam", lambda parameters, **options: torch.optim.Adam(parameters, lr=RATE, **options)),
@@ -62,8 +63,8 @@ def convolutional() -> Made:
 def transformer(layers: int = 2, width: int = 64, length: int = 64, batch: int = 16) -> Made:
     """Return a decoder over 96 characters, its embedding tied to its head.
 
-    Queries, keys and values have no bias: the gradient of a key's is zero but for rounding, and Adam makes steps of that, other
-    ones in each contender.
+    Queries, keys and values have no bias: the gradient of a key's is zero but for rounding, and Adam makes
+    steps of that, other ones in each contender.
     """
     model = Gpt(layers, width, vocabulary=96, length=length)
     for embedding in (model.tokens, model.positions):

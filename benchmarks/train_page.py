@@ -11,13 +11,16 @@ from train_report import COLUMNS, DEPTH_COLUMNS, depth_rows, overview, rows, tit
 HEAD = """\
 # How fast training steps are
 
-`nox -s bench -- train --page docs/reference/training-benchmarks.md` writes this page. Measured on {cpu}, one thread, with PyTorch {torch} and Python {python}, on {date}, at a load of {load:.1f}.
+`nox -s bench -- train --page docs/reference/training-benchmarks.md` writes this page.
+Measured on {cpu}, one thread, with PyTorch {torch} and Python {python}, on {date}, at a load of {load:.1f}.
 
-A step is forward, loss, backward and optimizer. Each contender runs in a process of its own, and all take turns: the times are
-medians of one run. Compile time is that of the first step, beyond that of a later one, with everything imported and nothing cached; ours is
-tracing, passes and planning. Memory is what PyTorch's allocator hands out during one step that begins without gradients, results
-included, parameters and optimizer state excluded; for ours, with the arena that was planned before. The difference is the largest one from
-eager training over five steps: of a loss, or of what the steps changed in a tensor of the model, relative to its norm.
+A step is forward, loss, backward and optimizer. Each contender runs in a process of its own, and all take
+turns: the times are medians of one run. Compile time is that of the first step, beyond that of a later one,
+with everything imported and nothing cached; ours is tracing, passes and planning. Memory is what PyTorch's
+allocator hands out during one step that begins without gradients, results included, parameters and optimizer
+state excluded; for ours, with the arena that was planned before. The difference is the largest one from eager
+training over five steps: of a loss, or of what the steps changed in a tensor of the model, relative to its
+norm.
 
 The first table has the time of a step relative to eager training: below 1 is faster.
 """

@@ -1,4 +1,4 @@
-"""What `train.py` measured, in words: tables, and whether the bars are met."""
+"""Report of `train.py`: tables, and whether the targets are met."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows(case: Case) -> Iterator[tuple[str, ...]]:
 
 
 def memory(result: dict[str, Any]) -> int | None:
-    """Return what a step holds at most: what it allocates, and for ours the arena that was there before."""
+    """Return the peak memory of a step: its allocations, and for ours the preallocated arena."""
     if "arena_bytes" in result:
         return int(result["arena_bytes"] + (result["peak_bytes"] or 0))
     return result.get("peak_bytes")
@@ -55,7 +55,7 @@ def depth_rows(depths: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 
 def bars(results: dict[str, Any], ours: str) -> list[Bar]:
-    """Return what is to be reached by one of our ways to make a step."""
+    """Return the targets of one of our ways to run a step."""
     cases = [case for case in results["cases"] if ours in case["contenders"]]
     limits = sorted({MODELS[case["model"]].limit for case in cases})
     to_eager = [
@@ -118,7 +118,7 @@ def ratio_bar(
 
 
 def ratio(case: Case, ours: str, field: str, others: Iterable[str]) -> float | None:
-    """Return what ours takes to the least of the others that there are; None where ours or all of them are missing."""
+    """Return our time relative to the best of the others; None where ours or all of them are missing."""
     mine = _field(case, ours, field)
     theirs = [value for name in others if (value := _field(case, name, field))]
     return mine / min(theirs) if mine and theirs else None

@@ -1,4 +1,4 @@
-"""A contender of `train.py` made ready: its first step timed, five steps compared with eager's, its memory measured."""
+"""A contender of `train.py`: first step timed, five steps compared with eager, memory measured."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What some steps lead to: the losses, and the state of the model."""
+    """The results of some steps: the losses, and the state of the model."""
 
     losses: list[Tensor]
     state: dict[str, Tensor]
@@ -50,14 +50,14 @@ def make_case(name: str, optimizer: str) -> Case:
 
 
 def expected_of(case: Case) -> Outcome:
-    """Return what eager training leads to."""
+    """Return the results of eager training."""
     model = copy.deepcopy(case.model)
     step = eager(model, OPTIMIZERS[case.optimizer][1](model.parameters()), case.loss_fn)
     return Outcome([step(*case.batch) for _ in range(STEPS)], model.state_dict())
 
 
 def ready(name: str, case: Case, expected: Outcome) -> Ready:
-    """Return a contender that has made some steps, and what was found out on the way."""
+    """Return a contender after some steps, and its measurements."""
     contender = CONTENDERS[name]
     warm_up(contender, case)
     model = copy.deepcopy(case.model)
@@ -78,7 +78,7 @@ def ready(name: str, case: Case, expected: Outcome) -> Ready:
 
 
 def warm_up(contender: Contender, case: Case) -> None:
-    """Make a step of something small: what is done once per process, and once per machine, is not counted."""
+    """Run a small step, so that work done once per process, or once per machine, is not counted."""
     model = nn.Linear(2, 2)
     optimizer = OPTIMIZERS[case.optimizer][1](model.parameters(), **contender.options)
     contender.build(model, optimizer, F.mse_loss)(torch.ones(2, 2), torch.ones(2, 2))
@@ -92,9 +92,10 @@ def memory_of(step: Any) -> dict[str, Any]:
 
 
 def difference(found: Outcome, expected: Outcome, case: Case) -> float:
-    """Return the largest difference of a loss, or of what the steps changed in a tensor of the state.
+    """Return the largest difference of a loss, or of the change of a tensor of the state.
 
-    Losses are compared with themselves, changes by the norm of the tensor's change: the steps are small beside what they start from.
+    Losses are compared with themselves, changes by the norm of the tensor's change: the steps are small
+    beside what they start from.
     """
     losses = [_relative(mine, theirs) for mine, theirs in zip(found.losses, expected.losses, strict=True)]
     before = case.model.state_dict()

@@ -1,7 +1,7 @@
-"""Contenders in processes of their own, which take turns when they are told to.
+"""Contenders in processes of their own, which take turns on request.
 
-So nothing that one contender sets, caches or allocates has an influence on another, and all are measured in turns all the same. The
-processes are forked: Linux only, and there must be no threads before.
+So nothing that one contender sets, caches or allocates has an influence on another, and all are measured in
+turns all the same. The processes are forked: Linux only, and there must be no threads before.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Worker:
 
 
 def serve(connection: Connection, make_ready: Callable[[], Ready], threads: int, cache: Path) -> None:
-    """Make a contender ready, and run it whenever told to."""
+    """Prepare a contender, and run it on request."""
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         torch.set_num_threads(threads)
@@ -126,14 +126,14 @@ def serve(connection: Connection, make_ready: Callable[[], Ready], threads: int,
 
 
 def silence() -> None:
-    """Send what this process writes nowhere, libraries included."""
+    """Discard the output of this process, that of libraries included."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
 
 
 def measure(contenders: list[Worker], seconds: float) -> None:
-    """Let them take turns for so many seconds each, in another order every time, and no less than five times."""
+    """Let them take turns for so many seconds each, another one first each time, at least five times."""
     end = time.perf_counter() + seconds * len(contenders)
     turn = 0
     while turn < 5 or time.perf_counter() < end:
@@ -161,10 +161,10 @@ def burst(call: Call, args: tuple[Any, ...]) -> float:
 
 
 def peak_bytes(call: Call, args: tuple[Any, ...]) -> int | None:
-    """Return the most memory that a call holds at once, beyond what was there before: intermediates and results.
+    """Return the peak memory of a call beyond what was there before: intermediates and results.
 
-    The sum of what PyTorch's CPU allocator hands out and takes back while one call runs, as torch.profiler tells. Memory
-    that libraries take from elsewhere is not seen; of ONNX Runtime, none is.
+    The sum of what PyTorch's CPU allocator hands out and takes back while one call runs, as torch.profiler
+    tells. Memory that libraries take from elsewhere is not seen; of ONNX Runtime, none is.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:

@@ -1,4 +1,4 @@
-"""What every test shares: a fixed seed, one thread, how hard hypothesis tries, and which tests follow each other."""
+"""Shared test setup: fixed seed, one thread, hypothesis profile, and tests that follow each other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the tests that are marked ``captured_once`` follow each other, case by case: they share a capture."""
+    """Group the tests marked ``captured_once`` by case: they share a capture."""
     first: dict[str, int] = {}
 
     def place(entry: tuple[int, pytest.Item]) -> int:

@@ -1,9 +1,9 @@
-"""Check what runs on a GPU, on a machine that has one, with one command: ``python tools/gpu_check.py``.
+"""All GPU checks with one command, on a machine with a GPU: ``python tools/gpu_check.py``.
 
-It builds npu-cuda in a folder of its own, for the GPU that is there, and needs no network: Python 3.11 or newer with torch,
-nanobind, scikit-build-core and pytest, and nvcc. Then it runs the tests marked ``gpu`` of npu-cuda and of captured training
-steps, the probes, the sanitizer where it works, and
-the benchmarks, prints one table, and writes what it saw as JSON and text. Each step has a time limit; together they stay
+It builds npu-cuda in a folder of its own, for the GPU that is there, and needs no network: Python 3.11 or
+newer with torch, nanobind, scikit-build-core and pytest, and nvcc. Then it runs the tests marked ``gpu`` of
+npu-cuda and of captured training steps, the probes, the sanitizer where it works, and the benchmarks,
+prints one table, and writes what it saw as JSON and text. Each step has a time limit; together they stay
 under eight minutes. Exit code: 0 if all is well, 1 if a step failed, 3 if there is no GPU.
 """
 
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a step.
+    """The outcome of a step.
 
     Attributes:
         name: Of the step.
@@ -147,14 +147,14 @@ def planned(site: Path, out: Path, gpu: str) -> list[Step]:
 
 
 def split_settings() -> list[str]:
-    """Return what builds without nanobind's run-time part, where that is not installed: for this Python only."""
+    """Return build settings without nanobind's run-time part where it is absent: for this Python only."""
     if importlib.util.find_spec("nanobind_backend"):
         return []
     return ["cmake.define.NPU_SPLIT=OFF", "wheel.py-api="]
 
 
 def register(site: Path) -> None:
-    """Let the other packages, which run from their sources, be found as the plugins that they are: by their entry points."""
+    """Let the other packages, run from their sources, be found as plugins by their entry points."""
     import tomllib  # from Python 3.11 on
 
     for name in OTHERS:
@@ -170,7 +170,7 @@ def register(site: Path) -> None:
 
 
 def environment(site: Path) -> dict[str, str]:
-    """Return the variables under which nvcc and the build are found, and the other packages from their sources."""
+    """Return the environment variables that locate nvcc, the build, and the sources of the packages."""
     sources = [str(ROOT / "packages" / name / "src") for name in OTHERS]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *sources, str(ROOT)])}
     if not shutil.which("nvcc") and NVCC.exists():

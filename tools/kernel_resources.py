@@ -1,7 +1,8 @@
-"""What each CUDA kernel uses, compared with the table that is checked in.
+"""Resource usage of each CUDA kernel, compared with the checked-in table.
 
-ptxas -v prints registers, stack and spills of every kernel. Registers decide how many threads run at once, so a change of
-theirs is to be seen in a review; spills are errors. Another nvcc allots registers differently: then only spills count.
+ptxas -v prints registers, stack and spills of every kernel. Registers decide how many threads run at once,
+so a change of theirs is to be seen in a review; spills are errors. Another nvcc allots registers
+differently: then only spills count.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ SHARED = re.compile(r"(?P<bytes>\d+) bytes smem")
 RELEASE = re.compile(r"by nvcc (?P<release>\d+\.\d+)")
 HEAD = """\
 # Written by: nox -s native -- on --update
-# nvcc {release}. Per kernel: registers per thread on {architectures}; bytes of static shared memory; the name.
+# nvcc {release}. Per kernel: registers per thread on {architectures}; bytes of static shared memory; the \
+name.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What ptxas says of one kernel on one architecture."""
+    """The report of ptxas on one kernel on one architecture."""
 
     registers: int
     spill_bytes: int
@@ -37,7 +39,7 @@ Used = Mapping[tuple[str, str], Resources]  # by name and architecture
 
 
 def read_log(log: str) -> dict[tuple[str, str], Resources]:
-    """Return what every kernel uses, by name and architecture, from the output of a build."""
+    """Return the usage of every kernel, by name and architecture, from the output of a build."""
     blocks: dict[tuple[str, str], str] = {}
     for block in re.split(r"(?=Compiling entry function)", log):
         if found := ENTRY.search(block):
@@ -57,7 +59,7 @@ def resources(block: str) -> Resources:
 
 
 def demangled(symbols: list[str]) -> dict[str, str]:
-    """Return the names in C++ without what is the same for all: namespaces and the parameters."""
+    """Return the demangled C++ names without namespaces and parameters."""
     text = subprocess.run(["c++filt"], input="\n".join(symbols), capture_output=True, text=True, check=True)
     return dict(zip(symbols, (short(name) for name in text.stdout.splitlines()), strict=True))
 
@@ -87,7 +89,7 @@ def table(used: Used, release: str) -> str:
 
 
 def problems(used: Used, log: str, path: Path = TABLE, *, update: bool = False) -> list[str]:
-    """Return what is wrong, one text each; with ``update``, the table is written instead of compared.
+    """Return the problems as texts; with ``update``, write the table instead of comparing it.
 
     Raises:
         SystemExit: The log has no kernel, or does not name the nvcc that wrote it.

@@ -1,12 +1,13 @@
-"""Build npu-cuda in every mode, warnings being errors, and check what each is for; ``nox -s native`` runs it.
+"""Builds of npu-cuda in every mode, warnings being errors, with their checks; ``nox -s native`` runs it.
 
     off      the host alone                              some tests
     on       nvcc, for every architecture of a release   registers and spills, symbols, size
     asan     CUDA on the CPU, with AddressSanitizer      the tests that use devices
     emulate  the same without it; when it is asked for   the same
 
-It needs what builds and tests the package in the environment of the Python that runs it. Where CMake finds no nvcc, or
-no headers of CUDA, modes are left out, which is said at the end; with ``--require-nvcc`` that is an error.
+It needs what builds and tests the package in the environment of the Python that runs it. Where CMake finds
+no nvcc, or no headers of CUDA, modes are left out, which is said at the end; with ``--require-nvcc`` that
+is an error.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ DEFINES = {
 }
 USUAL = ("off", "on", "asan")
 TYPES = {"off": "Debug"}  # it builds quickest, and `on` has the same code optimized
-# Of the tests in tests/npu_cuda: ``nox -s tests`` runs all of them, with the build that fits the machine. Without a GPU
-# that is one for the host; what is run in a mode here is what the mode changes.
+# Of the tests in tests/npu_cuda: ``nox -s tests`` runs all of them, with the build that fits the machine.
+# Without a GPU that is one for the host; what is run in a mode here is what the mode changes.
 HOST_TESTS = ("test_op_call.py", "test_packaging.py", "test_plugin.py", "test_program.py")
 DEVICE_TESTS = (
     "ops/test_*.py",
@@ -53,7 +54,7 @@ ABSENT = re.compile(r"(nvcc|cuda_runtime_api\.h)\s+was\s+not\s+found")
 
 
 class BuildError(Exception):
-    """Something that is wrong with a build; the text says what."""
+    """A problem of a build, described by its text."""
 
 
 def main() -> int:
@@ -81,7 +82,10 @@ def main() -> int:
             print(f"{mode}: {failure}", flush=True)
             (absent if ABSENT.search(str(failure)) else failed).append(mode)
     if absent:
-        line = f"NOT BUILT AND NOT CHECKED: {', '.join(absent)}. They need nvcc, or at least the headers of CUDA 13."
+        line = (
+            f"NOT BUILT AND NOT CHECKED: {', '.join(absent)}. They need nvcc, or at "
+            "least the headers of CUDA 13."
+        )
         print(f"{'=' * 100}\n{line}\n{'=' * 100}")
     if options.require_nvcc:
         failed += absent
@@ -105,7 +109,7 @@ def check(mode: str, options: argparse.Namespace) -> None:
 
 
 def build(mode: str) -> str:
-    """Build a wheel from scratch, install it into a folder of its own, and return what the tools printed."""
+    """Build a wheel from scratch, install it into a separate folder, and return the output of the tools."""
     folder = FOLDER / mode
     shutil.rmtree(folder, ignore_errors=True)
     defines = {**DEFINES[mode], "NPU_WERROR": "ON"}
@@ -168,7 +172,7 @@ def check_memory(mode: str, _log: str, _options: argparse.Namespace) -> None:
 
 
 def check_cuda(mode: str, log: str, options: argparse.Namespace) -> None:
-    """Compare what kernels use, and look at the library that nvcc made."""
+    """Compare the resources of kernels, and check the library built by nvcc."""
     wrong = kernel_resources.problems(kernel_resources.read_log(log), log, update=options.update)
     if (size := wheel(mode).stat().st_size) > MOST_BYTES:
         wrong.append(f"the wheel has {size} bytes; at most {MOST_BYTES} are allowed")
@@ -186,7 +190,7 @@ CHECKS: dict[str, Callable[[str, str, argparse.Namespace], None]] = {
 
 
 def run(*command: str) -> str:
-    """Return what a command printed; raises BuildError with it where the command failed."""
+    """Return the output of a command; raise BuildError with it if the command failed."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{' '.join(command)}\n{done.stdout}")

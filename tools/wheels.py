@@ -1,7 +1,7 @@
 """Build wheels and source distributions of all packages into dist/ and try them; ``nox -s wheels`` runs it.
 
-npu-cuda is built from its source distribution, with CUDA; ``--host-only`` leaves CUDA out. Such a wheel is for this machine:
-it has the name of the one with CUDA and must not be published.
+npu-cuda is built from its source distribution, with CUDA; ``--host-only`` leaves CUDA out. Such a wheel is
+for this machine: it has the name of the one with CUDA and must not be published.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text to learn: what Python's own `help()` says of the language; every CPython has it."""
+"""The text to learn: the language topics of Python's `help()`, which every CPython has."""
 
 from __future__ import annotations
 

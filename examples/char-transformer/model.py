@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class Block(nn.Module):
-    """Causal attention, then two layers, each on a norm and added to what came in."""
+    """Causal attention, then two layers, each on a norm and added to its input."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Block(nn.Module):
 
 
 class CharTransformer(nn.Module):
-    """Characters in, [batch, length], numbers from 0; logits of the next ones out, [batch, length, vocabulary].
+    """A transformer from characters, [batch, length], to logits of the next, [batch, length, vocabulary].
 
     The embedding of characters is the head's weight, too.
     """

@@ -12,7 +12,7 @@ STROKES = (("#e0a458", 7), ("#1b4965", 1.5))
 
 
 def curves(values: Mapping[str, Sequence[float]], across: str, upward: str) -> str:
-    """Return two curves over their indices from 1, from zero upwards, by name; ``across`` and ``upward`` name the axes."""
+    """Return an SVG of curves by name, from zero up, over indices from 1, with the names of both axes."""
     return "\n".join(_drawing(values, across, upward)) + "\n"
 
 
@@ -25,18 +25,33 @@ def _drawing(values: Mapping[str, Sequence[float]], across: str, upward: str) ->
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - value / highest * (HEIGHT - TOP - BOTTOM)
 
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">'
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+        'font-family="sans-serif" font-size="12">'
+    )
     yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
     for part in range(5):
         value, index = highest * part / 4, 1 + (count - 1) * part / 4
-        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>'
+        yield (
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" '
+            f'y2="{y(value):.1f}" stroke="#dddddd"/>'
+        )
         yield f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>'
         yield f'<text x="{x(index):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{index:.0f}</text>'
-    yield f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(across)}</text>'
-    yield f'<text x="14" y="{HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 14 {HEIGHT / 2})">{escape(upward)}</text>'
+    yield (
+        f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" '
+        f'text-anchor="middle">{escape(across)}</text>'
+    )
+    yield (
+        f'<text x="14" y="{HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 14 '
+        f'{HEIGHT / 2})">{escape(upward)}</text>'
+    )
     for place, ((name, curve), (colour, width)) in enumerate(zip(values.items(), STROKES, strict=True)):
         points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(curve, 1))
-        yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"><title>{escape(name)}</title></polyline>'
+        yield (
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}" '
+            f'stroke-linejoin="round"><title>{escape(name)}</title></polyline>'
+        )
         left = LEFT + 12 + 200 * place
         yield f'<line x1="{left}" x2="{left + 24}" y1="20" y2="20" stroke="{colour}" stroke-width="{width}"/>'
         yield f'<text x="{left + 32}" y="24">{escape(name)}</text>'

@@ -1,7 +1,7 @@
 """Train a transformer on the text of Python's help, in eager PyTorch and with TrainStep, side by side.
 
-Both start from the same weights and see the same batches, in turns, on one thread. Prints how many steps per second each makes, and
-draws the losses of both into one plot. The exit code is 1 if they part.
+Both start from the same weights and see the same batches, in turns, on one thread. Prints how many steps
+per second each makes, and draws the losses of both into one plot. The exit code is 1 if they part.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def graph_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
 
 
 class Trainer:
-    """A model on its way, and what it took.
+    """A model in training, and its measurements.
 
     Attributes:
         losses: Of each step.
@@ -82,7 +82,7 @@ class Trainer:
 
 
 def break_even(ours: Trainer, eager: Trainer) -> str:
-    """Return from how many steps on a training takes less time in all than another one, its first step included."""
+    """Return the step count from which ours takes less total time than eager, first steps included."""
     gain = 1 / eager.steps_per_second - 1 / ours.steps_per_second
     if gain <= 0:
         return "never: its steps take no less"
@@ -164,8 +164,8 @@ def report(options: argparse.Namespace, text: corpus.Corpus, both: dict[str, Tra
         )
     eager, ours = both.values()
     print(
-        f"TrainStep makes {ours.steps_per_second / eager.steps_per_second:.2f} times as many steps per second; "
-        f"it takes less time in all {break_even(ours, eager)}"
+        f"TrainStep makes {ours.steps_per_second / eager.steps_per_second:.2f} times as many steps per "
+        f"second; it takes less time in all {break_even(ours, eager)}"
     )
     options.plot.parent.mkdir(parents=True, exist_ok=True)
     named = {name: trainer.losses for name, trainer in both.items()}

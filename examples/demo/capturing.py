@@ -1,4 +1,4 @@
-"""What all models of the demo go through: extraction, a run in a new process, verification."""
+"""Steps common to all models of the demo: extraction, a run in a new process, verification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def warm_up() -> None:
-    """Export something small, so that no model pays for what PyTorch loads at its first export."""
+    """Export a small model, so that no model pays for the modules that PyTorch loads at its first export."""
     extract_ir(nn.Linear(1, 1), (torch.ones(1, 1),))
 
 
@@ -38,7 +38,7 @@ def capture(model: nn.Module, example: Tensor) -> Capture:
 
 
 def timed(action: Callable[[], _T]) -> tuple[_T, float]:
-    """Return what ``action`` returns, and the seconds that took."""
+    """Return the result of ``action`` and its duration in seconds."""
     start = time.perf_counter()
     result = action()
     return result, time.perf_counter() - start
@@ -50,7 +50,7 @@ def compared(eager: Tensor, eager_seconds: float, process: NewProcess) -> Run:
 
 
 def run_claims(name: str, run: Run) -> list[Claim]:
-    """Return what the demo claims of a run in a new process."""
+    """Return the claims of the demo on a run in a new process."""
     largest = float(run.eager.abs().max())
     comparison = compare("result", run.process.result, run.eager, rtol=0.0, atol=TOLERANCE * largest)
     difference = f"largest difference {shown_difference(comparison.max_abs)}, largest result {largest:.3g}"

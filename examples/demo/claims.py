@@ -1,4 +1,4 @@
-"""What the demo claims, each with what was measured; the exit code is theirs."""
+"""Claims of the demo, each with its measurement; they determine the exit code."""
 
 from __future__ import annotations
 

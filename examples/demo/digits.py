@@ -39,7 +39,7 @@ class Digits:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """How training stood after one pass over the training images."""
+    """The state of training after one pass over the training images."""
 
     loss: float
     test_accuracy: float
@@ -63,7 +63,7 @@ class Training:
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions with batch norm, added to what came in."""
+    """Two convolutions with batch norm, added to their input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

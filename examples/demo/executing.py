@@ -48,7 +48,7 @@ def medians(*calls: Callable[[], Any]) -> list[float]:
 
 
 def execution_claim(name: str, execution: Execution, eager: Tensor) -> Claim:
-    """Return the claim that the executor computes what eager PyTorch computes."""
+    """Return the claim that executor and eager PyTorch agree."""
     largest = float(eager.abs().max())
     comparison = compare("result", execution.result, eager, rtol=0.0, atol=TOLERANCE * largest)
     measured = f"largest difference {shown_difference(comparison.max_abs)}, largest result {largest:.3g}"

@@ -1,4 +1,4 @@
-"""How much memory this process has needed."""
+"""Peak memory of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting the demo's other processes, and reading what they measured."""
+"""Worker processes of the demo, and their measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ProcessError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class NewProcess:
-    """What a process that ran a saved graph gave back.
+    """The results of a process that ran a saved graph.
 
     Attributes:
         result: The rows that it computed.

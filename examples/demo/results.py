@@ -1,4 +1,4 @@
-"""What the demo finds out, for the report and for results.json."""
+"""Results of the demo, for the report and for results.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npu_ir import Graph
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A graph extracted from a model with its weights, and what that took.
+    """A graph extracted from a model with its weights, and the cost of that.
 
     Attributes:
         graph: The graph.
@@ -43,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A graph on the executor, and what it took.
+    """A graph on the executor, and its cost.
 
     Attributes:
         result: What the executor computes.
@@ -80,7 +80,8 @@ class TrainingRuns:
     def break_even(self) -> int | None:
         """The number of steps from which on TrainStep takes less time in all; None if there is none.
 
-        Its first step makes the graph; each one behind it gains what it takes less than a step in eager PyTorch.
+        Its first step makes the graph; each one behind it gains what it takes less than a step in eager
+        PyTorch.
         """
         gain = self.eager_step_seconds - self.step_seconds
         lead = self.graph.first_seconds - self.eager.first_seconds
@@ -149,7 +150,7 @@ def parameter_count(graph: Graph) -> int:
 
 
 def weight_bytes(graph: Graph) -> int:
-    """Return the size of what ``graph`` needs as weights, in bytes."""
+    """Return the size of the weights of ``graph`` in bytes."""
     values = [*graph.parameters.values(), *graph.buffers.values()]
     return sum(value.type.nbytes for value in values if value.argument.persistent)
 

@@ -1,9 +1,10 @@
 """Take real models through the whole pipe and write a report: python examples/demo/run.py.
 
-A network is trained with TrainStep, and beside it in eager PyTorch; its graph is extracted, printed, saved, and run on the whole test
-set by a new process that knows only the graph and the weights, and by the executor beside eager
-PyTorch. Then the same for GPT-2 and ResNet-50, whose graphs are extracted without weights, and the
-extraction alone for a Llama of 70 billion parameters. The exit code is 1 if anything the demo claims turns out not to be so.
+A network is trained with TrainStep, and beside it in eager PyTorch; its graph is extracted, printed, saved,
+and run on the whole test set by a new process that knows only the graph and the weights, and by the
+executor beside eager PyTorch. Then the same for GPT-2 and ResNet-50, whose graphs are extracted without
+weights, and the extraction alone for a Llama of 70 billion parameters. The exit code is 1 if anything the
+demo claims turns out not to be so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: rich on a terminal, plain lines anywhere else."""
+"""Progress output of the demo: rich on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = tuple[str, str]
 
 
 class Terminal(Protocol):
-    """Where the demo's words go."""
+    """The output of the demo."""
 
     def title(self, text: str) -> None:
         """Begin a chapter."""

@@ -31,7 +31,7 @@ BATCH_NORM = "aten.batch_norm.default"
 
 
 def run_chapter(terminal: Terminal, output: Path, epochs: int, *, small: bool) -> TrainedResult:
-    """Run the chapter; leaves the graph, its text and its weights in ``output``. The small one claims no speed."""
+    """Run the chapter; write graph, text and weights to ``output``. The small one claims no speed."""
     terminal.title("A residual network, trained on handwritten digits")
     images = digits.load()
     model, training = train_both(terminal, images, epochs)
@@ -97,7 +97,7 @@ def eager_logits(
 def verify_damaged_copy(
     graph: Graph, model: torch.nn.Module, batch: torch.Tensor
 ) -> tuple[str, VerificationReport]:
-    """Change one number in a copy of ``graph``; return the node and what verify_ir says."""
+    """Change one number in a copy of ``graph``; return the node and the report of verify_ir."""
     damaged = graph.clone()
     node = list(damaged.nodes_of(BATCH_NORM))[2]
     damaged.set_attrs(node, {**node.attrs, "eps": 1e-2})
@@ -105,7 +105,7 @@ def verify_damaged_copy(
 
 
 def accuracy_claims(images: digits.Digits, run: Run) -> list[Claim]:
-    """Return what the demo claims of right and wrong digits."""
+    """Return the claims of the demo on right and wrong digits."""
     eager = digits.accuracy(run.eager, images.test_labels)
     graph = digits.accuracy(run.process.result, images.test_labels)
     same = int((run.eager.argmax(1) == run.process.result.argmax(1)).sum())
@@ -124,7 +124,7 @@ def accuracy_claims(images: digits.Digits, run: Run) -> list[Claim]:
 
 
 def round_trip_claims(graph: Graph, text: str, file: Path) -> list[Claim]:
-    """Return what the demo claims of the graph's text and file."""
+    """Return the claims of the demo on the graph's text and file."""
     parsed, loaded = parse_ir(text), load_ir(file)
     return [
         Claim(

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from npu_runtime import TrainStep
 
-# Of a share of right answers, and of the first epoch's loss: sums are rounded in another order, and training carries it on.
+# Of a share of right answers, and of the first epoch's loss: sums are rounded in another order, and training
+# carries it on.
 TOLERATED_ACCURACY = 0.01
 TOLERATED_LOSS = 0.01
 
@@ -77,7 +78,7 @@ def trained(
 
 
 def step_seconds(untrained: digits.DigitNet, images: digits.Digits) -> tuple[float, float]:
-    """Return what a step takes in eager PyTorch and with TrainStep; they take turns."""
+    """Return the time of a step in eager PyTorch and with TrainStep; they take turns."""
     batch = images.train_images[: digits.BATCH], images.train_labels[: digits.BATCH]
     with digits.single_thread():
         calls = [bound(make, copy.deepcopy(untrained), batch) for make in (eager_step, graph_step)]
@@ -95,7 +96,7 @@ def bound(
 
 
 def speed_claim(name: str, runs: TrainingRuns) -> Claim:
-    """Return what the demo claims of the time of a step."""
+    """Return the claims of the demo on the time of a step."""
     times = f"{shown_seconds(runs.step_seconds)} and {shown_seconds(runs.eager_step_seconds)}"
     return Claim(
         name,
@@ -106,7 +107,7 @@ def speed_claim(name: str, runs: TrainingRuns) -> Claim:
 
 
 def training_claims(name: str, runs: TrainingRuns) -> list[Claim]:
-    """Return what the demo claims of what was learned; nothing without an epoch."""
+    """Return the claims of the demo on the trained model; none without an epoch."""
     if not runs.graph.epochs:
         return []
     accuracies = [run.epochs[-1].test_accuracy for run in (runs.graph, runs.eager)]
@@ -114,7 +115,10 @@ def training_claims(name: str, runs: TrainingRuns) -> list[Claim]:
     return [
         Claim(
             name,
-            "Training with TrainStep is as good as in eager PyTorch: at most one test image in a hundred more is misread",
+            (
+                "Training with TrainStep is as good as in eager PyTorch: at most one test image in "
+                "a hundred more is misread"
+            ),
             f"{accuracies[0]:.2%} and {accuracies[1]:.2%} are read right",
             accuracies[0] >= accuracies[1] - TOLERATED_ACCURACY,
         ),
@@ -149,13 +153,16 @@ def pays_text(runs: TrainingRuns) -> str:
 def comparison_text(runs: TrainingRuns) -> str:
     """Return in a sentence which of both trainings took less time, and why."""
     first = f"Its first step, which makes the graph, took {shown_seconds(runs.graph.first_seconds)}"
-    each = f"each further one {shown_seconds(runs.step_seconds)}, in eager PyTorch {shown_seconds(runs.eager_step_seconds)}"
+    each = (
+        f"each further one {shown_seconds(runs.step_seconds)}, in eager PyTorch "
+        f"{shown_seconds(runs.eager_step_seconds)}"
+    )
     if runs.break_even is None:
         return f"{first}; {each}: here, eager PyTorch takes less time however many steps there are."
     behind = "not reached in" if runs.graph.steps < runs.break_even else "less than"
     return (
-        f"{first}; {each}: TrainStep takes less time in all from {runs.break_even:,} steps on, which is {behind} the "
-        f"{runs.graph.steps:,} steps of this training."
+        f"{first}; {each}: TrainStep takes less time in all from {runs.break_even:,} steps on, which is "
+        f"{behind} the {runs.graph.steps:,} steps of this training."
     )
 
 

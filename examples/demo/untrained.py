@@ -70,7 +70,7 @@ def run_chapter(terminal: Terminal, output: Path, name: str, *, small: bool) -> 
 def with_weights(
     terminal: Terminal, name: str, recipe: Architecture, graph: Graph, graph_file: Path
 ) -> tuple[Capture, Run, Execution, list[Claim]]:
-    """Compare the weight-free ``graph`` with the model: as graphs, and by what they compute."""
+    """Compare the weight-free ``graph`` with the model: as graphs, and by their results."""
     with terminal.work("build the model with random weights"):
         torch.manual_seed(0)
         model = recipe.build()
@@ -124,7 +124,7 @@ def run_elsewhere(
 
 
 def size_claims(name: str, peak: int | None, graph_file: Path) -> list[Claim]:
-    """Return what the demo claims of a model whose weights fit nowhere near this machine."""
+    """Return the claims of the demo on a model whose weights far exceed this machine."""
     size = graph_file.stat().st_size
     memory = (
         []
@@ -177,7 +177,7 @@ def summary(result: UntrainedResult) -> list[tuple[str, str]]:
 
 
 def memory_rows(result: UntrainedResult) -> list[tuple[str, str]]:
-    """Return the peak memory of the weight-free process, where the platform tells it."""
+    """Return the peak memory of the weight-free process, if the platform reports it."""
     peak, imports = result.weight_free["peak_memory_bytes"], result.weight_free["imports_memory_bytes"]
     if peak is None or imports is None:
         return []

@@ -1,8 +1,9 @@
 """Every code block of the README and of docs/ runs, and prints what the page says it prints.
 
-The ``python`` blocks of a page run in order, in one namespace and an empty working directory; a ``>>>`` prompt
-is checked like a doctest. A ``text`` block below ``<!-- output -->`` is what the ``python`` block above it prints; below
-``<!-- output, numbers vary -->``, up to numbers and the order of lines. The block below ``<!-- file: NAME -->`` is written to a file, and the one below ``<!-- run -->`` is run by the shell.
+The ``python`` blocks of a page run in order, in one namespace and an empty working directory; a ``>>>``
+prompt is checked like a doctest. A ``text`` block below ``<!-- output -->`` is what the ``python`` block
+above it prints; below ``<!-- output, numbers vary -->``, up to numbers and the order of lines. The block
+below ``<!-- file: NAME -->`` is written to a file, and the one below ``<!-- run -->`` is run by the shell.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def compare_varying_output(example: Example) -> str | None:
 
 
 def without_numbers(text: str) -> str:
-    """Return the lines of a text with # in place of numbers; in another order, as lines may be sorted by their numbers."""
+    """Return the lines with # for each number; sorted, since lines may be ordered by their numbers."""
     lines = (" ".join(NUMBER.sub("#", line).split()) for line in text.splitlines())
     return "\n".join(sorted(filter(None, lines))) + "\n"
 
@@ -129,7 +130,10 @@ def test_every_code_block_of_the_page_runs(
             id="a wrong output",
         ),
         pytest.param(
-            "```python\nprint('2.5 us of 3')\n```\n\n<!-- output, numbers vary -->\n```text\n1 ms in 3\n```\n",
+            (
+                "```python\nprint('2.5 us of 3')\n```\n\n<!-- output, numbers vary -->\n"
+                "```text\n1 ms in 3\n```\n"
+            ),
             r"- # in #\n +\+ # of #",
             id="a wrong output with other numbers",
         ),
@@ -161,11 +165,10 @@ def test_a_true_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     page = tmp_path / "page.md"
     page.write_text(
         "```python\nx = 1\nprint('x is', x)\n```\n\n<!-- output -->\n```text\nx is ...\n```\n\n"
-        "```python\nprint('b   10 us\\na  2.5 ms')\n```\n\n<!-- output, numbers vary -->\n```text\na  7 ms\nb  3 s\n```\n\n"
-        "```python\n>>> x\n1\n```\n\n```console\nnot run\n```\n\n"
-        "<!--- skip: next -->\n\n```python\nnot python\n```\n\n"
-        "<!-- file: a.c -->\n```c\nint a;\n```\n\n<!-- run -->\n```console\nmv a.c b.c\npython -c 'open(\"b.c\")'\n```\n\n"
-        "```python\n>>> open('b.c').read()\n'int a;\\n'\n```\n"
+        "```python\nprint('b   10 us\\na  2.5 ms')\n```\n\n<!-- output, numbers vary -->\n```text\na  7 ms\n"
+        "b  3 s\n```\n\n```python\n>>> x\n1\n```\n\n```console\nnot run\n```\n\n<!--- skip: next -->\n\n"
+        "```python\nnot python\n```\n\n<!-- file: a.c -->\n```c\nint a;\n```\n\n<!-- run -->\n```console\n"
+        "mv a.c b.c\npython -c 'open(\"b.c\")'\n```\n\n```python\n>>> open('b.c').read()\n'int a;\\n'\n```\n"
     )
 
     run_page(page)

@@ -1,4 +1,4 @@
-"""What a model of the run is: how it is built, what it is called with, and which of its sizes may vary."""
+"""Models of the run: builder, arguments, and sizes that may vary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model does, by eager PyTorch and by its graph, and how the two differ."""
+"""Results and writes of a model, in eager PyTorch and as a graph, and their differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process: judges the models it is told to, with a limit on its memory (see tests/ops/workers.py)."""
+"""Worker process that judges the models it is sent, with a memory limit (see tests/ops/workers.py)."""
 
 from __future__ import annotations
 

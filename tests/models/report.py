@@ -42,9 +42,18 @@ def _head(versions: Mapping[str, str], rows: Sequence[_Row]) -> Iterator[str]:
     yield "<!-- written by nox -s models -->"
     yield "# Model coverage"
     yield ""
-    yield "Architectures of `transformers` with tiny random configurations, and families of `timm` and `torchvision` by their"
-    yield "smallest member. Each is captured without weights and with arguments without content, saved, loaded, run with random"
-    yield "weights, and compared with eager PyTorch: results, and what it changes in its arguments and buffers. The dynamic graph"
+    yield (
+        "Architectures of `transformers` with tiny random configurations, and families of `timm` "
+        "and `torchvision` by their"
+    )
+    yield (
+        "smallest member. Each is captured without weights and with arguments without content, "
+        "saved, loaded, run with random"
+    )
+    yield (
+        "weights, and compared with eager PyTorch: results, and what it changes in its arguments and "
+        "buffers. The dynamic graph"
+    )
     yield "is one graph that is run, and compared, with two sizes."
     yield "Run it yourself: `nox -s models`."
     yield ""
@@ -56,9 +65,18 @@ def _head(versions: Mapping[str, str], rows: Sequence[_Row]) -> Iterator[str]:
     yield f"- {_times([row.static for row in rows], STATIC)}"
     yield f"- {_times([row.dynamic for row in rows if row.dynamic], DYNAMIC)}"
     yield ""
-    yield "A model passes where structure, dtypes and shapes are eager's and every bit is too, or else every value is within the"
-    yield "tolerance that `verify_ir` has for the dtype (f32: 1e-5 + 1.3e-6 × |expected|); what differs is printed as the largest"
-    yield "absolute difference. Eager runs with weights that need no gradients: `torch.matmul` rounds otherwise by that."
+    yield (
+        "A model passes where structure, dtypes and shapes are eager's and every bit is too, or else "
+        "every value is within the"
+    )
+    yield (
+        "tolerance that `verify_ir` has for the dtype (f32: 1e-5 + 1.3e-6 × |expected|); what differs "
+        "is printed as the largest"
+    )
+    yield (
+        "absolute difference. Eager runs with weights that need no gradients: `torch.matmul` "
+        "rounds otherwise by that."
+    )
     sizes = "; ".join(f"{name} {first} and {other}" for name, (first, other) in SIZES.items())
     yield f"The sizes are, unless the model asks for others: {sizes}."
     yield ""
@@ -72,8 +90,8 @@ def _count(rows: Sequence[_Row]) -> str:
     failed = sum(entry["outcome"] == _FAIL for row in rows for entry in row.entries)
     exact = sum(entry["same_bits"] for entry in (*static, *dynamic))
     return (
-        f"{len(rows)} models; {len(static)} of the {len(able)} that `torch.export` exports pass with fixed sizes, "
-        f"{len(dynamic)} with dynamic ones ({len(whole)} with all that were tried), {failed} fail; "
+        f"{len(rows)} models; {len(static)} of the {len(able)} that `torch.export` exports pass with fixed "
+        f"sizes, {len(dynamic)} with dynamic ones ({len(whole)} with all that were tried), {failed} fail; "
         f"{exact} of these {len(static) + len(dynamic)} graphs are equal to eager to the bit"
     )
 
@@ -114,10 +132,14 @@ def _notes(rows: Sequence[_Row]) -> Iterator[str]:
     )
     yield "## Not equal to the bit"
     yield ""
-    yield "Where `torch.export`'s own program gives the graph's bits, it is eager that takes another path, such as a fused kernel."
+    yield (
+        "Where `torch.export`'s own program gives the graph's bits, it is eager that takes another "
+        "path, such as a fused kernel."
+    )
     yield ""
     yield from _listed(
-        f"- `{row.case.name}`, {entry['call']}: {entry['max_abs']:.1e} absolute, {entry['max_rel']:.1e} relative; "
+        f"- `{row.case.name}`, {entry['call']}: {entry['max_abs']:.1e} absolute, "
+        f"{entry['max_rel']:.1e} relative; "
         + ("as torch.export's own program" if entry["as_program"] else "torch.export's own program differs")
         for row in rows
         for entry in row.entries
@@ -141,7 +163,10 @@ def _tables(rows: Sequence[_Row]) -> Iterator[str]:
     for library in dict.fromkeys(row.case.library for row in rows):
         yield f"## {library}"
         yield ""
-        yield "Nodes, seconds in `torch.export` and conversion as a share of them: of the static graph, then of the dynamic one."
+        yield (
+            "Nodes, seconds in `torch.export` and conversion as a share of them: of the static "
+            "graph, then of the dynamic one."
+        )
         yield ""
         yield "| model | kind | parameters | nodes | static | dynamic | varying | export s | conversion |"
         yield "|---|---|---:|---:|---|---|---|---:|---:|"

@@ -144,7 +144,7 @@ STRUCTS = {
 
 
 class Offer:
-    """What kernel_library.c offers, as the library has it in memory: what is set here is what load_library reads."""
+    """The exports of kernel_library.c, as laid out in memory: load_library reads what is set here."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Builds the C++ scenarios of the emulated CUDA device, and runs one: without Python, nanobind and the ops."""
+"""Build and run C++ scenarios of the emulated CUDA device, without Python, nanobind or the ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backends keep to the interface of npu-ir, on the graphs that every backend is tested with and on more."""
+"""The native backends satisfy the backend interface of npu-ir, on the shared graphs and on more."""
 
 from __future__ import annotations
 

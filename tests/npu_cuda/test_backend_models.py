@@ -1,4 +1,4 @@
-"""Whole models: what there are kernels for runs native, the rest on ATen, and the results are those of PyTorch."""
+"""Whole models: native where there are kernels, ATen elsewhere, with the results of PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from npu_runtime import IRExecutor
 from npu_runtime.diagnostics.explain import explain, explain_graph
 
 BACKENDS = [
-    pytest.param(backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence()))
+    pytest.param(
+        backend, id=backend.name, marks=pytest.mark.skipif(not backend.devices(), reason=backend.absence())
+    )
     for backend in (HostBackend(), CudaBackend())
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How the backends run programs: their memory, alignment, threads, captures and failures."""
+"""Programs of the backends: memory, alignment, threads, captures and failures."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ class TestCudaDevices:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
         assert CudaBackend().devices() == []
-        assert CudaBackend().absence() == "the PyTorch that is installed finds no CUDA device"
+        assert CudaBackend().absence() == "the installed PyTorch finds no CUDA device"
 
     def test_a_native_part_that_sees_none_says_why(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(native._C, "cuda_absence", lambda: "no driver")

@@ -1,4 +1,4 @@
-"""Which nodes become which native ops, with which attributes, and what is refused with which words."""
+"""Lowering of nodes to native ops with attributes, and the reasons of refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOST = HostBackend()
 
 
 def node_of(inputs: str, call: str) -> OpNode:
-    """Return the node of a graph of one call: ``node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)")``."""
+    """Return the node of a one-call graph: ``node_of("f32[3]", "f32[3] = aten.relu.default(self=%a)")``."""
     lines = [f"input %{name}: {type}" for name, type in zip("abcd", inputs.split("; "), strict=False)]
     (node,) = parse_ir("\n".join(["graph g {", *lines, f"%y: {call}", "return %y", "}"])).nodes
     return node
@@ -50,13 +50,23 @@ def test_alpha_is_packed() -> None:
     ("types", "call", "wanted"),
     [
         pytest.param("f32[5, 7]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (0, 0, 1.0, 0.0), id="mm"),
-        pytest.param("f32[5, 7]@[1, 5]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (1, 0, 1.0, 0.0), id="a"),
-        pytest.param("f32[5, 7]; f32[7, 3]@[1, 7]", "aten.mm.default(self=%a, mat2=%b)", (0, 1, 1.0, 0.0), id="b"),
-        pytest.param("f32[5, 7]; f32[3, 7]", "aten.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0), id="linear"),
         pytest.param(
-            "f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (0, 0, 1.0, 0.0), id="columns"
+            "f32[5, 7]@[1, 5]; f32[7, 3]", "aten.mm.default(self=%a, mat2=%b)", (1, 0, 1.0, 0.0), id="a"
         ),
-        pytest.param("f32[5, 7]; f32[3, 7]", "npu.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0), id="npu-linear"),
+        pytest.param(
+            "f32[5, 7]; f32[7, 3]@[1, 7]", "aten.mm.default(self=%a, mat2=%b)", (0, 1, 1.0, 0.0), id="b"
+        ),
+        pytest.param(
+            "f32[5, 7]; f32[3, 7]", "aten.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0), id="linear"
+        ),
+        pytest.param(
+            "f32[5, 7]; f32[3, 7]@[1, 3]", "aten.linear.default(input=%a, weight=%b)", (0, 0, 1.0, 0.0),
+            id="columns"
+        ),
+        pytest.param(
+            "f32[5, 7]; f32[3, 7]", "npu.linear.default(input=%a, weight=%b)", (0, 1, 1.0, 0.0),
+            id="npu-linear"
+        ),
     ],
 )  # fmt: skip
 def test_matrices_in_columns_are_read_as_transposes(
@@ -100,32 +110,43 @@ def test_an_addend_times_nothing_is_not_read() -> None:
 @pytest.mark.parametrize(
     ("types", "call", "reason"),
     [
-        pytest.param("f32[3]", "f32[3] = aten.sin.default(self=%a)", "no native op for aten.sin.default", id="op"),
         pytest.param(
-            "int", "f32[3] = aten.relu.default(self=%a)", "take tensors, not a number of type int", id="number"
+            "f32[3]", "f32[3] = aten.sin.default(self=%a)", "no native op for aten.sin.default", id="op"
         ),
         pytest.param(
-            "f32[3]@sparse_coo", "f32[3] = aten.relu.default(self=%a)", "take strided tensors, not", id="layout"
+            "int", "f32[3] = aten.relu.default(self=%a)", "take tensors, not a number of type int",
+            id="number"
+        ),
+        pytest.param(
+            "f32[3]@sparse_coo", "f32[3] = aten.relu.default(self=%a)", "take strided tensors, not",
+            id="layout"
         ),
         pytest.param(
             "f32[3]", "f32[3] = aten.add.Tensor(self=%a) {other=1.0}", "adds two tensors", id="add-number"
         ),
         pytest.param(
-            "f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "a real alpha", id="alpha"
+            "f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=True}", "a real alpha",
+            id="alpha"
         ),
         pytest.param(
-            "f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=1e300}", "EADD.*1e\\+300", id="alpha-size"
+            "f32[3]; f32[3]", "f32[3] = aten.add.Tensor(self=%a, other=%b) {alpha=1e300}", "EADD.*1e\\+300",
+            id="alpha-size"
         ),
-        pytest.param("f32[5, 3]; f32[3]", "f32[5, 3] = aten.add.Tensor(self=%a, other=%b)", "^EltwiseAdd: ", id="shapes"),
+        pytest.param(
+            "f32[5, 3]; f32[3]", "f32[5, 3] = aten.add.Tensor(self=%a, other=%b)", "^EltwiseAdd: ",
+            id="shapes"
+        ),
         pytest.param("i64[3]", "i64[3] = aten.relu.default(self=%a)", "^EltwiseRelu: .*int64", id="dtype"),
         pytest.param(
             "f32[4, 6]@[16, 2]", "f32[4, 6]@[16, 2] = aten.relu.default(self=%a)", "contiguous", id="gaps"
         ),
         pytest.param(
-            "f32[3, 4]@[0, 1]", "f32[3, 4] = aten.clone.default(self=%a)", "whose elements share no memory", id="expanded"
+            "f32[3, 4]@[0, 1]", "f32[3, 4] = aten.clone.default(self=%a)", "whose elements share no memory",
+            id="expanded"
         ),
         pytest.param(
-            "f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}", "does not change device", id="device"
+            "f32[3]", "f32[3] = aten._to_copy.default(self=%a) {device=device(\"cuda\")}",
+            "does not change device", id="device"
         ),
         pytest.param("f32[3]", "i64[3] = aten._to_copy.default(self=%a) {dtype=i64}", "^Copy: ", id="cast"),
         pytest.param(
@@ -133,13 +154,21 @@ def test_an_addend_times_nothing_is_not_read() -> None:
             "takes rows of vectors and a matrix, not f32\\[2, 5, 7\\] and f32\\[2, 7, 3\\]", id="batches",
         ),
         pytest.param(
-            "f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", "rows of vectors", id="inner-size"
+            "f32[5, 7]; f32[6, 3]", "f32[5, 3] = aten.mm.default(self=%a, mat2=%b)", "rows of vectors",
+            id="inner-size"
         ),
-        pytest.param("f16[5, 7]; f16[7, 3]", "f16[5, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: .*float16", id="gemm-dtype"),
         pytest.param(
-            "f32[3, 7]@[14, 1]; f32[7, 3]", "f32[3, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: .*contiguous", id="row-gaps"
+            "f16[5, 7]; f16[7, 3]", "f16[5, 3] = aten.mm.default(self=%a, mat2=%b)", "^Gemm: .*float16",
+            id="gemm-dtype"
         ),
-        pytest.param("f32[" + "1, " * 8 + "2]", "f32[" + "1, " * 8 + "2] = aten.clone.default(self=%a)", "^Copy: ", id="rank-9"),
+        pytest.param(
+            "f32[3, 7]@[14, 1]; f32[7, 3]", "f32[3, 3] = aten.mm.default(self=%a, mat2=%b)",
+            "^Gemm: .*contiguous", id="row-gaps"
+        ),
+        pytest.param(
+            "f32[" + "1, " * 8 + "2]", "f32[" + "1, " * 8 + "2] = aten.clone.default(self=%a)", "^Copy: ",
+            id="rank-9"
+        ),
     ],
 )  # fmt: skip
 def test_what_is_refused_is_refused_with_the_reason(types: str, call: str, reason: str) -> None:
@@ -150,7 +179,10 @@ def test_what_is_refused_is_refused_with_the_reason(types: str, call: str, reaso
 
 
 def test_open_sizes_are_refused() -> None:
-    text = "graph g {\nsymbol n in [1, 9]\ninput %a: f32[n]\n%y: f32[n] = aten.relu.default(self=%a)\nreturn %y\n}"
+    text = (
+        "graph g {\nsymbol n in [1, 9]\ninput %a: f32[n]\n"
+        "%y: f32[n] = aten.relu.default(self=%a)\nreturn %y\n}"
+    )
     (node,) = parse_ir(text).nodes
 
     assert HOST.supports(node) == "native ops take fixed sizes, not f32[n]"

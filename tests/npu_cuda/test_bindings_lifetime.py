@@ -1,4 +1,4 @@
-"""Who keeps what alive: programs and graphs keep tensors, and nothing keeps them."""
+"""Lifetimes: programs and graphs keep tensors alive, and nothing keeps them alive."""
 
 from __future__ import annotations
 
@@ -189,7 +189,10 @@ def test_nothing_leaks_at_exit() -> None:
 def test_the_import_is_light() -> None:
     code = "import sys, npu_cuda; assert 'torch' not in sys.modules; assert 'npu_cuda._C' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
-    code = "import sys, npu_cuda; npu_cuda.op_call; assert 'torch' not in sys.modules; assert 'numpy' not in sys.modules"
+    code = (
+        "import sys, npu_cuda; npu_cuda.op_call; assert 'torch' not in sys.modules; assert "
+        "'numpy' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
 
 

@@ -1,4 +1,4 @@
-"""Who may include what in the C++ sources, and what device code may not do. The layers are those of ARCHITECTURE.md."""
+"""Include rules of the C++ sources (layers of ARCHITECTURE.md), and limits of device code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of native calls makes of its measurements."""
+"""The report of the benchmark of native calls."""
 
 from __future__ import annotations
 

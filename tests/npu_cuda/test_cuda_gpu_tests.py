@@ -1,4 +1,4 @@
-"""The tests for a machine with a GPU, where there is none: they can be collected, and are left out with a reason."""
+"""The GPU tests on a machine without one: they are collected, and skipped with a reason."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The CUDA device on the emulator: devices, captures, graphs, threads, and a failure of every call of the runtime.
+"""The CUDA device on the emulator: devices, captures, graphs, threads, and every runtime call failing.
 
-Each test is a scenario in C++, in the file of its name under ``cuda_scenarios``; after it nothing may be left alive.
+Each test is a scenario in C++, in the file of its name under ``cuda_scenarios``; after it nothing may be
+left alive.
 """
 
 from __future__ import annotations

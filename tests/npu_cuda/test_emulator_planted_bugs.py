@@ -69,9 +69,9 @@ def test_a_shuffle_of_a_partial_warp_is_refused_with_block_thread_and_line(emula
     assert error == "cudaErrorLaunchFailure"
     line = line_of("planted_bugs.cu", "sum += __shfl_down_sync")
     assert emulator.report() == (
-        f"kernel (anonymous namespace)::sum_of_a_full_warp(float const*, float*), block (0,0,0), thread (0,0,0): "
-        f"__shfl_down_sync at {HERE}/planted_bugs.cu:{line} names lane 8, but this warp has 8 threads "
-        f"(a block of 8): launch whole warps, or name the lanes that there are"
+        "kernel (anonymous namespace)::sum_of_a_full_warp(float const*, float*), block (0,0,0), thread "
+        f"(0,0,0): __shfl_down_sync at {HERE}/planted_bugs.cu:{line} names lane 8, but this warp has 8 "
+        "threads (a block of 8): launch whole warps, or name the lanes that there are"
     )
 
 
@@ -178,7 +178,10 @@ def test_kernels_that_stay_inside_pass_under_the_sanitizer() -> None:
 def test_a_stack_that_overflows_ends_the_process_without_the_sanitizer_too() -> None:
     require_compiler()
     library = shared_library("kernels.cu", "planted_bugs.cu")
-    run = f"import ctypes; ctypes.CDLL({str(library)!r}).run_overflow((ctypes.c_float * 1)(), %d); print('ended')"
+    run = (
+        f"import ctypes; ctypes.CDLL({str(library)!r}).run_overflow((ctypes.c_float * "
+        "1)(), %d); print('ended')"
+    )
 
     deep = subprocess.run([sys.executable, "-c", run % 100], capture_output=True, text=True, check=False)
     shallow = subprocess.run([sys.executable, "-c", run % 1], capture_output=True, text=True, check=False)

@@ -125,7 +125,10 @@ UPDATES = {
     "more ops": ((OpKind.EltwiseAdd,) * 2, "update: the graph has 1 ops, the program has 2"),
     "another op": (
         (OpKind.EltwiseRelu,),
-        r"update: op 0 of the graph is EltwiseAdd by add.f32.host, of the program it is EltwiseRelu by relu.f32.host",
+        (
+            "update: op 0 of the graph is EltwiseAdd by add.f32.host, of the program it is "
+            "EltwiseRelu by relu.f32.host"
+        ),
     ),
 }
 

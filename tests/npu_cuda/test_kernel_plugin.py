@@ -1,4 +1,4 @@
-"""Kernels of other packages: the example, compiled with plain cc, what its kernels return, and entry points."""
+"""Kernels of other packages: the example compiled with plain cc, its results, and entry points."""
 
 from __future__ import annotations
 
@@ -145,17 +145,34 @@ def test_each_call_prepares_launches_and_releases(counting: Offer) -> None:
 @pytest.mark.parametrize(
     ("code", "silent", "error", "match"),
     [
-        pytest.param(1, 0, InvalidArgumentError, "kernel_library.scale by .*: launch was told to fail", id="invalid"),
+        pytest.param(
+            1, 0, InvalidArgumentError, "kernel_library.scale by .*: launch was told to fail", id="invalid"
+        ),
         pytest.param(2, 0, NotSupportedError, "launch was told to fail", id="not-implemented"),
         pytest.param(3, 0, InternalError, "launch was told to fail", id="internal"),
         pytest.param(4, 0, DeviceError, "launch was told to fail", id="device"),
         pytest.param(4, 1, DeviceError, "launch of kernel_library.scale.host does not say why", id="silent"),
-        pytest.param(42, 1, InternalError, "launch of kernel_library.scale.host returned the status 42, which there is not$", id="unknown"),
-        pytest.param(-1, 0, InternalError, "returned the status -1, which there is not; it says: launch was told", id="negative"),
+        pytest.param(
+            42, 1, InternalError,
+            "launch of kernel_library.scale.host returned the status 42, which there is not$", id="unknown"
+        ),
+        pytest.param(
+            -1, 0, InternalError, "returned the status -1, which there is not; it says: launch was told",
+            id="negative"
+        ),
         pytest.param(1004, 0, DeviceError, "prepare was told to fail", id="prepare"),
-        pytest.param(1099, 1, InternalError, "prepare of kernel_library.scale.host returned the status 99", id="prepare-unknown"),
-        pytest.param(2002, 0, NotSupportedError, "kernel_library.scale.host: supported was told to fail", id="supported"),
-        pytest.param(2077, 1, NotSupportedError, "supported of kernel_library.scale.host returned the status 77", id="supported-unknown"),
+        pytest.param(
+            1099, 1, InternalError, "prepare of kernel_library.scale.host returned the status 99",
+            id="prepare-unknown"
+        ),
+        pytest.param(
+            2002, 0, NotSupportedError, "kernel_library.scale.host: supported was told to fail",
+            id="supported"
+        ),
+        pytest.param(
+            2077, 1, NotSupportedError, "supported of kernel_library.scale.host returned the status 77",
+            id="supported-unknown"
+        ),
     ],
 )  # fmt: skip
 def test_what_a_kernel_returns_becomes_an_error(
@@ -224,7 +241,7 @@ def test_a_broken_plugin_does_not_stop_the_others(a_module: ModuleType, tmp_path
     assert refused["h"] == "disabled by NPU_DISABLE_PLUGINS"
     assert [str(w.message).split(" (")[0] for w in warned] == [f"the kernels of {name}" for name in "abcdeg"]
     assert refused["e"].startswith(
-        "InvalidArgumentError: there is one of this name already, from unknown distribution"
+        "InvalidArgumentError: there is already a plugin of this name, from unknown distribution"
     )
     by_name = {plugin.name: plugin for plugin in plugins if plugin.refused is None}
     assert by_name.keys() == {"e", "f"}

@@ -1,4 +1,4 @@
-"""Kernels of other packages, in C and in Python, in programs and graphs: prepared once, released with the last user."""
+"""Kernels of other packages in programs and graphs: prepared once, released with the last user."""
 
 from __future__ import annotations
 

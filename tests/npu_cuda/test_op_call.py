@@ -172,7 +172,8 @@ def test_select_says_which_kernel_and_why_not_the_others() -> None:
 
 GARBAGE = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=30),
-    st.builds(object), st.sampled_from([torch.ones(3), np.ones(3, np.float32), torch.ones(2, 2).T, [], (), {}]),
+    st.builds(object),
+    st.sampled_from([torch.ones(3), np.ones(3, np.float32), torch.ones(2, 2).T, [], (), {}]),
 )  # fmt: skip
 
 

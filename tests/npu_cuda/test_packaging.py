@@ -1,4 +1,4 @@
-"""What an installation of npu-cuda carries and says of itself, in whatever mode it was built."""
+"""Contents and status of an installation of npu-cuda, in any build mode."""
 
 from __future__ import annotations
 

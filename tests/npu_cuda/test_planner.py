@@ -1,4 +1,4 @@
-"""Where temporaries lie in the arena, and which ops of a graph wait for which."""
+"""Buffer assignment of temporaries in the arena, and dependencies of the ops of a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How npu-ir finds npu-cuda, and what becomes of one that cannot be used."""
+"""Discovery of npu-cuda by npu-ir, and installations that cannot be used."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ KERNEL_ID = "test.relu.python"
 
 @contextmanager
 def relu_kernel(**settings: Any) -> Iterator[list[int]]:
-    """Register a kernel of EltwiseRelu that writes ones; yields the bytes of workspace that each launch had."""
+    """Register an EltwiseRelu kernel that writes ones; yield the workspace bytes of each launch."""
     launches: list[int] = []
 
     def launch(call: KernelCall) -> None:

@@ -1,4 +1,4 @@
-"""What programs refuse, by its text, and that they are usable after it."""
+"""Refusals of programs, by their text; programs stay usable."""
 
 from __future__ import annotations
 
@@ -95,7 +95,10 @@ def test_a_pinned_kernel_that_does_not_take_the_call_is_refused() -> None:
     slots = [program.slot(TensorSpec("float16", (3,))) for _ in range(2)]
     program.add("relu.f32.host", slots[:1], slots[1:])
 
-    text = r"the kernel 'relu.f32.host' does not take \(float16\[3\]\) -> float16\[3\]: (x|input 0) is float16, not float32"
+    text = (
+        r"the kernel 'relu.f32.host' does not take \(float16\[3\]\) -> float16\[3\]: (x|input "
+        "0) is float16, not float32"
+    )
     with pytest.raises(NotSupportedError, match=text):
         program.finalize()
 

@@ -287,7 +287,10 @@ def test_an_id_is_taken_once() -> None:
     with registered(relu):
         with pytest.raises(
             InvalidArgumentError,
-            match=r"the kernel test.kernel of the Python function .*\.nothing is there already, from the Python function .*\.relu",
+            match=(
+                r"the kernel test.kernel of the Python function .*\.nothing is there already, from "
+                r"the Python function .*\.relu"
+            ),
         ):
             npu_cuda.kernel("EltwiseRelu", kernel_id="test.kernel", device="host")(nothing)
         with pytest.raises(
@@ -299,9 +302,18 @@ def test_an_id_is_taken_once() -> None:
 @pytest.mark.parametrize(
     ("op", "options", "match"),
     [
-        pytest.param("Frobnicate", {}, "there is no op 'Frobnicate'; there are .*EltwiseRelu.*npu_cuda.op adds an op", id="op"),
-        pytest.param(999, {}, "the kernel test.x of the Python function .* is of an op that is not there: kind 999", id="kind"),
-        pytest.param("EltwiseRelu", {"device": "tpu"}, "register_kernel: device is 'tpu'; 'host' and 'cuda'", id="device"),
+        pytest.param(
+            "Frobnicate", {}, "there is no op 'Frobnicate'; there are .*EltwiseRelu.*npu_cuda.op adds an op",
+            id="op"
+        ),
+        pytest.param(
+            999, {}, "the kernel test.x of the Python function .* is of an op that is not there: kind 999",
+            id="kind"
+        ),
+        pytest.param(
+            "EltwiseRelu", {"device": "tpu"}, "register_kernel: device is 'tpu'; 'host' and 'cuda'",
+            id="device"
+        ),
         pytest.param("EltwiseRelu", {"kernel_id": ""}, "register_kernel: kernel_id is empty", id="empty-id"),
         pytest.param("EltwiseRelu", {"kernel_id": "a b"}, "kernel_id has characters other than", id="id"),
     ],
@@ -315,8 +327,12 @@ def test_a_kernel_that_cannot_be_registered_says_why(op: Any, options: dict[str,
     ("function", "options", "match"),
     [
         pytest.param(3, {}, "the kernel test.x: what computes it must be a function, not int", id="kernel"),
-        pytest.param(nothing, {"supported": 3}, "the kernel test.x: supported must be a function", id="supported"),
-        pytest.param(nothing, {"workspace_bytes": 64}, "workspace_bytes must be a function, not int", id="workspace"),
+        pytest.param(
+            nothing, {"supported": 3}, "the kernel test.x: supported must be a function", id="supported"
+        ),
+        pytest.param(
+            nothing, {"workspace_bytes": 64}, "workspace_bytes must be a function, not int", id="workspace"
+        ),
     ],
 )  # fmt: skip
 def test_what_is_no_function_is_no_kernel(function: Any, options: dict[str, Any], match: str) -> None:
@@ -504,23 +520,53 @@ def test_an_op_of_python_is_in_the_registry() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        pytest.param({"name": "EltwiseRelu"}, "the op EltwiseRelu of Python is there already, from npu-cuda", id="taken"),
+        pytest.param(
+            {"name": "EltwiseRelu"}, "the op EltwiseRelu of Python is there already, from npu-cuda",
+            id="taken"
+        ),
         pytest.param({"name": ""}, "its name is empty", id="no-name"),
         pytest.param({"outputs": 0}, "the op test.bad has 0 outputs; 1 to 8 are possible", id="no-outputs"),
         pytest.param({"outputs": 9}, "the op test.bad: it has more than 8 outputs", id="outputs"),
         pytest.param({"inputs": (2, 1)}, "test.bad .*no proper counts of inputs and outputs", id="inputs"),
-        pytest.param({"in_place": {1: 0}}, "the op test.bad: in_place names output 1 of 1", id="in-place-output"),
-        pytest.param({"in_place": {0: [0, 1]}}, "the op test.bad: in_place names input 1 of 1", id="in-place-input"),
-        pytest.param({"attrs": [("a", "x", 0)]}, "the code of the attribute a is character 120, none of", id="code"),
-        pytest.param({"attrs": [("a", "i", 1.5)]}, "the default of the attribute a, 1.5, is no number of the code i", id="whole"),
-        pytest.param({"attrs": [("a", "I", -1)]}, "the default of the attribute a, -1, is no number of the code I", id="sign"),
-        pytest.param({"attrs": [("a", "q", 2**63)]}, "the default of the attribute a, 9.2.*e.18, is no number", id="range"),
-        pytest.param({"attrs": [("a", "i", float("nan"))]}, "the default of the attribute a, nan, is no number", id="nan"),
-        pytest.param({"attrs": [("a", "f", 1e300)]}, r"the default of the attribute a, 1.*e\+300, is no number", id="float"),
+        pytest.param(
+            {"in_place": {1: 0}}, "the op test.bad: in_place names output 1 of 1", id="in-place-output"
+        ),
+        pytest.param(
+            {"in_place": {0: [0, 1]}}, "the op test.bad: in_place names input 1 of 1", id="in-place-input"
+        ),
+        pytest.param(
+            {"attrs": [("a", "x", 0)]}, "the code of the attribute a is character 120, none of", id="code"
+        ),
+        pytest.param(
+            {"attrs": [("a", "i", 1.5)]}, "the default of the attribute a, 1.5, is no number of the code i",
+            id="whole"
+        ),
+        pytest.param(
+            {"attrs": [("a", "I", -1)]}, "the default of the attribute a, -1, is no number of the code I",
+            id="sign"
+        ),
+        pytest.param(
+            {"attrs": [("a", "q", 2**63)]}, "the default of the attribute a, 9.2.*e.18, is no number",
+            id="range"
+        ),
+        pytest.param(
+            {"attrs": [("a", "i", float("nan"))]}, "the default of the attribute a, nan, is no number",
+            id="nan"
+        ),
+        pytest.param(
+            {"attrs": [("a", "f", 1e300)]}, r"the default of the attribute a, 1.*e\+300, is no number",
+            id="float"
+        ),
         pytest.param({"attrs": [("a", "i", 0), ("a", "f", 1)]}, "it has two attributes called a", id="twice"),
         pytest.param({"attrs": [("", "f", 0)]}, "the name of attribute 0 is empty", id="field"),
-        pytest.param({"attrs": [("a", "f", 0)], "schema": "GEMM"}, "schema GEMM of test.bad is that of Gemm", id="schema"),
-        pytest.param({"attrs": [("a", "f", 0)], "schema": "TOOLONG"}, "schema is 'TOOLONG', not four letters", id="letters"),
+        pytest.param(
+            {"attrs": [("a", "f", 0)], "schema": "GEMM"}, "schema GEMM of test.bad is that of Gemm",
+            id="schema"
+        ),
+        pytest.param(
+            {"attrs": [("a", "f", 0)], "schema": "TOOLONG"}, "schema is 'TOOLONG', not four letters",
+            id="letters"
+        ),
         pytest.param({"attrs_required": True}, "it has attributes, and no schema_id", id="required"),
     ],
 )  # fmt: skip

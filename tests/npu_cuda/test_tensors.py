@@ -1,4 +1,4 @@
-"""What op_call takes for a tensor, and how it sees it; npu_cuda's own tensors."""
+"""Tensors that op_call accepts, and their specs; npu_cuda's own tensors."""
 
 from __future__ import annotations
 
@@ -97,7 +97,8 @@ def fake() -> torch.Tensor:
         pytest.param(fake(), "is a .*FakeTensor, which has __torch_dispatch__", id="fake"),
         pytest.param(
             torch.tensor([1 + 2j]).conj(),
-            "(is lazily conjugated: .*resolve_conj|the conjugate bit set)",  # torch 2.9 itself says the latter
+            # torch 2.9 itself says the latter
+            "(is lazily conjugated: .*resolve_conj|the conjugate bit set)",
             id="conj",
         ),
         pytest.param(torch.tensor([1 + 2j, 3j]).conj().imag, "is lazily negated: .*resolve_neg", id="neg"),
@@ -124,7 +125,8 @@ def test_what_is_no_tensor_in_memory_is_refused(x: object, text: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
-        (torch.bool, "bool"), (torch.bfloat16, "bfloat16"), (torch.complex64, "complex64"), (torch.int64, "int64"),
+        (torch.bool, "bool"), (torch.bfloat16, "bfloat16"), (torch.complex64, "complex64"),
+        (torch.int64, "int64"),
         (torch.uint8, "uint8"), (torch.float64, "float64"), (torch.float8_e4m3fn, "float8_e4m3fn"),
         (torch.float8_e5m2fnuz, "float8_e5m2fnuz"),
     ],
@@ -231,8 +233,10 @@ class Managed(ctypes.Structure):
 
     _fields_ = (
         ("version", ctypes.c_uint32 * 2), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
-        ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
     )  # fmt: skip
 
 

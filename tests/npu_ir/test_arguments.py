@@ -36,7 +36,8 @@ def library() -> Iterator[None]:
     """Ops with the kinds of arguments that no ATen op has, or has in this order."""
     lib = torch.library.Library("test_arguments", "DEF")
     lib.define(
-        "defaults(Tensor a, int n=3, Tensor? b=None, float f=0.5, *, bool flag=False, Tensor? c=None) -> Tensor"
+        "defaults(Tensor a, int n=3, Tensor? b=None, float f=0.5, *, bool flag=False, "
+        "Tensor? c=None) -> Tensor"
     )
     lib.define("lists(Tensor[] a, Tensor?[] b, Tensor c, Tensor[]? d=None, *, Tensor[] e) -> Tensor")
     lib.define("optional_between(Tensor? a, Tensor b, Tensor? c) -> Tensor")
@@ -75,35 +76,87 @@ T = "test_arguments"
 CALLS = [
     pytest.param("aten.relu.default", (A,), {}, (A,), ("self",), {}, id="Tensor"),
     pytest.param("aten.add.Tensor", (A, B), {}, (A, B), ("self", "other"), {}, id="two"),
-    pytest.param("aten.add.Tensor", (A, A), {"alpha": 2}, (A, A), ("self", "other"), {"alpha": 2}, id="same_twice"),
-    pytest.param("aten.add.Tensor", (), {"other": A, "self": B}, (B, A), ("self", "other"), {}, id="keywords"),
+    pytest.param(
+        "aten.add.Tensor", (A, A), {"alpha": 2}, (A, A), ("self", "other"), {"alpha": 2}, id="same_twice"
+    ),
+    pytest.param(
+        "aten.add.Tensor", (), {"other": A, "self": B}, (B, A), ("self", "other"), {}, id="keywords"
+    ),
     pytest.param("aten.mul.Tensor", (A, 0.5), {}, (A,), ("self",), {"other": 0.5}, id="scalar_after"),
     pytest.param("aten.mul.Tensor", (0.5, A), {}, (A,), ("other",), {"self": 0.5}, id="scalar_before"),
     pytest.param("aten.mul.Tensor", (2, 3), {}, (), (), {"self": 2, "other": 3}, id="only_scalars"),
     pytest.param("aten.pow.Scalar", (2, A), {}, (A,), ("exponent",), {"self": 2}, id="Scalar"),
     pytest.param("aten.pow.Scalar", (A, B), {}, (A, B), ("self", "exponent"), {}, id="value_as_Scalar"),
-    pytest.param("aten.cat.default", ([A, B, A],), {}, (A, B, A), ("tensors[0]", "tensors[1]", "tensors[2]"), {LIST_SIZES: [3]}, id="Tensor[]"),
-    pytest.param("aten.cat.default", ((A,), 1), {}, (A,), ("tensors[0]",), {"dim": 1, LIST_SIZES: [1]}, id="tuple"),
+    pytest.param(
+        "aten.cat.default", ([A, B, A],), {}, (A, B, A), ("tensors[0]", "tensors[1]", "tensors[2]"),
+        {LIST_SIZES: [3]}, id="Tensor[]"
+    ),
+    pytest.param(
+        "aten.cat.default", ((A,), 1), {}, (A,), ("tensors[0]",), {"dim": 1, LIST_SIZES: [1]}, id="tuple"
+    ),
     pytest.param("aten.cat.default", ([],), {}, (), (), {LIST_SIZES: [0]}, id="empty_list"),
-    pytest.param("aten._foreach_add.List", ([A], [B]), {}, (A, B), ("self[0]", "other[0]"), {LIST_SIZES: [1, 1]}, id="two_lists"),
-    pytest.param("aten.index.Tensor", (A, [None, B]), {}, (A, B), ("self", "indices[1]"), {NONE_MASKS: [[True, False]]}, id="Tensor?[]"),
-    pytest.param("aten.index.Tensor", (A, [None, None]), {}, (A,), ("self",), {NONE_MASKS: [[True, True]]}, id="only_none"),
+    pytest.param(
+        "aten._foreach_add.List", ([A], [B]), {}, (A, B), ("self[0]", "other[0]"), {LIST_SIZES: [1, 1]},
+        id="two_lists"
+    ),
+    pytest.param(
+        "aten.index.Tensor", (A, [None, B]), {}, (A, B), ("self", "indices[1]"),
+        {NONE_MASKS: [[True, False]]}, id="Tensor?[]"
+    ),
+    pytest.param(
+        "aten.index.Tensor", (A, [None, None]), {}, (A,), ("self",), {NONE_MASKS: [[True, True]]},
+        id="only_none"
+    ),
     pytest.param("aten.index.Tensor", (A, []), {}, (A,), ("self",), {NONE_MASKS: [[]]}, id="no_indices"),
-    pytest.param("aten.index_put.default", (A, [B, None, C], D, True), {}, (A, B, C, D), ("self", "indices[0]", "indices[2]", "values"), {"accumulate": True, NONE_MASKS: [[False, True, False]]}, id="after_a_list"),
+    pytest.param(
+        "aten.index_put.default", (A, [B, None, C], D, True), {}, (A, B, C, D),
+        ("self", "indices[0]", "indices[2]", "values"),
+        {"accumulate": True, NONE_MASKS: [[False, True, False]]}, id="after_a_list"
+    ),
     pytest.param("aten.linear.default", (A, B), {}, (A, B), ("input", "weight"), {}, id="Tensor?_absent"),
     pytest.param("aten.linear.default", (A, B, None), {}, (A, B), ("input", "weight"), {}, id="Tensor?_None"),
-    pytest.param("aten.linear.default", (A, B, C), {}, (A, B, C), ("input", "weight", "bias"), {}, id="Tensor?"),
-    pytest.param("aten.clamp.Tensor", (A, None, B), {}, (A, B), ("self", "max"), {}, id="first_Tensor?_absent"),
-    pytest.param("aten.layer_norm.default", (A, [4], None, B, 1e-3), {}, (A, B), ("input", "bias"), {"normalized_shape": [4], "eps": 1e-3}, id="Tensor?_between"),
-    pytest.param("aten.full.default", ([2], 1.0), {"dtype": torch.int8, "device": None}, (), (), {"size": [2], "fill_value": 1.0, "dtype": torch.int8, "device": None}, id="no_tensor"),
+    pytest.param(
+        "aten.linear.default", (A, B, C), {}, (A, B, C), ("input", "weight", "bias"), {}, id="Tensor?"
+    ),
+    pytest.param(
+        "aten.clamp.Tensor", (A, None, B), {}, (A, B), ("self", "max"), {}, id="first_Tensor?_absent"
+    ),
+    pytest.param(
+        "aten.layer_norm.default", (A, [4], None, B, 1e-3), {}, (A, B), ("input", "bias"),
+        {"normalized_shape": [4], "eps": 1e-3}, id="Tensor?_between"
+    ),
+    pytest.param(
+        "aten.full.default", ([2], 1.0), {"dtype": torch.int8, "device": None}, (), (),
+        {"size": [2], "fill_value": 1.0, "dtype": torch.int8, "device": None}, id="no_tensor"
+    ),
     pytest.param(f"{T}.defaults.default", (A,), {}, (A,), ("a",), {}, id="defaults"),
-    pytest.param(f"{T}.defaults.default", (A,), {"f": 1.0}, (A,), ("a",), {"f": 1.0}, id="default_in_the_middle"),
-    pytest.param(f"{T}.defaults.default", (A, 3, B, 0.5), {"c": C}, (A, B, C), ("a", "b", "c"), {"n": 3, "f": 0.5}, id="keyword_tensor"),
-    pytest.param(f"{T}.defaults.default", (A,), {"c": C, "flag": True}, (A, C), ("a", "c"), {"flag": True}, id="keyword_only"),
-    pytest.param(f"{T}.lists.default", ([A], [None, B], C, None), {"e": [D, E]}, (A, B, C, D, E), ("a[0]", "b[1]", "c", "e[0]", "e[1]"), {LIST_SIZES: [1, None, 2], NONE_MASKS: [[True, False]]}, id="absent_list"),
-    pytest.param(f"{T}.lists.default", ([], [], C, []), {"e": []}, (C,), ("c",), {LIST_SIZES: [0, 0, 0], NONE_MASKS: [[]]}, id="empty_optional_list"),
-    pytest.param(f"{T}.optional_between.default", (None, A, None), {}, (A,), ("b",), {}, id="required_between"),
-    pytest.param(f"{T}.scalars.default", (1 + 2j, A, (1, 2), "x"), {"device": CPU}, (A,), ("a",), {"s": 1 + 2j, "sizes": (1, 2), "text": "x", "device": CPU}, id="plain"),
+    pytest.param(
+        f"{T}.defaults.default", (A,), {"f": 1.0}, (A,), ("a",), {"f": 1.0}, id="default_in_the_middle"
+    ),
+    pytest.param(
+        f"{T}.defaults.default", (A, 3, B, 0.5), {"c": C}, (A, B, C), ("a", "b", "c"), {"n": 3, "f": 0.5},
+        id="keyword_tensor"
+    ),
+    pytest.param(
+        f"{T}.defaults.default", (A,), {"c": C, "flag": True}, (A, C), ("a", "c"), {"flag": True},
+        id="keyword_only"
+    ),
+    pytest.param(
+        f"{T}.lists.default", ([A], [None, B], C, None), {"e": [D, E]}, (A, B, C, D, E),
+        ("a[0]", "b[1]", "c", "e[0]", "e[1]"), {LIST_SIZES: [1, None, 2], NONE_MASKS: [[True, False]]},
+        id="absent_list"
+    ),
+    pytest.param(
+        f"{T}.lists.default", ([], [], C, []), {"e": []}, (C,), ("c",),
+        {LIST_SIZES: [0, 0, 0], NONE_MASKS: [[]]}, id="empty_optional_list"
+    ),
+    pytest.param(
+        f"{T}.optional_between.default", (None, A, None), {}, (A,), ("b",), {}, id="required_between"
+    ),
+    pytest.param(
+        f"{T}.scalars.default", (1 + 2j, A, (1, 2), "x"), {"device": CPU}, (A,), ("a",),
+        {"s": 1 + 2j, "sizes": (1, 2), "text": "x", "device": CPU}, id="plain"
+    ),
     pytest.param(f"{T}.nothing.default", (), {}, (), (), {}, id="no_arguments"),
 ]  # fmt: skip
 
@@ -148,12 +201,24 @@ def test_a_call_is_taken_apart_and_comes_back(
         pytest.param("aten.clamp.Tensor", [A, B], {"min": None}, [A, None, B], {}, id="stated_None"),
         pytest.param("aten.cat.default", [A, B], {LIST_SIZES: [2], "dim": 1}, [[A, B], 1], {}, id="Tensor[]"),
         pytest.param("aten.cat.default", [A, B], {"dim": 1}, [[A, B], 1], {}, id="Tensor[]_without_size"),
-        pytest.param("aten._foreach_add.List", [A, B, C], {LIST_SIZES: [1, 2]}, [[A], [B, C]], {}, id="two_lists"),
-        pytest.param("aten.index.Tensor", [A, B], {NONE_MASKS: [[True, False]]}, [A, [None, B]], {}, id="Tensor?[]"),
+        pytest.param(
+            "aten._foreach_add.List", [A, B, C], {LIST_SIZES: [1, 2]}, [[A], [B, C]], {}, id="two_lists"
+        ),
+        pytest.param(
+            "aten.index.Tensor", [A, B], {NONE_MASKS: [[True, False]]}, [A, [None, B]], {}, id="Tensor?[]"
+        ),
         pytest.param("aten.index.Tensor", [A, B, C], {}, [A, [B, C]], {}, id="Tensor?[]_without_mask"),
-        pytest.param("aten.index_put.default", [A, B, C], {NONE_MASKS: [[False]]}, [A, [B], C], {}, id="after_a_list"),
-        pytest.param("aten.layer_norm.default", [A, B, C], {"normalized_shape": [4], "eps": 0.1}, [A, [4], B, C, 0.1], {}, id="between"),
-        pytest.param("aten.layer_norm.default", [A], {"normalized_shape": [4], "eps": 0.1}, [A, [4]], {"eps": 0.1}, id="defaults_in_the_middle"),
+        pytest.param(
+            "aten.index_put.default", [A, B, C], {NONE_MASKS: [[False]]}, [A, [B], C], {}, id="after_a_list"
+        ),
+        pytest.param(
+            "aten.layer_norm.default", [A, B, C], {"normalized_shape": [4], "eps": 0.1}, [A, [4], B, C, 0.1],
+            {}, id="between"
+        ),
+        pytest.param(
+            "aten.layer_norm.default", [A], {"normalized_shape": [4], "eps": 0.1}, [A, [4]], {"eps": 0.1},
+            id="defaults_in_the_middle"
+        ),
         pytest.param("aten.zeros.default", [], {"size": [2]}, [[2]], {}, id="no_tensor"),
         pytest.param(f"{T}.optional_between.default", [A, B, C], {}, [A, B, C], {}, id="three"),
         pytest.param(f"{T}.optional_between.default", [B, C], {"a": None}, [None, B, C], {}, id="first_None"),
@@ -242,29 +307,102 @@ def test_a_call_that_the_schema_does_not_allow_is_refused(
 @pytest.mark.parametrize(
     ("op_type", "count", "operands", "attrs", "message"),
     [
-        pytest.param("aten.relu.default", 0, None, {}, r"aten.relu.default needs its argument 'self'\n  fix: its schema is aten::relu\(Tensor self\)", id="none"),
-        pytest.param("aten.relu.default", 2, None, {}, r"aten.relu.default leaves 1 of 2 inputs unused\n  fix: its schema is", id="left"),
-        pytest.param("aten.add.Tensor", 1, ["self"], {}, "aten.add.Tensor needs its argument 'other'", id="recorded_missing"),
-        pytest.param("aten.add.Tensor", 2, ["self", "self"], {"other": 1}, "aten.add.Tensor leaves 1 of 2 inputs unused", id="recorded_twice"),
-        pytest.param("aten.add.Tensor", 2, ["self", "other"], {"other": 1}, "aten.add.Tensor leaves 1 of 2 inputs unused", id="input_and_attr"),
-        pytest.param("aten.add.Tensor", 2, ["self", "another"], {}, "aten.add.Tensor has no argument 'another'", id="unknown_operand"),
-        pytest.param("aten.add.Tensor", 2, None, {"beta": 1}, r"aten.add.Tensor has no argument 'beta'\n  fix: its schema is", id="unknown_attr"),
-        pytest.param("aten.add.Tensor", 2, ["self[0]", "other"], {}, "aten.add.Tensor needs its argument 'self'", id="index_of_no_list"),
-        pytest.param("aten.linear.default", 2, ["input", "weight[0]"], {}, "aten.linear.default needs its argument 'weight'", id="index_of_optional"),
-        pytest.param("aten.full.default", 0, None, {"size": [2]}, "aten.full.default needs its argument 'fill_value'", id="plain_missing"),
-        pytest.param("aten.cat.default", 1, None, {LIST_SIZES: [2]}, r"argument 'tensors\[1\]' of aten.cat.default has no input to fill it\n  fix: its schema is", id="list_short"),
-        pytest.param("aten.cat.default", 1, ["tensors[0]"], {LIST_SIZES: [10**15]}, r"argument 'tensors\[1\]' of aten.cat.default has no input", id="list_huge"),
-        pytest.param("aten.cat.default", 2, None, {LIST_SIZES: [1]}, "aten.cat.default leaves 1 of 2 inputs unused", id="list_long"),
-        pytest.param("aten.cat.default", 1, ["tensors[1]"], {LIST_SIZES: [1]}, r"argument 'tensors\[0\]' of aten.cat.default has no input", id="list_index"),
-        pytest.param("aten.cat.default", 1, ["tensors"], {LIST_SIZES: [1]}, r"argument 'tensors\[0\]' of aten.cat.default has no input", id="list_without_index"),
-        pytest.param("aten.cat.default", 0, None, {LIST_SIZES: [None]}, "aten.cat.default needs its argument 'tensors'", id="required_list_absent"),
-        pytest.param("aten.cat.default", 0, None, {"tensors": [1, 2]}, "argument 'tensors' of aten.cat.default is a list of tensors: it takes inputs, not an attribute", id="list_as_attr"),
-        pytest.param("aten.cat.default", 1, None, {LIST_SIZES: [1, 0]}, "_tensor_list_sizes or _tensor_list_none_masks records more lists than aten.cat.default has", id="spare_size"),
-        pytest.param("aten.relu.default", 1, None, {NONE_MASKS: [[]]}, "records more lists than aten.relu.default has", id="spare_mask"),
-        pytest.param("aten.index.Tensor", 1, None, {NONE_MASKS: [[False]]}, r"argument 'indices\[0\]' of aten.index.Tensor has no input", id="mask_short"),
-        pytest.param("aten.index.Tensor", 2, None, {NONE_MASKS: [[True]]}, "aten.index.Tensor leaves 1 of 2 inputs unused", id="mask_long"),
-        pytest.param("aten.cat.default", 1, None, {LIST_SIZES: "1"}, "_tensor_list_sizes is a list of sizes, None for an absent list: not '1'", id="bad_sizes"),
-        pytest.param("aten.index.Tensor", 1, None, {NONE_MASKS: [0]}, r"_tensor_list_none_masks is a list of lists of bools, True for None: not \[0\]", id="bad_masks"),
+        pytest.param(
+            "aten.relu.default", 0, None, {},
+            r"aten.relu.default needs its argument 'self'\n  fix: its schema is aten::relu\(Tensor self\)",
+            id="none"
+        ),
+        pytest.param(
+            "aten.relu.default", 2, None, {},
+            r"aten.relu.default leaves 1 of 2 inputs unused\n  fix: its schema is", id="left"
+        ),
+        pytest.param(
+            "aten.add.Tensor", 1, ["self"], {}, "aten.add.Tensor needs its argument 'other'",
+            id="recorded_missing"
+        ),
+        pytest.param(
+            "aten.add.Tensor", 2, ["self", "self"], {"other": 1},
+            "aten.add.Tensor leaves 1 of 2 inputs unused", id="recorded_twice"
+        ),
+        pytest.param(
+            "aten.add.Tensor", 2, ["self", "other"], {"other": 1},
+            "aten.add.Tensor leaves 1 of 2 inputs unused", id="input_and_attr"
+        ),
+        pytest.param(
+            "aten.add.Tensor", 2, ["self", "another"], {}, "aten.add.Tensor has no argument 'another'",
+            id="unknown_operand"
+        ),
+        pytest.param(
+            "aten.add.Tensor", 2, None, {"beta": 1},
+            r"aten.add.Tensor has no argument 'beta'\n  fix: its schema is", id="unknown_attr"
+        ),
+        pytest.param(
+            "aten.add.Tensor", 2, ["self[0]", "other"], {}, "aten.add.Tensor needs its argument 'self'",
+            id="index_of_no_list"
+        ),
+        pytest.param(
+            "aten.linear.default", 2, ["input", "weight[0]"], {},
+            "aten.linear.default needs its argument 'weight'", id="index_of_optional"
+        ),
+        pytest.param(
+            "aten.full.default", 0, None, {"size": [2]}, "aten.full.default needs its argument 'fill_value'",
+            id="plain_missing"
+        ),
+        pytest.param(
+            "aten.cat.default", 1, None, {LIST_SIZES: [2]},
+            r"argument 'tensors\[1\]' of aten.cat.default has no input to fill it\n  fix: its schema is",
+            id="list_short"
+        ),
+        pytest.param(
+            "aten.cat.default", 1, ["tensors[0]"], {LIST_SIZES: [10**15]},
+            r"argument 'tensors\[1\]' of aten.cat.default has no input", id="list_huge"
+        ),
+        pytest.param(
+            "aten.cat.default", 2, None, {LIST_SIZES: [1]}, "aten.cat.default leaves 1 of 2 inputs unused",
+            id="list_long"
+        ),
+        pytest.param(
+            "aten.cat.default", 1, ["tensors[1]"], {LIST_SIZES: [1]},
+            r"argument 'tensors\[0\]' of aten.cat.default has no input", id="list_index"
+        ),
+        pytest.param(
+            "aten.cat.default", 1, ["tensors"], {LIST_SIZES: [1]},
+            r"argument 'tensors\[0\]' of aten.cat.default has no input", id="list_without_index"
+        ),
+        pytest.param(
+            "aten.cat.default", 0, None, {LIST_SIZES: [None]},
+            "aten.cat.default needs its argument 'tensors'", id="required_list_absent"
+        ),
+        pytest.param(
+            "aten.cat.default", 0, None, {"tensors": [1, 2]},
+            "argument 'tensors' of aten.cat.default is a list of tensors: it takes inputs, no attribute",
+            id="list_as_attr"
+        ),
+        pytest.param(
+            "aten.cat.default", 1, None, {LIST_SIZES: [1, 0]},
+            "_tensor_list_sizes or _tensor_list_none_masks tells of more lists than aten.cat.default has",
+            id="spare_size"
+        ),
+        pytest.param(
+            "aten.relu.default", 1, None, {NONE_MASKS: [[]]},
+            "tells of more lists than aten.relu.default has", id="spare_mask"
+        ),
+        pytest.param(
+            "aten.index.Tensor", 1, None, {NONE_MASKS: [[False]]},
+            r"argument 'indices\[0\]' of aten.index.Tensor has no input", id="mask_short"
+        ),
+        pytest.param(
+            "aten.index.Tensor", 2, None, {NONE_MASKS: [[True]]},
+            "aten.index.Tensor leaves 1 of 2 inputs unused", id="mask_long"
+        ),
+        pytest.param(
+            "aten.cat.default", 1, None, {LIST_SIZES: "1"},
+            "_tensor_list_sizes is a list of sizes, None for an absent list: not '1'", id="bad_sizes"
+        ),
+        pytest.param(
+            "aten.index.Tensor", 1, None, {NONE_MASKS: [0]},
+            r"_tensor_list_none_masks is a list of lists of bools, True for None: not \[0\]", id="bad_masks"
+        ),
     ],
 )  # fmt: skip
 def test_inputs_and_attributes_that_do_not_fit_the_schema_are_refused(
@@ -371,7 +509,8 @@ def test_an_operator_of_any_namespace_is_found() -> None:
 
     assert found is torch.ops.test_arguments.defaults.default
     assert [arg.kind for arg in schema_of(found).args] == [
-        ArgKind.TENSOR, ArgKind.PLAIN, ArgKind.OPTIONAL_TENSOR, ArgKind.PLAIN, ArgKind.PLAIN, ArgKind.OPTIONAL_TENSOR,
+        ArgKind.TENSOR, ArgKind.PLAIN, ArgKind.OPTIONAL_TENSOR, ArgKind.PLAIN, ArgKind.PLAIN,
+        ArgKind.OPTIONAL_TENSOR,
     ]  # fmt: skip
     assert schema_of(found) is schema_of(found)
     assert not schema_of(found).writes

@@ -208,8 +208,9 @@ def test_a_buffer_of_another_type_whose_views_are_written_to_is_refused(
 
     with pytest.raises(
         ConversionError,
-        match=rf"{name} is f32\[3\], and forward replaces it by a tensor that is f32\[6\]; together with writes through "
-        r"views[\s\S]*fix: give the buffer its final size and dtype from the start, and write into parts of it",
+        match=rf"{name} is f32\[3\], and forward replaces it by a tensor that is f32\[6\]; together with "
+        r"writes through views[\s\S]*fix: give the buffer its final size and dtype from the start, "
+        "and write into parts of it",
     ):
         extract_ir(model, (ones(3),))
 

@@ -1,4 +1,4 @@
-"""What each ``npu`` command prints, writes and returns."""
+"""Output, files and exit code of each ``npu`` command."""
 
 from __future__ import annotations
 

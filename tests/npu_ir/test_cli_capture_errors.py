@@ -1,4 +1,4 @@
-"""What ``npu extract`` says of models that cannot be captured, and of inputs that do not fit them."""
+"""Errors of ``npu extract`` on models that cannot be captured, and on inputs that do not fit."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_what_pytorch_says_is_shown_on_demand(capsys: Capture) -> None:
     [
         pytest.param(
             ["-i", "y=f32[4, 2]"],
-            "npu: error: forward of Layer cannot be called so: it takes (x, scale=1.0), and gets 'y': 'x' is missing; "
-            "there is no 'y'\n  fix: add -i \"x=f32[2,3]\", with its own dtype and shape\n",
+            "npu: error: forward of Layer cannot be called so: it takes (x, scale=1.0), and gets 'y': 'x' "
+            "is missing; there is no 'y'\n  fix: add -i \"x=f32[2,3]\", with its own dtype and shape\n",
             id="another name",
         ),
         pytest.param([], "gets no arguments: 'x' is missing\n", id="none"),

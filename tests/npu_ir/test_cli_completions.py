@@ -1,4 +1,4 @@
-"""What a shell completes: commands, options, files, and the names that options take."""
+"""Shell completions: commands, options, files, and the names that options take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors outside the ``state_dict`` on the command line, and what ``npu run`` and ``npu info`` say of large graphs."""
+"""Tensors outside the ``state_dict`` on the command line; ``npu run`` and ``npu info`` of large graphs."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def test_constants_do_not_replace_weights_in_silence(
     assert main([*command, *WEIGHTS, "--constants", str(tmp_path / "both.safetensors")]) == 2
 
     assert (
-        f"linear.weight is one tensor in w.safetensors and another in {tmp_path / 'both.safetensors'}\n  fix: "
-        in capsys.readouterr().err
+        "linear.weight is one tensor in w.safetensors and another in "
+        f"{tmp_path / 'both.safetensors'}\n  fix: " in capsys.readouterr().err
     )
 
 

@@ -1,4 +1,4 @@
-"""What ``npu diff`` prints, writes and returns."""
+"""Output, files and exit code of ``npu diff``."""
 
 from __future__ import annotations
 

@@ -136,7 +136,10 @@ def test_a_pair_without_a_model_is_refused(capsys: Capture) -> None:
         pytest.param(["x:batch"], "'batch' is not AXIS=SYMBOL\n  fix: axes are counted from 0", id="no axis"),
         pytest.param(
             ["x:0=b,y:0=b"],
-            "'y:0=b' is not AXIS=SYMBOL\n  fix: give each argument an option of its own: --dynamic x:0=b --dynamic y:0=b",
+            (
+                "'y:0=b' is not AXIS=SYMBOL\n  fix: give each argument an option of its own: "
+                "--dynamic x:0=b --dynamic y:0=b"
+            ),
             id="two arguments",
         ),
         pytest.param(["x:-1=b"], "'-1=b' is not AXIS=SYMBOL", id="negative axis"),
@@ -312,7 +315,8 @@ def test_given_inputs_tell_sizes_and_wanted_sizes_the_rest() -> None:
 
 def test_a_stride_may_tell_a_size() -> None:
     graph = parse_ir(
-        "graph g {\n  symbol s in [2, 9]\n  input %x: f32[2, 3]@[1, s]\n  input %y: f32[s]\n\n  return (%x, %y)\n}"
+        "graph g {\n  symbol s in [2, 9]\n  input %x: f32[2, 3]@[1, s]\n"
+        "  input %y: f32[s]\n\n  return (%x, %y)\n}"
     )
 
     call = graph_arguments(

@@ -1,4 +1,4 @@
-"""How ``MODULE:FACTORY`` becomes a model, and what is said when it does not."""
+"""Models from ``MODULE:FACTORY``, and its errors."""
 
 from __future__ import annotations
 
@@ -221,7 +221,10 @@ def test_a_model_that_exists_already_cannot_be_made_on_meta() -> None:
         ),
         pytest.param(
             "needy:make",
-            r"needy:make failed: ModuleNotFoundError: .*'not_there_at_all'\n.*\n  fix: install it for the Python that",
+            (
+                r"needy:make failed: ModuleNotFoundError: .*'not_there_at_all'\n.*\n"
+                "  fix: install it for the Python that"
+            ),
             id="missing dependency",
         ),
         pytest.param(

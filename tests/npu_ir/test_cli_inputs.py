@@ -1,4 +1,4 @@
-"""What ``--input`` may be, and how inputs find their place in a call."""
+"""Values of ``--input``, and their position in a call."""
 
 from __future__ import annotations
 
@@ -279,7 +279,8 @@ def test_a_type_that_cannot_be_filled_is_refused() -> None:
 
 def test_random_weights_cover_the_graph_and_are_never_negative_variances() -> None:
     graph = parse_ir(
-        "graph g {\n  param %w: f16[64, 16, 3, 3]\n  buffer %bn.running_var: f32[64]\n  buffer %steps: i64[]\n\n  return (%w)\n}"
+        "graph g {\n  param %w: f16[64, 16, 3, 3]\n  buffer %bn.running_var: f32[64]\n"
+        "  buffer %steps: i64[]\n\n  return (%w)\n}"
     )
 
     weights = random_weights(graph, seed=3)

@@ -114,7 +114,10 @@ def test_the_version_names_what_it_runs_on(capsys: Capture) -> None:
         ),
         pytest.param(
             ["info", "a", "--jso"],
-            "npu info: error: unrecognized arguments: --jso (did you mean '--json'?)\n  fix: see npu info --help\n",
+            (
+                "npu info: error: unrecognized arguments: --jso (did you mean '--json'?)\n"
+                "  fix: see npu info --help\n"
+            ),
             id="abbreviated option",
         ),
         pytest.param(
@@ -301,7 +304,8 @@ def test_what_a_plugin_s_command_raises_is_one_line(install: Install, capsys: Ca
 
     assert code == 1
     assert capsys.readouterr().err == (
-        "npu: error: KeyError: ('greet', None)\n  fix: this one is not expected; --debug shows where it comes from\n"
+        "npu: error: KeyError: ('greet', None)\n"
+        "  fix: this one is not expected; --debug shows where it comes from\n"
     )
 
 
@@ -321,7 +325,8 @@ def test_a_command_that_does_nothing_is_reported(install: Install, capsys: Captu
 
     assert code == 1
     assert capsys.readouterr().err == (
-        "npu: error: the command 'idle' does nothing\n  fix: the plugin that adds it must call set_defaults(run=function)\n"
+        "npu: error: the command 'idle' does nothing\n"
+        "  fix: the plugin that adds it must call set_defaults(run=function)\n"
     )
 
 
@@ -423,7 +428,12 @@ def npu_plugin_reports():
     import warnings
     warnings.warn("bad.so is refused")
     return [
-        PluginReport("good", "acme-good 1.2", offers={"ops": ["acme.norm"], "kernels": ["acme.norm.host"]}, group="acme"),
+        PluginReport(
+            "good",
+            "acme-good 1.2",
+            offers={"ops": ["acme.norm"], "kernels": ["acme.norm.host"]},
+            group="acme",
+        ),
         PluginReport("bad", "acme-bad 0.1", "OSError: bad.so is cut off", group="acme"),
     ]
 """
@@ -498,7 +508,8 @@ def test_completions_without_shtab_say_what_to_install(
 
     assert code == 2
     assert capsys.readouterr().err == (
-        'npu: error: completions need shtab, which is not installed\n  fix: python -m pip install "npu-ir[cli]"\n'
+        "npu: error: completions need shtab, which is not installed\n"
+        '  fix: python -m pip install "npu-ir[cli]"\n'
     )
 
 

@@ -1,4 +1,4 @@
-"""What a command shows on a terminal while it runs, and that nothing of it is left."""
+"""Progress of a command on a terminal, and its removal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 
 
 def screen(written: str) -> list[str]:
-    """Return the lines on a screen after ``written``: a carriage return goes to the first column, ESC [K erases the rest."""
+    """Return the screen lines after ``written``: a carriage return rewinds, ESC [K erases the rest."""
     lines = []
     for line in written.replace("\r\n", "\n").split("\n"):
         cells: list[str] = []

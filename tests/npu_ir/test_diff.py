@@ -1,4 +1,4 @@
-"""What `diff_ir` says of two graphs."""
+"""Differences of two graphs by `diff_ir`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def require_consistent(diff: GraphDiff) -> None:
 
 
 def net(*, extra: bool = False, name: str = "Net") -> Graph:
-    """Return three linear layers and activations; ``extra`` adds an activation in front, which renumbers the others."""
+    """Return linear layers and activations; ``extra`` adds one in front, which renumbers the others."""
     graph = Graph(name)
     value = graph.add_input("x", F32)
     if extra:

@@ -1,4 +1,4 @@
-"""Programs with symbolic sizes that write in place: a graph computes what eager does, at sizes not captured."""
+"""Programs with symbolic sizes that write in place equal eager at sizes that were not captured."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check(function: Callable[..., Any], shapes: Any, *calls: tuple[Any, ...]) -> None:
-    """Fail unless the graph captured with the first call gives results and updates of eager for every call."""
+    """Fail unless the graph of the first call gives results and updates of eager for every call."""
     graph = extract_ir(WithState(function), copies(calls[0]), dynamic_shapes=(shapes,))
     for args in calls:
         model, given = WithState(function), copies(args)

@@ -1,4 +1,4 @@
-"""What is known of ops besides their outputs: whether they are pure, draw random numbers, or return views."""
+"""Effects of ops besides their outputs: purity, random numbers, views."""
 
 from __future__ import annotations
 

@@ -120,7 +120,8 @@ def test_a_tied_parameter_is_updated_under_every_name() -> None:
 
 def test_inputs_weights_and_literals_are_results_as_they_are() -> None:
     graph = program(
-        "  input %x: f32[2]\n  input %n: int\n  param %w: f32[2]\n  call (%x, n=%n)\n  return [%x, %x, %n, %w, None, 1.5]"
+        "  input %x: f32[2]\n  input %n: int\n  param %w: f32[2]\n  call (%x, n=%n)\n"
+        "  return [%x, %x, %n, %w, None, 1.5]"
     )
     x, w = tensor(1, 2), tensor(3, 4)
 
@@ -185,7 +186,10 @@ def test_values_are_forgotten_after_their_last_use() -> None:
         pytest.param(
             (),
             {},
-            r"expected a tuple of 1, got a tuple of 0\n  at: args\n  fix: pass what the model was captured with",
+            (
+                r"expected a tuple of 1, got a tuple of 0\n  at: args\n"
+                "  fix: pass what the model was captured with"
+            ),
             id="missing",
         ),
         pytest.param((tensor(1, 2), 3), {}, "expected a tuple of 1, got a tuple of 2", id="too_many"),
@@ -198,7 +202,10 @@ def test_values_are_forgotten_after_their_last_use() -> None:
         pytest.param(
             (5,),
             {},
-            r"input %x is int, the graph needs f32\[2\]\n  at: args\[0\]\n  fix: pass a tensor of this shape and dtype",
+            (
+                r"input %x is int, the graph needs f32\[2\]\n  at: args\[0\]\n"
+                "  fix: pass a tensor of this shape and dtype"
+            ),
             id="number",
         ),
         pytest.param((tensor(1, 2, 3),), {}, r"input %x is f32\[3\], the graph needs f32\[2\]", id="shape"),
@@ -267,7 +274,10 @@ def test_an_input_in_two_places_is_the_same_tensor_or_number_twice() -> None:
     assert execute_ir(graph, (x, 10**6, [x.view(2), int("1000000")])) == ()
     with pytest.raises(
         ExecutionError,
-        match=r"input %x is passed in two places: both must be the same tensor or number\n  at: args\[2\]\[0\]",
+        match=(
+            "input %x is passed in two places: both must be the same "
+            r"tensor or number\n  at: args\[2\]\[0\]"
+        ),
     ):
         execute_ir(graph, (x, 5, [x.clone(), 5]))
     with pytest.raises(
@@ -433,7 +443,10 @@ def test_an_op_that_fails_is_named_with_its_place_and_inputs() -> None:
 
     with pytest.raises(
         ExecutionError,
-        match=r"aten.view.default failed: RuntimeError: shape '\[3\]' is invalid.*\n  at: node 'y', layer.1, net.py:3\n  fix: it was called on f32\[2\]",
+        match=(
+            r"aten.view.default failed: RuntimeError: shape '\[3\]' is invalid.*\n"
+            r"  at: node 'y', layer.1, net.py:3\n  fix: it was called on f32\[2\]"
+        ),
     ) as caught:
         execute_ir(graph, (tensor(1, 2),))
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -444,7 +457,10 @@ def test_an_unknown_op_is_named_with_what_to_do() -> None:
 
     with pytest.raises(
         ExecutionError,
-        match=r"there is no operator nowhere.thing.default\n  at: node 'y'\n  fix: import the library that registers it, or register_executor\('nowhere.thing.default'\)",
+        match=(
+            r"there is no operator nowhere.thing.default\n  at: node 'y'\n"
+            r"  fix: import the library that registers it, or register_executor\('nowhere.thing.default'\)"
+        ),
     ):
         execute_ir(graph, (tensor(1, 2),))
 
@@ -458,7 +474,10 @@ def test_a_result_of_another_type_than_the_graph_states_is_refused(type: str, re
 
     with pytest.raises(
         ExecutionError,
-        match=rf"aten.neg.default returned {returned} for %y, which is {re.escape(type)} in the graph\n  at: node 'y'\n  fix: capture the model again",
+        match=(
+            rf"aten.neg.default returned {returned} for %y, which is {re.escape(type)} in the graph\n"
+            r"  at: node 'y'\n  fix: capture the model again"
+        ),
     ):
         execute_ir(graph, (tensor(1, 2),))
 
@@ -490,7 +509,8 @@ def test_an_op_without_results_runs() -> None:
 
 def test_an_op_that_returns_a_list_has_as_many_outputs() -> None:
     graph = program(
-        "  input %x: f32[2]\n  %a: f32[1], %b: f32[1] = aten.split.Tensor(%x) {split_size=1}\n  return (%b, %a)"
+        "  input %x: f32[2]\n  %a: f32[1], %b: f32[1] = aten.split.Tensor(%x) "
+        "{split_size=1}\n  return (%b, %a)"
     )
 
     assert repr(execute_ir(graph, (tensor(1, 2),))) == repr((tensor(2), tensor(1)))
@@ -498,7 +518,8 @@ def test_an_op_that_returns_a_list_has_as_many_outputs() -> None:
 
 def test_getitem_selects_an_output() -> None:
     graph = program(
-        '  input %x: f32[2]\n  input %y: f32[2]\n  %z: f32[2] = "<built-in function getitem>"(%x, %y) {index=1}\n  return %z'
+        "  input %x: f32[2]\n  input %y: f32[2]\n"
+        '  %z: f32[2] = "<built-in function getitem>"(%x, %y) {index=1}\n  return %z'
     )
 
     assert torch.equal(execute_ir(graph, (tensor(1, 2), tensor(3, 4))), tensor(3, 4))
@@ -515,15 +536,32 @@ def test_a_registered_executor_gets_inputs_and_attributes_and_wins_over_the_oper
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        pytest.param(lambda inputs, attrs: inputs[0], r"my_op returned Tensor results, the graph has 1\n  at: node 'y'\n  fix: an executor returns a list with one entry per output", id="no_list"),
-        pytest.param(lambda inputs, attrs: (inputs[0],), "my_op returned tuple results, the graph has 1", id="tuple"),
+        pytest.param(
+            lambda inputs, attrs: inputs[0],
+            (
+                r"my_op returned Tensor results, the graph has 1\n  at: node 'y'\n"
+                "  fix: an executor returns a list with one entry per output"
+            ),
+            id="no_list"
+        ),
+        pytest.param(
+            lambda inputs, attrs: (inputs[0],), "my_op returned tuple results, the graph has 1", id="tuple"
+        ),
         pytest.param(lambda inputs, attrs: [], "my_op returned 0 results, the graph has 1", id="empty"),
         pytest.param(lambda inputs, attrs: None, "my_op returned NoneType results", id="none"),
-        pytest.param(lambda inputs, attrs: [inputs[0].to_sparse()], r"my_op returned f32\[2\]@sparse_coo for %y, which is f32\[2\] in the graph", id="sparse"),
+        pytest.param(
+            lambda inputs, attrs: [inputs[0].to_sparse()],
+            r"my_op returned f32\[2\]@sparse_coo for %y, which is f32\[2\] in the graph", id="sparse"
+        ),
         pytest.param(lambda inputs, attrs: [1j], r"my_op returned 1j for %y", id="complex"),
-        pytest.param(lambda inputs, attrs: 1 / 0, "my_op failed: ZeroDivisionError: division by zero", id="raises"),
+        pytest.param(
+            lambda inputs, attrs: 1 / 0, "my_op failed: ZeroDivisionError: division by zero", id="raises"
+        ),
         pytest.param(lambda inputs, attrs: attrs["b"], "my_op failed: KeyError: 'b'", id="key"),
-        pytest.param(lambda inputs, attrs: (_ for _ in ()).throw(GraphError("no", fix="do")), r"^no\n  at: node 'y'\n  fix: do$", id="our_own"),
+        pytest.param(
+            lambda inputs, attrs: (_ for _ in ()).throw(GraphError("no", fix="do")),
+            r"^no\n  at: node 'y'\n  fix: do$", id="our_own"
+        ),
     ],
 )  # fmt: skip
 def test_an_executor_that_does_not_keep_to_its_contract_is_named(
@@ -571,7 +609,10 @@ def test_an_op_that_changes_its_input_does_not_run() -> None:
         execute_ir(graph, (value,))
     with pytest.raises(
         ExecutionError,
-        match=r"aten.neg_.default changes a tensor in place: a graph is functional\n  at: node 'neg_'\n  fix: use the op that returns a new tensor",
+        match=(
+            r"aten.neg_.default changes a tensor in place: a graph is functional\n  at: node 'neg_'\n"
+            "  fix: use the op that returns a new tensor"
+        ),
     ):
         execute_node(node, [value], CPU)
     assert torch.equal(value, tensor(1, 2))

@@ -1,4 +1,4 @@
-"""What execution promises beyond the right values: exact overloads, bound once, nothing kept, no shared state."""
+"""Guarantees of execution beyond values: exact overloads, one binding, no leaks, no shared state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.export says while it captures: held back, passed on, or told in our words."""
+"""Messages of torch.export during capture: suppressed, passed on, or reworded."""
 
 from __future__ import annotations
 
@@ -98,7 +98,10 @@ def test_a_model_that_cannot_be_captured_is_told_by_the_error_alone(
 def test_the_message_of_a_branch_by_data_is_short_and_its_fix_is_a_choice() -> None:
     with pytest.raises(
         ExportError,
-        match=r"data-dependent expression Eq\(u0, 1\)\n  at: \S+\n  fix: .* choose by torch.where; leave out an assert$",
+        match=(
+            r"data-dependent expression Eq\(u0, 1\)\n  at: \S+\n"
+            "  fix: .* choose by torch.where; leave out an assert$"
+        ),
     ):
         extract_ir(Branching(), (torch.ones(3),))
 
@@ -117,8 +120,8 @@ def test_a_loop_as_long_as_a_tensor_says_gets_a_fix_of_its_own() -> None:
 
 def test_checks_that_pytorch_suggests_are_part_of_the_fix() -> None:
     error = RuntimeError(
-        "Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3).  (Size-like symbols: none)\n\n"
-        "To fix the error, insert one of the following checks before this call:\n"
+        "Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3).  (Size-like symbols: "
+        "none)\n\nTo fix the error, insert one of the following checks before this call:\n"
         "  1. torch._check(k > 3)\n  2. torch._check(k <= 3)\n\n(These suggested fixes were derived by ...)"
     )
 
@@ -177,7 +180,10 @@ def test_a_result_of_an_unknown_type_is_told_by_its_name_alone() -> None:
 def test_arguments_that_forward_does_not_take_are_named() -> None:
     with pytest.raises(
         ExportError,
-        match=r"forward of Branching cannot be called so: it takes \(x\), and gets 'y': 'x' is missing; there is no 'y'",
+        match=(
+            r"forward of Branching cannot be called so: it takes \(x\), and gets 'y': 'x' "
+            "is missing; there is no 'y'"
+        ),
     ):
         extract_ir(Branching(), (), {"y": torch.ones(2)})
 
@@ -287,7 +293,8 @@ def test_a_size_that_stays_fixed_is_told_in_our_words() -> None:
         HeldMessages(),
     ):
         logging.getLogger("torch._export.non_strict_utils").warning(
-            "dimension inputs['x'].shape[0] 0/1 specialized; Dim.AUTO was specified along with a sample input with hint = 1."
+            "dimension inputs['x'].shape[0] 0/1 specialized; Dim.AUTO was specified along with a "
+            "sample input with hint = 1."
         )
 
 

@@ -1,4 +1,4 @@
-"""How deep and how large an expression over sizes may be: text that asks for more is refused, not computed."""
+"""Limits on the depth and size of size expressions: text beyond them is refused, not computed."""
 
 from __future__ import annotations
 

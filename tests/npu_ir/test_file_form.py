@@ -195,8 +195,8 @@ def test_the_document_holds_one_node_per_line(tmp_path: Path) -> None:
     lines = saved(graph, tmp_path).read_text().splitlines()
 
     assert (
-        '  {"name": "relu#1", "op": "aten.relu.default", "inputs": ["relu"], "operands": ["self"], "attrs": {}, '
-        '"outputs": [["relu#1", ["f32", [2]]]]},'
+        '  {"name": "relu#1", "op": "aten.relu.default", "inputs": ["relu"], "operands": ["self"], "attrs": '
+        '{}, "outputs": [["relu#1", ["f32", [2]]]]},'
     ) in lines
     assert sum('"op": ' in line for line in lines) == 3
 

@@ -436,7 +436,10 @@ def test_updates_are_uses() -> None:
         pytest.param(
             "relu",
             "add",
-            r"%relu cannot be updated[\s\S]*update a tensor: an input, a parameter, a buffer or optimizer state",
+            (
+                r"%relu cannot be updated[\s\S]*update a tensor: an input, a parameter, a "
+                "buffer or optimizer state"
+            ),
             id="computed",
         ),
         pytest.param("c", "add", "%c cannot be updated", id="constant"),

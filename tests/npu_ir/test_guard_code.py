@@ -81,8 +81,8 @@ def test_a_guard_that_no_graph_can_state_is_refused(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(
         ConversionError,
-        match=r"torch.export took a branch by sizes in a way that a graph cannot state: hash\(L\['args'\]\[0\]\)\n"
-        r"  fix: decide by a comparison of sizes, or by torch.cond",
+        match="torch.export took a branch by sizes in a way that a graph cannot state: "
+        r"hash\(L\['args'\]\[0\]\)\n  fix: decide by a comparison of sizes, or by torch.cond",
     ):
         convert_exported_program(program)
 

@@ -1,4 +1,4 @@
-"""The Python state of a model: each trace begins with what the model holds, and capturing and verifying leave it so."""
+"""The Python state of a model: each trace starts from it, and capture and verification restore it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ COUNTERS = [
 
 
 class Counting(nn.Module):
-    """Adds the number of the call to a tensor that an object holds: it is traced twice, the second time as a buffer."""
+    """Adds the call count to a tensor held by an object: it is traced twice, then as a buffer."""
 
     def __init__(self, hold: Callable[[], Any], count: Callable[[Any], int]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tensors that something else than a module holds: what they are in a graph, and that verifying knows them."""
+"""Tensors held outside modules: their kind in a graph, and their part in verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an op returns is told without data: as it does return it, for all sizes that are open."""
+"""Inference of result types without data: equal to real results, for all open sizes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,11 @@ CALLS: Sequence[tuple[str, Sequence[Any], Mapping[str, Any]]] = [
     ("aten.scaled_dot_product_attention.default", [rand(2, 4, 5, 8)] * 3, {"is_causal": True}),
     ("aten.native_dropout.default", [rand(4), 0.5, True], {}),
     ("aten._foreach_mul.Scalar", [[rand(4), rand(2, 3)], 2.0], {}),
-    ("aten.lstm.input", [rand(5, 2, 4), [rand(1, 2, 3)] * 2, [rand(12, 4), rand(12, 3)], False, 1, 0.0, False, False, False], {}),
+    (
+        "aten.lstm.input",
+        [rand(5, 2, 4), [rand(1, 2, 3)] * 2, [rand(12, 4), rand(12, 3)], False, 1, 0.0, False, False, False],
+        {}
+    ),
 ]  # fmt: skip
 
 
@@ -131,8 +135,11 @@ def test_none_stands_for_what_an_op_was_told_not_to_compute() -> None:
     graph = Graph()
     x = graph.add_input("x", TensorType((2, 3), F32))
 
-    found = infer(graph, "aten.native_layer_norm_backward.default", x, x, [3], graph.add_input("m", TensorType((2, 1), F32)),
-                  graph.add_input("r", TensorType((2, 1), F32)), None, None, [True, False, False])  # fmt: skip
+    mean = graph.add_input("m", TensorType((2, 1), F32))
+    rstd = graph.add_input("r", TensorType((2, 1), F32))
+    mask = [True, False, False]
+
+    found = infer(graph, "aten.native_layer_norm_backward.default", x, x, [3], mean, rstd, None, None, mask)
 
     assert found == [TensorType((2, 3), F32), ScalarType("none"), ScalarType("none")]
 
@@ -253,9 +260,12 @@ def test_types_are_told_in_terms_of_the_symbols_of_the_graph(
 @pytest.mark.parametrize(
     ("op_type", "args", "message"),
     [
-        ("aten.add.Tensor", "[x, y]", "cannot be inferred: RuntimeError: The size of tensor a"),
-        ("aten.view.default", "[x, [2, -1, 3]]", "cannot be inferred"),
-        ("aten.view.default", "[x, [unknown, -1]]", "a size depends on data, or on a number that is not known"),
+        ("aten.add.Tensor", "[x, y]", "cannot be told: RuntimeError: The size of tensor a"),
+        ("aten.view.default", "[x, [2, -1, 3]]", "cannot be told"),
+        (
+            "aten.view.default", "[x, [unknown, -1]]",
+            "a size depends on data, or on a number that is not known"
+        ),
         ("aten.nonzero.default", "[x]", "a size depends on data"),
         ("aten.squeeze.dim", "[x, 0]", r"for all sizes: f32\[8\] where s0 = 1"),
         ("aten.squeeze.dim", "[multiple, 0]", r"only where Eq|f32\[8\] where"),

@@ -33,7 +33,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def program(declarations: str, *types: str) -> Graph:
-    """Return a graph that takes inputs ``x0``, ``x1``, ... of these types and returns the first one negated."""
+    """Return a graph of inputs ``x0``, ``x1``, ... of these types that returns the first one negated."""
     inputs = "\n".join(f"  input %x{index}: {type}" for index, type in enumerate(types))
     return parse_ir(
         f"graph g {{\n{declarations}\n{inputs}\n  %y: {types[0]} = aten.neg.default(%x0)\n  return %y\n}}"
@@ -81,27 +81,38 @@ def test_sizes_that_fit_are_taken(s: int, t: int) -> None:
         ),
         pytest.param(
             given(again=3),
-            r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n  at: args\[1\]" + FIX,
+            r"dimension 0 of %x1 is 3, the graph needs s = 4 \(s is 4 by dimension 0 of %x0\)\n"
+            rf"  at: args\[1\]{FIX}",
             id="not_equal",
         ),
         pytest.param(
             given(odd=7),
-            r"dimension 0 of %x2 is 7, the graph needs 2\*s\+1, which is 9 \(s is 4 by dimension 0 of %x0\)\n  at: args\[2\]",
+            (
+                r"dimension 0 of %x2 is 7, the graph needs 2\*s\+1, which is 9 \(s is 4 by dimension 0 "
+                r"of %x0\)\n  at: args\[2\]"
+            ),
             id="derived",
         ),
         pytest.param(
             [*given()[:3], ones(4, 8)],
-            r"dimension 1 of %x3 is 8, the graph needs s\+t, which is 9 \(s is 4 by dimension 0 of %x0, t is 5 by dimension 0 of %x3\)\n  at: args\[3\]",
+            (
+                r"dimension 1 of %x3 is 8, the graph needs s\+t, which is 9 \(s is 4 by dimension 0 of %x0, "
+                r"t is 5 by dimension 0 of %x3\)\n  at: args\[3\]"
+            ),
             id="of_two_symbols",
         ),
         pytest.param(
             given(5),
-            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n  at: the inputs" + FIX,
+            r"the graph was made for sizes with mod\(s, 2\) == 0, but s is 5 by dimension 0 of %x0\n"
+            rf"  at: the inputs{FIX}",
             id="constraint",
         ),
         pytest.param(
             given(4, 9),
-            r"the graph was made for sizes with t <= 2\*s, but s is 4 by dimension 0 of %x0, t is 9 by dimension 0 of %x3\n  at: the inputs",
+            (
+                r"the graph was made for sizes with t <= 2\*s, but s is 4 by dimension 0 of %x0, t is 9 by "
+                r"dimension 0 of %x3\n  at: the inputs"
+            ),
             id="constraint_of_two_symbols",
         ),
         pytest.param(
@@ -130,11 +141,24 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_runs(
 @pytest.mark.parametrize(
     ("type", "size", "message"),
     [
-        pytest.param("f32[2*s]", 5, r"dimension 0 of %x0 is 5, the graph needs 2\*s for an integer s", id="odd"),
-        pytest.param("f32[2*s+1]", 4, r"dimension 0 of %x0 is 4, the graph needs 2\*s\+1 for an integer s", id="even"),
-        pytest.param("f32[s-1]", 0, r"dimension 0 of %x0 is 0, so s is 1, the graph was made for s in \[2, 8\]", id="low"),
-        pytest.param("f32[s-1]", 8, r"dimension 0 of %x0 is 8, so s is 9, the graph was made for s in \[2, 8\]", id="high"),
-        pytest.param("f32[3*s]", 27, r"dimension 0 of %x0 is 27, so s is 9, the graph was made for s in \[2, 8\]", id="factor"),
+        pytest.param(
+            "f32[2*s]", 5, r"dimension 0 of %x0 is 5, the graph needs 2\*s for an integer s", id="odd"
+        ),
+        pytest.param(
+            "f32[2*s+1]", 4, r"dimension 0 of %x0 is 4, the graph needs 2\*s\+1 for an integer s", id="even"
+        ),
+        pytest.param(
+            "f32[s-1]", 0, r"dimension 0 of %x0 is 0, so s is 1, the graph was made for s in \[2, 8\]",
+            id="low"
+        ),
+        pytest.param(
+            "f32[s-1]", 8, r"dimension 0 of %x0 is 8, so s is 9, the graph was made for s in \[2, 8\]",
+            id="high"
+        ),
+        pytest.param(
+            "f32[3*s]", 27, r"dimension 0 of %x0 is 27, so s is 9, the graph was made for s in \[2, 8\]",
+            id="factor"
+        ),
     ],
 )  # fmt: skip
 def test_a_derived_size_tells_its_symbol_or_is_refused(type: str, size: int, message: str) -> None:
@@ -218,7 +242,8 @@ def test_an_input_passed_in_two_places_is_one_number() -> None:
 
 def test_symbolic_strides_are_those_of_the_sizes() -> None:
     graph = parse_ir(
-        "graph g { symbol s in [0, inf] input %x: f32[3, s]@[1, 3] %y: f32[3, s]@[1, 3] = aten.neg.default(%x) return %y }"
+        "graph g { symbol s in [0, inf] input %x: f32[3, s]@[1, 3] %y: f32[3, s]@[1, 3] = "
+        "aten.neg.default(%x) return %y }"
     )
 
     assert execute_ir(graph, (ones(3, 5),)).stride() == (1, 3)
@@ -252,7 +277,10 @@ def test_the_ranges_and_equalities_of_torch_export_are_guarded() -> None:
         execute_ir(graph, (ones(1, 4), ones(1, 4)))
     with pytest.raises(
         ExecutionError,
-        match=r"%args_1 is 4, the graph needs batch = 3 \(batch is 3 by dimension 0 of %args_0\)\n  at: args\[1\]",
+        match=(
+            r"%args_1 is 4, the graph needs batch = 3 \(batch is 3 by dimension 0 of "
+            r"%args_0\)\n  at: args\[1\]"
+        ),
     ):
         execute_ir(graph, (ones(3, 4), ones(4, 4)))
 
@@ -267,7 +295,10 @@ def test_a_derived_dim_of_torch_export_is_guarded() -> None:
 
     with pytest.raises(
         ExecutionError,
-        match=r"dimension 0 of %args_0 is 7, the graph needs 2\*half, which is 6 \(half is 3 by dimension 0 of %args_1\)",
+        match=(
+            r"dimension 0 of %args_0 is 7, the graph needs 2\*half, which is 6 \(half is 3 "
+            r"by dimension 0 of %args_1\)"
+        ),
     ):
         execute_ir(graph, (ones(7, 4), ones(3, 4)))
 

@@ -57,10 +57,12 @@ def test_a_negative_dim_of_unique_consecutive_is_refused_while_pytorch_misstates
         ),
         pytest.param(torch.unique_consecutive, [ones(2, 2), tensor([[1.0, 2], [2, 1]])], id="no dim of two"),
         pytest.param(
-            lambda x: torch.unique_consecutive(x, dim=0), [ones(3, 2), tensor([[1.0, 2], [1, 2], [2, 1]])], id="rows"
+            lambda x: torch.unique_consecutive(x, dim=0), [ones(3, 2), tensor([[1.0, 2], [1, 2], [2, 1]])],
+            id="rows"
         ),
         pytest.param(
-            lambda x: torch.unique_consecutive(x, dim=1), [ones(2, 2), tensor([[1.0, 2], [2, 1]])], id="columns"
+            lambda x: torch.unique_consecutive(x, dim=1), [ones(2, 2), tensor([[1.0, 2], [2, 1]])],
+            id="columns"
         ),
         pytest.param(
             lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True),
@@ -107,7 +109,9 @@ def test_a_broadcast_tensor_of_masked_select_is_refused(shape: tuple[int, ...]) 
 @pytest.mark.parametrize(
     ("function", "x"),
     [
-        pytest.param(lambda x, mask: torch.masked_select(x.expand(mask.shape), mask), ones(3), id="as advised"),
+        pytest.param(
+            lambda x, mask: torch.masked_select(x.expand(mask.shape), mask), ones(3), id="as advised"
+        ),
         pytest.param(torch.masked_select, ones(2, 3), id="of one shape"),
         pytest.param(torch.masked_select, ones(4, 2, 3), id="the mask is broadcast"),
         pytest.param(lambda x, mask: x[mask], ones(2, 3), id="indexed"),

@@ -216,10 +216,26 @@ def test_the_uses_of_the_other_inputs_are_counted_anew() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        pytest.param(lambda g: g.set_literal(sized().node("view"), 1, 3), "node 'view' is not in graph 'g'", id="another_graph"),
-        pytest.param(lambda g: g.set_literal(g.node("view"), 2, 3), r"node 'view' does not say which argument its input 2 fills\n  fix: insert the node with operands=", id="no_such_input"),
-        pytest.param(lambda g: g.set_literal(g.node("view"), -1, 3), "does not say which argument its input -1 fills", id="negative"),
-        pytest.param(lambda g: g.set_literal(g.node("view"), 1, {1}), r"is not plain data\n  at: attribute 'size' of aten.view.default", id="no_literal"),
+        pytest.param(
+            lambda g: g.set_literal(sized().node("view"), 1, 3), "node 'view' is not in graph 'g'",
+            id="another_graph"
+        ),
+        pytest.param(
+            lambda g: g.set_literal(g.node("view"), 2, 3),
+            (
+                r"node 'view' does not say which argument its input 2 fills\n"
+                "  fix: insert the node with operands="
+            ),
+            id="no_such_input"
+        ),
+        pytest.param(
+            lambda g: g.set_literal(g.node("view"), -1, 3), "does not say which argument its input -1 fills",
+            id="negative"
+        ),
+        pytest.param(
+            lambda g: g.set_literal(g.node("view"), 1, {1}),
+            r"is not plain data\n  at: attribute 'size' of aten.view.default", id="no_literal"
+        ),
     ],
 )  # fmt: skip
 def test_plain_data_that_cannot_take_the_place_of_an_input_is_refused(
@@ -263,9 +279,17 @@ def test_an_input_nobody_reads_becomes_a_constant_of_the_call() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        pytest.param(lambda g: g.fix_input(g.value("n"), 4), r"%n is still read by view\n  at: graph 'g'\n  fix: replace_all_uses first", id="read"),
-        pytest.param(lambda g: g.fix_input(sized().value("n"), 4), "%n is not a value of graph 'g'", id="another_graph"),
-        pytest.param(lambda g: g.fix_input(g.value("view"), 4), r"%view is not an input\n  fix: erase_argument removes the others", id="no_input"),
+        pytest.param(
+            lambda g: g.fix_input(g.value("n"), 4),
+            r"%n is still read by view\n  at: graph 'g'\n  fix: replace_all_uses first", id="read"
+        ),
+        pytest.param(
+            lambda g: g.fix_input(sized().value("n"), 4), "%n is not a value of graph 'g'", id="another_graph"
+        ),
+        pytest.param(
+            lambda g: g.fix_input(g.value("view"), 4),
+            r"%view is no input\n  fix: erase_argument removes the others", id="no_input"
+        ),
     ],
 )  # fmt: skip
 def test_an_input_that_cannot_be_fixed_is_refused(edit: Callable[[Graph], None], message: str) -> None:
@@ -321,22 +345,41 @@ def test_words_of_declarations_may_be_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        pytest.param("symbol s in [2, 8]", "symbol s in [8, 2]", r"no value is in the range \[8, 2\] of symbol 's'\n  at: line 2", id="empty_range"),
+        pytest.param(
+            "symbol s in [2, 8]", "symbol s in [8, 2]",
+            r"no value is in the range \[8, 2\] of symbol 's'\n  at: line 2", id="empty_range"
+        ),
         pytest.param("symbol s in [2, 8]", "symbol s in [2, 8", "expected ']'", id="open_range"),
-        pytest.param("symbol s in [2, 8]", "symbol s in [2.5, 8]", "expected an integer, got 2.5", id="float_end"),
-        pytest.param("symbol s in [2, 8]", "symbol s in [inf, 8]", "expected a number, got 'inf'", id="wrong_infinity"),
+        pytest.param(
+            "symbol s in [2, 8]", "symbol s in [2.5, 8]", "expected an integer, got 2.5", id="float_end"
+        ),
+        pytest.param(
+            "symbol s in [2, 8]", "symbol s in [inf, 8]", "expected a number, got 'inf'", id="wrong_infinity"
+        ),
         pytest.param("symbol s in [2, 8]", "symbol s [2, 8]", "expected 'in'", id="no_in"),
         pytest.param("symbol t", "symbol s", "already has a symbol 's'\n  at: line 3", id="twice"),
         pytest.param("symbol t", "symbol max", "'max' cannot be the name of a symbol", id="function"),
-        pytest.param("  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'", id="undeclared"),
-        pytest.param("== 0", "= 0", "'=' is not a relation: expected one of ==, !=, <=", id="relation"),
-        pytest.param("mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4", id="no_symbol"),
+        pytest.param(
+            "  symbol s in [2, 8]\n", "", "the constraint mod.* has an unknown symbol 's'", id="undeclared"
+        ),
+        pytest.param("== 0", "= 0", "'=' is no relation: expected one of ==, !=, <=", id="relation"),
+        pytest.param(
+            "mod(s, 2) == 0", "2 == 2", "the constraint 2 == 2 has no symbol\n  at: line 4", id="no_symbol"
+        ),
         pytest.param("mod(s, 2) ==", "mod(s, 2) == mod(s, ) ==", "mod takes 2 arguments, got 1", id="sides"),
-        pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 3*r+1]\n  input %y", "but no symbol r is declared", id="size"),
+        pytest.param(
+            "f32[s, 3*t+1]\n  input %y", "f32[s, 3*r+1]\n  input %y", "but no symbol r is declared", id="size"
+        ),
         pytest.param("int(s*t)", "int(s*r)", "but no symbol r is declared", id="number"),
-        pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 1.5]\n  input %y", "expected an integer from 0", id="float_size"),
+        pytest.param(
+            "f32[s, 3*t+1]\n  input %y", "f32[s, 1.5]\n  input %y", "expected an integer from 0",
+            id="float_size"
+        ),
         pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 3//0]\n  input %y", "has no value", id="no_value"),
-        pytest.param("f32[s, 3*t+1]\n  input %y", "f32[s, 0-3]\n  input %y", r"expected an integer from 0 to 2\*\*63 - 1", id="negative_size"),
+        pytest.param(
+            "f32[s, 3*t+1]\n  input %y", "f32[s, 0-3]\n  input %y",
+            r"expected an integer from 0 to 2\*\*63 - 1", id="negative_size"
+        ),
     ],
 )  # fmt: skip
 def test_text_with_damaged_sizes_is_refused(old: str, new: str, message: str) -> None:
@@ -359,27 +402,82 @@ def test_constraints_are_of_sizes_that_inputs_tell() -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        pytest.param(lambda d: d["symbols"].update(s=[8, 2]), r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s", id="empty_range"),
-        pytest.param(lambda d: d["symbols"].update(s=[2]), r"expected .*pair[\s\S]*symbols.s|symbols.s", id="no_pair"),
-        pytest.param(lambda d: d["symbols"].update(s=[2.5, 8]), r"expected a pair of integers, or null for an open end, found \[2.5, 8\]", id="float_end"),
-        pytest.param(lambda d: d["symbols"].update(s=[True, 8]), r"expected a pair of integers, or null for an open end", id="bool_end"),
-        pytest.param(lambda d: d["symbols"].update({"1s": [2, 8]}), r"'1s' cannot be the name of a symbol", id="name"),
+        pytest.param(
+            lambda d: d["symbols"].update(s=[8, 2]),
+            r"no value is in the range \[8, 2\][\s\S]*at: .*symbols.s", id="empty_range"
+        ),
+        pytest.param(
+            lambda d: d["symbols"].update(s=[2]), r"expected .*pair[\s\S]*symbols.s|symbols.s", id="no_pair"
+        ),
+        pytest.param(
+            lambda d: d["symbols"].update(s=[2.5, 8]),
+            r"expected a pair of integers, null where there is no end, found \[2.5, 8\]", id="float_end"
+        ),
+        pytest.param(
+            lambda d: d["symbols"].update(s=[True, 8]),
+            r"expected a pair of integers, null where there is no end", id="bool_end"
+        ),
+        pytest.param(
+            lambda d: d["symbols"].update({"1s": [2, 8]}), r"'1s' cannot be the name of a symbol", id="name"
+        ),
         pytest.param(lambda d: d.update(symbols=[]), r"expected an object[\s\S]*symbols", id="no_object"),
-        pytest.param(lambda d: d["symbols"].pop("s"), r"has an unknown symbol 's'[\s\S]*at: .*constraints\[0\]", id="undeclared"),
+        pytest.param(
+            lambda d: d["symbols"].pop("s"), r"has an unknown symbol 's'[\s\S]*at: .*constraints\[0\]",
+            id="undeclared"
+        ),
         pytest.param(lambda d: d.update(constraints={}), r"expected a list[\s\S]*constraints", id="no_list"),
-        pytest.param(lambda d: d["constraints"].append(["s", "==="]), r"expected two expressions with a relation between them, found \['s', '==='\]", id="short"),
-        pytest.param(lambda d: d["constraints"].append(["s", "=", 2]), r"expected two expressions with a relation", id="relation"),
-        pytest.param(lambda d: d["constraints"].append(["s", ["=="], 2]), r"expected two expressions with a relation", id="relation_type"),
-        pytest.param(lambda d: d["constraints"].append(["s+", "==", 2]), r"'s\+' is not an expression: expected a word[\s\S]*constraints\[2\]\[0\]", id="expression"),
-        pytest.param(lambda d: d["constraints"].append(["s", "==", [2]]), r"\[2\] is neither an integer nor an expression[\s\S]*constraints\[2\]\[2\]", id="float"),
-        pytest.param(lambda d: d["constraints"].append([2, "==", 2]), r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]", id="no_symbol"),
-        pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["s*"]]), r"'s\*' is not an expression[\s\S]*type\[1\]\[0\]", id="size"),
-        pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["s+" * 9999 + "s"]]), r"is neither an integer nor an expression", id="endless"),
-        pytest.param(lambda d: d["arguments"][0].update(type=["f32", [[]]]), r"\[\] is not a size: expected an integer from 0 to 2\*\*63 - 1, or an expression", id="list_size"),
-        pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["s", "t"], "sideways"]), r"this PyTorch has no layout 'sideways'", id="layout"),
-        pytest.param(lambda d: d["arguments"][3].update(type={"int": [1]}), r"is neither an integer nor an expression", id="number"),
-        pytest.param(lambda d: d["arguments"][3].update(type={"float": 1}), r"expected \[dtype, shape\]", id="float_number"),
-        pytest.param(lambda d: d["arguments"][0].update(type=["f32", ["0-3"]]), r"'0-3' is an integer: expected a JSON number", id="negative"),
+        pytest.param(
+            lambda d: d["constraints"].append(["s", "==="]),
+            r"expected two expressions with a relation between them, found \['s', '==='\]", id="short"
+        ),
+        pytest.param(
+            lambda d: d["constraints"].append(["s", "=", 2]), r"expected two expressions with a relation",
+            id="relation"
+        ),
+        pytest.param(
+            lambda d: d["constraints"].append(["s", ["=="], 2]), r"expected two expressions with a relation",
+            id="relation_type"
+        ),
+        pytest.param(
+            lambda d: d["constraints"].append(["s+", "==", 2]),
+            r"'s\+' is no expression: expected a word[\s\S]*constraints\[2\]\[0\]", id="expression"
+        ),
+        pytest.param(
+            lambda d: d["constraints"].append(["s", "==", [2]]),
+            r"\[2\] is neither an integer nor an expression[\s\S]*constraints\[2\]\[2\]", id="float"
+        ),
+        pytest.param(
+            lambda d: d["constraints"].append([2, "==", 2]),
+            r"the constraint 2 == 2 has no symbol[\s\S]*constraints\[2\]", id="no_symbol"
+        ),
+        pytest.param(
+            lambda d: d["arguments"][0].update(type=["f32", ["s*"]]),
+            r"'s\*' is no expression[\s\S]*type\[1\]\[0\]", id="size"
+        ),
+        pytest.param(
+            lambda d: d["arguments"][0].update(type=["f32", ["s+" * 9999 + "s"]]),
+            r"is neither an integer nor an expression", id="endless"
+        ),
+        pytest.param(
+            lambda d: d["arguments"][0].update(type=["f32", [[]]]),
+            r"\[\] is no size: expected an integer from 0 to 2\*\*63 - 1, or an expression", id="list_size"
+        ),
+        pytest.param(
+            lambda d: d["arguments"][0].update(type=["f32", ["s", "t"], "sideways"]),
+            r"this PyTorch has no layout 'sideways'", id="layout"
+        ),
+        pytest.param(
+            lambda d: d["arguments"][3].update(type={"int": [1]}), r"is neither an integer nor an expression",
+            id="number"
+        ),
+        pytest.param(
+            lambda d: d["arguments"][3].update(type={"float": 1}), r"expected \[dtype, shape\]",
+            id="float_number"
+        ),
+        pytest.param(
+            lambda d: d["arguments"][0].update(type=["f32", ["0-3"]]),
+            r"'0-3' is an integer: expected it as a number", id="negative"
+        ),
     ],
 )  # fmt: skip
 def test_a_document_with_damaged_sizes_is_refused(

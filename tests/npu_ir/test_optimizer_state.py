@@ -142,7 +142,10 @@ def test_a_checkpoint_gives_state_by_name(tmp_path: Path) -> None:
     [
         pytest.param(
             lambda given: given.pop("w.momentum_buffer"),
-            r"missing: w.momentum_buffer, f32\[2\] \(optimizer state: not in model.state_dict\(\), pass it with the weights\)",
+            (
+                r"missing: w.momentum_buffer, f32\[2\] \(optimizer state: not in model.state_dict\(\), "
+                r"pass it with the weights\)"
+            ),
             id="missing",
         ),
         pytest.param(

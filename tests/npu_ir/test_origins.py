@@ -1,4 +1,4 @@
-"""What a value stands for is recorded while a graph is rewritten, and stays true."""
+"""Origins of values are recorded while a graph is rewritten, and stay true."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_value_in_other_strides_may_be_said_to_be_the_same() -> None:
 
 
 def fold_in_place(graph: Graph, edits: str) -> None:
-    """Let ``exp`` compute the value of ``cos``, in place: change the node, and put it in the place of ``cos``."""
+    """Let ``exp`` compute the value of ``cos``, in place: change the node, and let it replace ``cos``."""
     exp, cos = graph.node("exp"), graph.node("cos")
     for edit in edits:
         if edit == "c":

@@ -141,8 +141,8 @@ def test_inputs_that_overlap_otherwise_are_refused(args: tuple[Tensor, Tensor]) 
 
     with pytest.raises(
         ExecutionError,
-        match=r"(?s)for inputs that overlap in memory: %args_0, f32\[4\], and %args_1, f32\[4\], which begins 2 elements "
-        r"behind it.*pass views of one tensor that overlap so",
+        match=r"(?s)for inputs that overlap in memory: %args_0, f32\[4\], and %args_1, f32\[4\], which "
+        "begins 2 elements behind it.*pass views of one tensor that overlap so",
     ):
         Interpreter(graph).run(*args)
 

@@ -162,24 +162,97 @@ def test_the_order_of_installation_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        pytest.param(ModuleNotFoundError("No module named 'gone'"), "ModuleNotFoundError: No module named 'gone'", id="missing"),
+        pytest.param(
+            ModuleNotFoundError("No module named 'gone'"), "ModuleNotFoundError: No module named 'gone'",
+            id="missing"
+        ),
         pytest.param(SyntaxError("invalid syntax"), "SyntaxError: invalid syntax", id="syntax"),
-        pytest.param(PackageNotFoundError("gone"), "PackageNotFoundError: No package metadata was found for gone", id="package"),
+        pytest.param(
+            PackageNotFoundError("gone"), "PackageNotFoundError: No package metadata was found for gone",
+            id="package"
+        ),
         pytest.param(SystemExit(3), "SystemExit: 3", id="exit"),
-        pytest.param(plugin(npu_register_ops=lambda registry: 1 / 0), "ZeroDivisionError: division by zero", id="hook_raises"),
-        pytest.param(plugin(npu_register_ops=lambda registry: sys.exit("no device")), "SystemExit: no device", id="hook_exits"),
-        pytest.param(plugin(npu_pases=lambda: None), "PluginError: broken (broken-dist 1.0) implements an unknown hook 'npu_pases'\n  fix: known hooks: npu_register_ops, npu_passes, npu_pipelines, npu_backends, npu_runners, npu_doctor, npu_plugin_reports, npu_add_commands", id="unknown_hook"),
+        pytest.param(
+            plugin(npu_register_ops=lambda registry: 1 / 0), "ZeroDivisionError: division by zero",
+            id="hook_raises"
+        ),
+        pytest.param(
+            plugin(npu_register_ops=lambda registry: sys.exit("no device")), "SystemExit: no device",
+            id="hook_exits"
+        ),
+        pytest.param(
+            plugin(npu_pases=lambda: None),
+            (
+                "PluginError: broken (broken-dist 1.0) implements an unknown hook 'npu_pases'\n"
+                "  fix: known hooks: npu_register_ops, npu_passes, npu_pipelines, npu_backends, "
+                "npu_runners, npu_doctor, npu_plugin_reports, npu_add_commands"
+            ),
+            id="unknown_hook"
+        ),
         pytest.param(plugin(npu_passes=lambda device: []), "PluginValidationError: ", id="hook_argument"),
         pytest.param(plugin(npu_passes=lambda: 5), "TypeError: 'int' object is not iterable", id="no_list"),
-        pytest.param(with_pass(None), "PluginError: broken (broken-dist 1.0) offers passes without a name: Named(name=None)", id="no_name"),
-        pytest.param(plugin(npu_backends=lambda: ["fast"]), "PluginError: broken (broken-dist 1.0) offers backends without a name: 'fast'", id="text"),
-        pytest.param(plugin(npu_runners=lambda: [len]), "PluginError: broken (broken-dist 1.0) offers runners that are not a dict of functions by name: [<built-in function len>]", id="runners_without_names"),
-        pytest.param(plugin(npu_runners=lambda: {"quick": 1}), "PluginError: broken (broken-dist 1.0) offers runners that are not a dict of functions by name: {'quick': 1}", id="runners_not_callable"),
-        pytest.param(plugin(npu_runners=lambda: {"interpreter": len}), "RegistryError: broken (broken-dist 1.0) offers runners called 'interpreter', and so does npu-ir", id="interpreter"),
-        pytest.param(with_pass("p", "p"), "RegistryError: broken (broken-dist 1.0) offers passes called 'p', and so does broken (broken-dist 1.0)", id="own_pass_twice"),
-        pytest.param(with_executor("x", "x"), "RegistryError: x already has a registered execution: by broken (broken-dist 1.0), and now by broken (broken-dist 1.0)", id="own_op_twice"),
-        pytest.param(with_executor("shared"), "RegistryError: shared already has a registered execution: by a (a-dist 1.0), and now by broken (broken-dist 1.0)", id="op_of_another"),
-        pytest.param(with_pass("shared"), "RegistryError: broken (broken-dist 1.0) offers passes called 'shared', and so does a (a-dist 1.0)", id="pass_of_another"),
+        pytest.param(
+            with_pass(None),
+            "PluginError: broken (broken-dist 1.0) offers passes without a name: Named(name=None)",
+            id="no_name"
+        ),
+        pytest.param(
+            plugin(npu_backends=lambda: ["fast"]),
+            "PluginError: broken (broken-dist 1.0) offers backends without a name: 'fast'", id="text"
+        ),
+        pytest.param(
+            plugin(npu_runners=lambda: [len]),
+            (
+                "PluginError: broken (broken-dist 1.0) offers runners that are no dict of functions by "
+                "name: [<built-in function len>]"
+            ),
+            id="runners_without_names"
+        ),
+        pytest.param(
+            plugin(npu_runners=lambda: {"quick": 1}),
+            (
+                "PluginError: broken (broken-dist 1.0) offers runners that are no dict of "
+                "functions by name: {'quick': 1}"
+            ),
+            id="runners_not_callable"
+        ),
+        pytest.param(
+            plugin(npu_runners=lambda: {"interpreter": len}),
+            "RegistryError: broken (broken-dist 1.0) offers runners called 'interpreter', and so does npu-ir",
+            id="interpreter"
+        ),
+        pytest.param(
+            with_pass("p", "p"),
+            (
+                "RegistryError: broken (broken-dist 1.0) offers passes called 'p', and so "
+                "does broken (broken-dist 1.0)"
+            ),
+            id="own_pass_twice"
+        ),
+        pytest.param(
+            with_executor("x", "x"),
+            (
+                "RegistryError: x already has a registered execution: by broken (broken-dist 1.0), and now "
+                "by broken (broken-dist 1.0)"
+            ),
+            id="own_op_twice"
+        ),
+        pytest.param(
+            with_executor("shared"),
+            (
+                "RegistryError: shared already has a registered execution: by a (a-dist 1.0), and now "
+                "by broken (broken-dist 1.0)"
+            ),
+            id="op_of_another"
+        ),
+        pytest.param(
+            with_pass("shared"),
+            (
+                "RegistryError: broken (broken-dist 1.0) offers passes called 'shared', "
+                "and so does a (a-dist 1.0)"
+            ),
+            id="pass_of_another"
+        ),
     ],
 )  # fmt: skip
 def test_a_broken_plugin_is_refused_as_a_whole_and_the_others_go_on(broken: Any, reason: str) -> None:
@@ -289,7 +362,10 @@ def test_a_plugin_that_registers_past_its_hook_is_refused(installed: Callable[..
 
     with pytest.warns(
         PluginWarning,
-        match=r"plugin 'a' .* nothing can be registered or looked up yet[\s\S]*in its hook npu_register_ops\(registry\)",
+        match=(
+            r"plugin 'a' .* nothing can be registered or looked up yet[\s\S]*in its hook "
+            r"npu_register_ops\(registry\)"
+        ),
     ):
         found = plugin_manager.loaded()
     assert list(found.registry.table("execution")) == ["kept"]

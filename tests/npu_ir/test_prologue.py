@@ -182,12 +182,18 @@ def test_no_node_is_inserted_in_front_of_one_of_the_prologue() -> None:
     [
         pytest.param(
             lambda g: g.set_input(g.node("first"), 0, g.value("x")),
-            "node 'first' of the prologue cannot read %x: %x is an input of the call\n  fix: insert a node into the body",
+            (
+                "node 'first' of the prologue cannot read %x: %x is an input of the call\n"
+                "  fix: put a node into the body"
+            ),
             id="input",
         ),
         pytest.param(
             lambda g: g.set_input(g.node("second"), 1, g.value("product")),
-            "node 'second' of the prologue cannot read %product: %product is computed by node 'product' of the body",
+            (
+                "node 'second' of the prologue cannot read %product: %product is computed by "
+                "node 'product' of the body"
+            ),
             id="value of the body",
         ),
         pytest.param(
@@ -207,7 +213,10 @@ def test_no_node_is_inserted_in_front_of_one_of_the_prologue() -> None:
         ),
         pytest.param(
             lambda g: g.set_update(g.value("buffer"), g.value("last")),
-            "%buffer cannot be updated: node 'second' of the prologue reads it\n  fix: what the graph updates is not",
+            (
+                "%buffer cannot be updated: node 'second' of the prologue reads it\n"
+                "  fix: what the graph updates is not"
+            ),
             id="update of a buffer",
         ),
         pytest.param(

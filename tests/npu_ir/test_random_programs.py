@@ -1,4 +1,4 @@
-"""Random models of sizes left open: through text and file, and equal to eager at sizes they were not captured at."""
+"""Random models of open sizes: through text and file, and equal to eager at other sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be captured is refused with what is wrong, where, and how to mend it."""
+"""Models that cannot be captured are refused with the reason, the location, and a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the regions of a node must keep to, and how deep they may lie in each other."""
+"""Rules for the regions of a node, and the limit of their nesting."""
 
 from __future__ import annotations
 
@@ -113,7 +113,10 @@ def returning(types: list[Type], results: list[int]) -> Graph:
         ),
         pytest.param(
             lambda: looping(returning([F32, I64], [0]), returning([F32, I64], [1])),
-            r"the region 'body_fn' of node 'while_loop' returns i64\[2\] as number 0, and should return f32\[2\]",
+            (
+                r"the region 'body_fn' of node 'while_loop' returns i64\[2\] as number 0, "
+                r"and should return f32\[2\]"
+            ),
             id="body returns another type",
         ),
     ],
@@ -279,6 +282,9 @@ def test_an_error_two_regions_deep_names_the_inner_node() -> None:
 
     with pytest.raises(
         ExecutionError,
-        match=r"aten.index_select.default failed[\s\S]*\n  at: node \S+, in a region of node \S+, in a region of node",
+        match=(
+            r"aten.index_select.default failed[\s\S]*\n"
+            r"  at: node \S+, in a region of node \S+, in a region of node"
+        ),
     ):
         execute_ir(graph, (tensor(True), ones(2), tensor([7])))

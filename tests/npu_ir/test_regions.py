@@ -414,18 +414,44 @@ def test_constants_of_two_regions_may_have_one_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        pytest.param("region false_fn", "region true_fn", r"the region 'true_fn' is given twice\n  at: line 13", id="twice"),
-        pytest.param("region true_fn = graph", "region true_fn graph", "expected '=', got 'graph'", id="no_equals"),
+        pytest.param(
+            "region false_fn", "region true_fn", r"the region 'true_fn' is given twice\n  at: line 13",
+            id="twice"
+        ),
+        pytest.param(
+            "region true_fn = graph", "region true_fn graph", "expected '=', got 'graph'", id="no_equals"
+        ),
         pytest.param("= graph body {", "= body {", "expected 'graph', got 'body'", id="no_graph"),
         pytest.param("return [%neg]\n  }", "return [%neg]\n", "expected '}'", id="not_closed"),
-        pytest.param("return [%neg]", "return [%x]", r"%x is read before it is produced\n  at: line 11", id="value_from_around"),
-        pytest.param("return %cond", "return %neg", r"%neg is read before it is produced\n  at: line 21", id="value_from_inside"),
-        pytest.param("  region true_fn", "  %z: f32[2] = op(%x)\n  region true_fn", "needs its argument 'true_fn'", id="of_another_node"),
+        pytest.param(
+            "return [%neg]", "return [%x]", r"%x is read before it is produced\n  at: line 11",
+            id="value_from_around"
+        ),
+        pytest.param(
+            "return %cond", "return %neg", r"%neg is read before it is produced\n  at: line 21",
+            id="value_from_inside"
+        ),
+        pytest.param(
+            "  region true_fn", "  %z: f32[2] = op(%x)\n  region true_fn", "needs its argument 'true_fn'",
+            id="of_another_node"
+        ),
         pytest.param("aten.neg.default(%y)", "aten.neg_.default(%y)", "changes a tensor in place", id="rule"),
-        pytest.param("input %y: f32[2]\n\n    %neg", "param %y: f32[2]\n\n    %neg", "has parameters, buffers, optimizer state or updates", id="parameter"),
-        pytest.param("    return [%neg]", "    update %y = %neg\n    return [%neg]", "has parameters, buffers, optimizer state or updates", id="update"),
-        pytest.param("= graph body {", "= graph body { symbol s in [0, 9] symbol s in [0, 8]", "already has a symbol 's'", id="symbol_twice"),
-        pytest.param("= graph body {", "= graph body { symbol s in [0, 9] require s == 1", r"the constraint s == 1 is not one of sizes", id="constraint"),
+        pytest.param(
+            "input %y: f32[2]\n\n    %neg", "param %y: f32[2]\n\n    %neg",
+            "has parameters, buffers, optimizer state or updates", id="parameter"
+        ),
+        pytest.param(
+            "    return [%neg]", "    update %y = %neg\n    return [%neg]",
+            "has parameters, buffers, optimizer state or updates", id="update"
+        ),
+        pytest.param(
+            "= graph body {", "= graph body { symbol s in [0, 9] symbol s in [0, 8]",
+            "already has a symbol 's'", id="symbol_twice"
+        ),
+        pytest.param(
+            "= graph body {", "= graph body { symbol s in [0, 9] require s == 1",
+            r"the constraint s == 1 is not one of sizes", id="constraint"
+        ),
     ],
 )  # fmt: skip
 def test_text_with_damaged_regions_is_refused(old: str, new: str, message: str) -> None:
@@ -455,16 +481,42 @@ def regions_of(document: Any) -> Any:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        pytest.param(lambda d: regions_of(d).update(true_fn=1), r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn", id="no_object"),
-        pytest.param(lambda d: regions_of(d)["true_fn"].pop("results"), r"'results'[\s\S]*nodes\[0\].regions.true_fn", id="lacks_a_key"),
-        pytest.param(lambda d: regions_of(d)["true_fn"].update(more=1), r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more", id="unknown_key"),
-        pytest.param(lambda d: regions_of(d)["true_fn"].update(name=1), r"expected a string[\s\S]*regions.true_fn.name", id="name"),
-        pytest.param(lambda d: regions_of(d)["true_fn"]["nodes"][0].update(inputs=["x"]), r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]", id="value_from_around"),
-        pytest.param(lambda d: d.update(results={"value": "neg"}), "no value 'neg' here", id="value_from_inside"),
+        pytest.param(
+            lambda d: regions_of(d).update(true_fn=1),
+            r"expected an object, found 1\n  at: .*nodes\[0\].regions.true_fn", id="no_object"
+        ),
+        pytest.param(
+            lambda d: regions_of(d)["true_fn"].pop("results"), r"'results'[\s\S]*nodes\[0\].regions.true_fn",
+            id="lacks_a_key"
+        ),
+        pytest.param(
+            lambda d: regions_of(d)["true_fn"].update(more=1),
+            r"unknown key\n  at: .*nodes\[0\].regions.true_fn.more", id="unknown_key"
+        ),
+        pytest.param(
+            lambda d: regions_of(d)["true_fn"].update(name=1),
+            r"expected a string[\s\S]*regions.true_fn.name", id="name"
+        ),
+        pytest.param(
+            lambda d: regions_of(d)["true_fn"]["nodes"][0].update(inputs=["x"]),
+            r"no value 'x' here\n  at: .*regions.true_fn.nodes\[0\].inputs\[0\]", id="value_from_around"
+        ),
+        pytest.param(
+            lambda d: d.update(results={"value": "neg"}), "no value 'neg' here", id="value_from_inside"
+        ),
         pytest.param(lambda d: regions_of(d).pop("false_fn"), "needs its argument 'false_fn'", id="missing"),
-        pytest.param(lambda d: regions_of(d)["true_fn"]["arguments"][0].update(kind="param"), "has parameters, buffers, optimizer state or updates", id="parameter"),
-        pytest.param(lambda d: regions_of(d)["true_fn"]["arguments"][0].update(type=["f32", ["s"]]), "no symbol s is declared", id="symbol"),
-        pytest.param(lambda d: d["nodes"][0].update(operands=None), "a node with regions says of each input", id="operands"),
+        pytest.param(
+            lambda d: regions_of(d)["true_fn"]["arguments"][0].update(kind="param"),
+            "has parameters, buffers, optimizer state or updates", id="parameter"
+        ),
+        pytest.param(
+            lambda d: regions_of(d)["true_fn"]["arguments"][0].update(type=["f32", ["s"]]),
+            "no symbol s is declared", id="symbol"
+        ),
+        pytest.param(
+            lambda d: d["nodes"][0].update(operands=None), "a node with regions says of each input",
+            id="operands"
+        ),
     ],
 )  # fmt: skip
 def test_a_document_with_damaged_regions_is_refused(

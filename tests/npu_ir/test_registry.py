@@ -102,7 +102,10 @@ def test_a_second_registration_is_refused_with_both_origins(
 
     with pytest.raises(
         RegistryError,
-        match=rf"my_op already has a registered {table}: by {first.__module__}, and now by other.module[\s\S]*NPU_DISABLE_PLUGINS",
+        match=(
+            f"my_op already has a registered {table}: by {first.__module__}, and now by "
+            r"other.module[\s\S]*NPU_DISABLE_PLUGINS"
+        ),
     ):
         register("my_op")(second)
     assert "my_op" in list_registered_ops()[table]
@@ -213,12 +216,34 @@ def test_a_conversion_replaces_what_the_op_becomes() -> None:
 @pytest.mark.parametrize(
     ("conversion", "message"),
     [
-        pytest.param(lambda converter, node: [], r"the conversion of aten.relu.default by .* returned \[\]\n  at: node 'relu'.*\n  fix: return 1 value\(s\) of converter.graph", id="none"),
+        pytest.param(
+            lambda converter, node: [],
+            (
+                r"the conversion of aten.relu.default by .* returned \[\]\n  at: node 'relu'.*\n"
+                r"  fix: return 1 value\(s\) of converter.graph"
+            ),
+            id="none"
+        ),
         pytest.param(lambda converter, node: [1], r"returned \[1\]", id="number"),
-        pytest.param(lambda converter, node: None, "the conversion of aten.relu.default by .* returned None", id="nothing"),
-        pytest.param(lambda converter, node: 1 / 0, r"the conversion of aten.relu.default by .* failed: ZeroDivisionError: division by zero\n  at: node 'relu'", id="raises"),
-        pytest.param(lambda converter, node: converter.insert(node, "x", [1], {}), "failed: AttributeError", id="input"),
-        pytest.param(lambda converter, node: converter.insert(node, "x", [], {"a": object()}), "is not plain data", id="attr"),
+        pytest.param(
+            lambda converter, node: None, "the conversion of aten.relu.default by .* returned None",
+            id="nothing"
+        ),
+        pytest.param(
+            lambda converter, node: 1 / 0,
+            (
+                "the conversion of aten.relu.default by .* failed: ZeroDivisionError: division "
+                r"by zero\n  at: node 'relu'"
+            ),
+            id="raises"
+        ),
+        pytest.param(
+            lambda converter, node: converter.insert(node, "x", [1], {}), "failed: AttributeError", id="input"
+        ),
+        pytest.param(
+            lambda converter, node: converter.insert(node, "x", [], {"a": object()}), "is not plain data",
+            id="attr"
+        ),
     ],
 )  # fmt: skip
 def test_a_conversion_that_does_not_keep_to_its_contract_is_named(conversion: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What runs a graph for the commands: the interpreter, or what a plugin offers."""
+"""Runners of the commands: the interpreter, or one of a plugin."""
 
 from __future__ import annotations
 

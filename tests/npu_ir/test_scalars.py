@@ -205,7 +205,10 @@ def test_a_number_that_is_not_what_its_type_says_is_refused() -> None:
     assert execute_ir(graph, (2,)) == 4
     with pytest.raises(
         ExecutionError,
-        match=r"operator.add returned 5 for %y, which is int\(2\*n\) in the graph: %y is 5, the graph needs 2\*n, which is 6 \(n is 3 by %a\)",
+        match=(
+            r"operator.add returned 5 for %y, which is int\(2\*n\) in the graph: %y is 5, the graph needs "
+            r"2\*n, which is 6 \(n is 3 by %a\)"
+        ),
     ):
         execute_ir(graph, (3,))
 
@@ -253,7 +256,10 @@ def test_a_symbol_of_an_element_is_known_from_there_on() -> None:
     assert execute_ir(graph, (tensor(3),))[0].shape == (3, 2)
     with pytest.raises(
         ExecutionError,
-        match=r"for %y, which is f32\[u, 2\] in the graph: dimension 0 of %y is 3, the graph needs u = 4 \(u is 4 by %n\)",
+        match=(
+            r"for %y, which is f32\[u, 2\] in the graph: dimension 0 of %y is 3, the graph "
+            r"needs u = 4 \(u is 4 by %n\)"
+        ),
     ):
         execute_ir(graph, (tensor(4),))
 
@@ -418,7 +424,10 @@ def test_a_failed_assertion_says_its_message() -> None:
     assert execute_ir(graph, (3,)) == 3
     with pytest.raises(
         ExecutionError,
-        match=r"aten._assert_scalar.default failed: RuntimeError: three at least\n  at: node '_assert_scalar'",
+        match=(
+            "aten._assert_scalar.default failed: RuntimeError: three "
+            r"at least\n  at: node '_assert_scalar'"
+        ),
     ):
         execute_ir(graph, (2,))
 

@@ -1,4 +1,4 @@
-"""What torch.export emits besides operators: dropped, taken apart, or refused by name."""
+"""Special calls of torch.export: dropped, inlined, or refused by name."""
 
 from __future__ import annotations
 
@@ -134,6 +134,9 @@ def test_a_function_that_is_no_operator_is_refused_with_how_to_convert_it() -> N
 
     with pytest.raises(
         ConversionError,
-        match=r"sinc is not an operator of torch.ops, nor a function of numbers\n  at: node 'sin'[\s\S]*fix: register_conversion\('.*sinc'\)",
+        match=(
+            r"sinc is not an operator of torch.ops, nor a function of numbers\n"
+            r"  at: node 'sin'[\s\S]*fix: register_conversion\('.*sinc'\)"
+        ),
     ):
         convert_exported_program(program)

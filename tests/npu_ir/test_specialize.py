@@ -31,7 +31,7 @@ def static(function: Callable[..., Any], *args: Any) -> Graph:
 
 
 def same_names(graph: Graph) -> str:
-    """Return the text of a graph with its nodes' values numbered: names differ where nodes are folded away."""
+    """Return the text of a graph with numbered values: names differ where nodes are folded away."""
     names: dict[str, str] = {}
     return re.sub(r"%[\w.]+", lambda found: names.setdefault(found[0], f"%v{len(names)}"), str(graph))
 
@@ -265,7 +265,8 @@ def test_a_graph_without_symbols_says_so() -> None:
 
 def test_a_size_that_violates_a_constraint_is_refused() -> None:
     graph = parse_ir(
-        "graph g { symbol a in [0, 9] symbol b in [0, 9] require mod(a, 2) == b input %x: f32[a, b] return %x }"
+        "graph g { symbol a in [0, 9] symbol b in [0, 9] require mod(a, 2) == b input "
+        "%x: f32[a, b] return %x }"
     )
 
     with pytest.raises(

@@ -173,7 +173,10 @@ _pytree.register_pytree_node(WithObjectContext, lambda _: ([], object()), lambda
         pytest.param({Plain(): 1}, "is not plain data", id="key"),
         pytest.param(
             collections.defaultdict(Plain),
-            r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or a default among dict, float",
+            (
+                r"a defaultdict whose default is .*Plain.* cannot be written down[\s\S]*use a dict, or a "
+                "default among dict, float"
+            ),
             id="default",
         ),
         pytest.param(
@@ -319,7 +322,10 @@ def test_a_call_is_a_tuple_of_arguments_and_a_dict_of_keyword_arguments(tree: An
 def test_a_type_that_is_not_registered_cannot_be_made() -> None:
     with pytest.raises(
         ExecutionError,
-        match=r"the type nowhere.Thing is not registered as a pytree[\s\S]*import nowhere first, or use flat results",
+        match=(
+            r"the type nowhere.Thing is not registered as a pytree[\s\S]*import nowhere "
+            "first, or use flat results"
+        ),
     ):
         unflatten(Structure("nowhere.Thing", None, ()), [])
 

@@ -127,9 +127,9 @@ def test_a_report_tells_the_largest_differences() -> None:
     report = compare("x", torch.tensor([1.5, 3.0, 0.5]), torch.tensor([1.0, 2.0, 0.0]))
 
     assert (report.max_abs, report.max_rel, report.mismatches) == (1.0, 0.5, 3)
-    assert (
-        str(report)
-        == "x: 3 of 3 elements differ by more than 1e-05 + 1.3e-06 * |expected|: max difference 1 absolute, 0.5 relative"
+    assert str(report) == (
+        "x: 3 of 3 elements differ by more than 1e-05 + 1.3e-06 * |expected|: max "
+        "difference 1 absolute, 0.5 relative"
     )
     assert str(compare("x", torch.ones(1), torch.ones(1) + 1e-7)) == "x: max difference 1.19e-07"
     assert str(compare("x", torch.ones(1), torch.ones(1))) == "x: equal"

@@ -1,4 +1,4 @@
-"""What verification costs: verify_ir compares every parameter, and hardly ever does one change."""
+"""Cost of verification: verify_ir compares every parameter, and hardly ever does one change."""
 
 from __future__ import annotations
 

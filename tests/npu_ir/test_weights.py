@@ -215,35 +215,88 @@ REFUSED = [
     pytest.param(lambda folder: folder / "none.pt", "the weights file none.pt does not exist", id="missing"),
     pytest.param(lambda folder: folder / "none" / "w.safetensors", "does not exist", id="missing-folder"),
     pytest.param(lambda folder: folder / "a\0b.pt", "does not exist", id="nul"),
-    pytest.param(lambda folder: write(folder / "w.onnx", b"\x08\x07"), "w.onnx is neither weights nor a graph", id="unknown-suffix"),
-    pytest.param(lambda folder: write(folder / "w", b"{}"), "this is not a graph of npu-ir", id="other-json"),
+    pytest.param(
+        lambda folder: write(folder / "w.onnx", b"\x08\x07"), "w.onnx is neither weights nor a graph",
+        id="unknown-suffix"
+    ),
+    pytest.param(lambda folder: write(folder / "w", b"{}"), "this is no graph of npu-ir", id="other-json"),
     pytest.param(lambda folder: write(folder / "w.json", b"{]"), "not valid JSON", id="broken-json"),
-    pytest.param(lambda folder: without_weights(folder), "the graph was saved without weights", id="graph-without-weights"),
+    pytest.param(
+        lambda folder: without_weights(folder), "the graph was saved without weights",
+        id="graph-without-weights"
+    ),
     pytest.param(lambda folder: write(folder / "w.pt", b""), "cannot be read as weights", id="empty-pt"),
-    pytest.param(lambda folder: write(folder / "w.pt", b"no pickle"), "cannot be read as weights", id="no-pickle"),
+    pytest.param(
+        lambda folder: write(folder / "w.pt", b"no pickle"), "cannot be read as weights", id="no-pickle"
+    ),
     pytest.param(lambda folder: cut(save_pickle(folder / "w.pt")), "cannot be read as weights", id="cut-pt"),
-    pytest.param(lambda folder: write(folder / "w.safetensors", b""), "cannot be read as weights", id="empty-safetensors"),
-    pytest.param(lambda folder: cut(save_safetensors(folder / "w.safetensors")), "cannot be read as weights", id="cut-safetensors"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", Unknown()), "(?s)cannot be read as weights.*holds more than tensors", id="object"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", torch.nn.Linear(1, 1)), "(?s)cannot be read.*save model.state_dict", id="module"),
-    pytest.param(lambda folder: write(folder / "w.bin", pickle.dumps(Unknown())), "cannot be read as weights", id="plain-pickle"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", torch.ones(2)), "expected a state_dict, found Tensor", id="tensor"),
-    pytest.param(lambda folder: save_pickle(folder / "w.pt", {"lr": 0.1, "step": 3}), r"no state_dict under any of the keys \['lr', 'step'\]", id="no-tensors"),
+    pytest.param(
+        lambda folder: write(folder / "w.safetensors", b""), "cannot be read as weights",
+        id="empty-safetensors"
+    ),
+    pytest.param(
+        lambda folder: cut(save_safetensors(folder / "w.safetensors")), "cannot be read as weights",
+        id="cut-safetensors"
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", Unknown()),
+        "(?s)cannot be read as weights.*holds more than tensors", id="object"
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", torch.nn.Linear(1, 1)),
+        "(?s)cannot be read.*save model.state_dict", id="module"
+    ),
+    pytest.param(
+        lambda folder: write(folder / "w.bin", pickle.dumps(Unknown())), "cannot be read as weights",
+        id="plain-pickle"
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", torch.ones(2)), "expected a state_dict, found Tensor",
+        id="tensor"
+    ),
+    pytest.param(
+        lambda folder: save_pickle(folder / "w.pt", {"lr": 0.1, "step": 3}),
+        r"no state_dict under any of the keys \['lr', 'step'\]", id="no-tensors"
+    ),
     pytest.param(
         lambda folder: save_pickle(folder / "w.pt", {"model": STATE, "ema": STATE}),
         "more than one state_dict: under the keys 'model', 'ema'",
         id="two-state-dicts",
     ),
-    pytest.param(lambda folder: folder_of(folder, "notes.txt"), "the folder holds no weights", id="folder-without"),
-    pytest.param(lambda folder: folder_of(folder, "a.pt", "b.bin"), "the folder holds a.pt, b.bin", id="folder-with-two"),
+    pytest.param(
+        lambda folder: folder_of(folder, "notes.txt"), "the folder holds no weights", id="folder-without"
+    ),
+    pytest.param(
+        lambda folder: folder_of(folder, "a.pt", "b.bin"), "the folder holds a.pt, b.bin",
+        id="folder-with-two"
+    ),
     pytest.param(lambda folder: index_of(folder, []), "the index has no weight_map", id="index-list"),
-    pytest.param(lambda folder: index_of(folder, {"weight_map": []}), "the index has no weight_map", id="index-map"),
-    pytest.param(lambda folder: index_of(folder, {"weight_map": {"a": "../a.bin"}}), "'../a.bin' is not the name of a weights file in the same", id="index-outside"),
-    pytest.param(lambda folder: index_of(folder, {"weight_map": {"a": "/etc/a.bin"}}), "is not the name of a weights file", id="index-absolute"),
-    pytest.param(lambda folder: index_of(folder, {"weight_map": {"a": "passwd"}}), "'passwd' is not the name of a weights file", id="index-suffix"),
-    pytest.param(lambda folder: index_of(folder, {"weight_map": {"a": 3}}), "3 is not the name of a weights file", id="index-type"),
-    pytest.param(lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}), "the weights file a.bin does not exist", id="missing-shard"),
-    pytest.param(lambda folder: write(folder / "m.bin.index.json", b"{"), "not valid JSON", id="broken-index"),
+    pytest.param(
+        lambda folder: index_of(folder, {"weight_map": []}), "the index has no weight_map", id="index-map"
+    ),
+    pytest.param(
+        lambda folder: index_of(folder, {"weight_map": {"a": "../a.bin"}}),
+        "'../a.bin' is not the name of a weights file in the same", id="index-outside"
+    ),
+    pytest.param(
+        lambda folder: index_of(folder, {"weight_map": {"a": "/etc/a.bin"}}),
+        "is not the name of a weights file", id="index-absolute"
+    ),
+    pytest.param(
+        lambda folder: index_of(folder, {"weight_map": {"a": "passwd"}}),
+        "'passwd' is not the name of a weights file", id="index-suffix"
+    ),
+    pytest.param(
+        lambda folder: index_of(folder, {"weight_map": {"a": 3}}), "3 is not the name of a weights file",
+        id="index-type"
+    ),
+    pytest.param(
+        lambda folder: index_of(folder, {"weight_map": {"a": "a.bin"}}),
+        "the weights file a.bin does not exist", id="missing-shard"
+    ),
+    pytest.param(
+        lambda folder: write(folder / "m.bin.index.json", b"{"), "not valid JSON", id="broken-index"
+    ),
 ]  # fmt: skip
 
 

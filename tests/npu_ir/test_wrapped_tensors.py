@@ -173,13 +173,18 @@ def test_a_wrapped_buffer_that_is_not_persistent_is_refused() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        pytest.param(lambda w, x: (w, x), "output works on 'w' as a whole, which is a tensor subclass", id="a result"),
+        pytest.param(
+            lambda w, x: (w, x), "output works on 'w' as a whole, which is a tensor subclass", id="a result"
+        ),
         pytest.param(
             lambda w, x: torch.cond(x.sum() > 0, lambda x: x @ w, lambda x: x - w, (x,)),
             "cond works on 'w' as a whole, which is a tensor subclass",
             id="a branch",
         ),
-        pytest.param(lambda w, x: w + x, r"aten.add.Tensor works on 'w' as a whole", id="an op it does not take apart itself"),
+        pytest.param(
+            lambda w, x: w + x, r"aten.add.Tensor works on 'w' as a whole",
+            id="an op it does not take apart itself"
+        ),
     ],
 )  # fmt: skip
 def test_a_wrapped_parameter_as_a_whole_is_refused(function: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of folding share: models with statistics as after training, and how they are compared."""
+"""Shared by the tests of folding: models with statistics as after training, and their comparison."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def torch_run(
 
 
 def assert_as_good(ours: list[Tensor], theirs: list[Tensor], exact: list[Tensor]) -> None:
-    """Compare with a run in float64: the error may be 4 times that of PyTorch, or 2 units in the last place."""
+    """Compare with float64: the error may be 4 times that of PyTorch, or 2 units in the last place."""
     for our, their, true in zip(ours, theirs, exact, strict=True):
         assert (our.dtype, our.shape) == (their.dtype, their.shape)
         floor = 4 * (their.double() - true).abs().max() + 2 * torch.finfo(our.dtype).eps * true.abs().max()

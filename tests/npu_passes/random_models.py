@@ -1,7 +1,7 @@
-"""Random graphs of models: convolutions and norms, arithmetic, views, casts, identities of all kinds, and updates.
+"""Random models: convolutions, norms, arithmetic, views, casts, identities, and updates.
 
-A graph is grown step by step: each draws an op and arguments from what is there. A call that PyTorch refuses is
-left out.
+A graph is grown step by step: each draws an op and arguments from what is there. A call that PyTorch
+refuses is left out.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class Step:
-    """The loss of a model and the gradients of its parameters; all of them and the batch are inputs of the graph.
+    """The loss of a model and the gradients of its parameters; parameters and batch are graph inputs.
 
     Args:
         model: The model.

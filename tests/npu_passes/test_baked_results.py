@@ -1,4 +1,4 @@
-"""What a baked graph returns shares memory as what the graph returns, and is out of reach of the next call."""
+"""Results of a baked graph share memory as those of the graph do, out of reach of the next call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``npu opt`` prints, writes and returns."""
+"""Output, files and exit code of ``npu opt``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not depend on the call is computed once: now, or when weights are bound."""
+"""Nodes independent of the call are computed once: at once, or when weights are bound."""
 
 from __future__ import annotations
 

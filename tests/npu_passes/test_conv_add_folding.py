@@ -1,4 +1,4 @@
-"""What is added to or multiplied with output channels is folded, and only that."""
+"""Additions to and multiplications of output channels are folded, and only these."""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ graph g {{
   param %weight: f32[4, 3, 3, 3]
   call (%grad, %x)
 
-  %all.0: f32[2, 3, 7, 7], %all.1: f32[4, 3, 3, 3], %all.2: f32[4] = aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) {{bias_sizes=[4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], groups=1, output_mask=[True, True, True]}}
+  %all.0: f32[2, 3, 7, 7], %all.1: f32[4, 3, 3, 3], %all.2: f32[4] = \
+aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) \
+{{bias_sizes=[4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], \
+groups=1, output_mask=[True, True, True]}}
 
   return {results}
 }}
@@ -34,8 +37,11 @@ graph g {{
   param %bias: f32[5]
   call (%grad, %x)
 
-  %norm.0: f32[2, 3, 5], %norm.1: f32[2, 3, 1], %norm.2: f32[2, 3, 1] = aten.native_layer_norm.default(input=%x, weight=%weight, bias=%bias) {{normalized_shape=[5], eps=1e-05}}
-  %all.0: f32[2, 3, 5], %all.1: f32[5], %all.2: f32[5] = aten.native_layer_norm_backward.default(grad_out=%grad, input=%x, mean=%norm.1, rstd=%norm.2, weight=%weight, bias=%bias) {{normalized_shape=[5], output_mask=[True, True, True]}}
+  %norm.0: f32[2, 3, 5], %norm.1: f32[2, 3, 1], %norm.2: f32[2, 3, 1] = \
+aten.native_layer_norm.default(input=%x, weight=%weight, bias=%bias) {{normalized_shape=[5], eps=1e-05}}
+  %all.0: f32[2, 3, 5], %all.1: f32[5], %all.2: f32[5] = \
+aten.native_layer_norm_backward.default(grad_out=%grad, input=%x, mean=%norm.1, rstd=%norm.2, \
+weight=%weight, bias=%bias) {{normalized_shape=[5], output_mask=[True, True, True]}}
 
   return {results}
 }}
@@ -49,7 +55,9 @@ graph g {{
   param %weight: f32[5]
   call (%grad, %x, %mean, %invstd)
 
-  %all.0: f32[6, 5], %all.1: f32[5], %all.2: f32[5] = aten.native_batch_norm_backward.default(grad_out=%grad, input=%x, weight=%weight, save_mean=%mean, save_invstd=%invstd) {{train=True, eps=1e-05, output_mask=[True, True, True]}}
+  %all.0: f32[6, 5], %all.1: f32[5], %all.2: f32[5] = \
+aten.native_batch_norm_backward.default(grad_out=%grad, input=%x, weight=%weight, save_mean=%mean, \
+save_invstd=%invstd) {{train=True, eps=1e-05, output_mask=[True, True, True]}}
 
   return {results}
 }}
@@ -94,7 +102,10 @@ def test_what_only_an_unread_gradient_needs_goes_with_it() -> None:
           param %weight: f32[4, 3, 3, 3]
           call (%grad, %x)
 
-          %all.0: f32[2, 3, 7, 7], %all.1: f32[4, 3, 3, 3], %all.2: f32[4] = aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) {bias_sizes=[4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], groups=1, output_mask=[True, True, True]}
+          %all.0: f32[2, 3, 7, 7], %all.1: f32[4, 3, 3, 3], %all.2: f32[4] = \
+aten.convolution_backward.default(grad_output=%grad, input=%x, weight=%weight) \
+{bias_sizes=[4], stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=False, output_padding=[0, 0], \
+groups=1, output_mask=[True, True, True]}
           %unread: f32[4] = aten.mul.Tensor(self=%all.2) {other=2.0}
           %noise: f32[4] = aten.bernoulli.p(self=%unread) {p=0.5}
           %sum: f32[] = aten.sum.default(self=%all.0)

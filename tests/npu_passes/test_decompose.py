@@ -180,7 +180,8 @@ def test_an_op_that_is_kept_is_kept_inside_of_others() -> None:
 
 def one_node(line: str) -> Graph:
     return parse_ir(
-        f"graph g {{\n  input %x: f32[4, 4]\n  param %w: f32[4, 4]\n  call (%x)\n\n  {line}\n\n  return %y\n}}\n"
+        f"graph g {{\n  input %x: f32[4, 4]\n  param %w: f32[4, 4]\n  call (%x)\n\n"
+        f"  {line}\n\n  return %y\n}}\n"
     )
 
 
@@ -224,7 +225,10 @@ LSTM = """graph lstm {
   param %u: f32[32, 8]
   call (%x, %h)
 
-  %y: f32[3, 2, 8], %hn: f32[1, 2, 8], %cn: f32[1, 2, 8] = aten.lstm.input(input=%x, hx[0]=%h, hx[1]=%h, params[0]=%w, params[1]=%u) {has_biases=False, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False, _tensor_list_sizes=[2, 2]}
+  %y: f32[3, 2, 8], %hn: f32[1, 2, 8], %cn: f32[1, 2, 8] = \
+aten.lstm.input(input=%x, hx[0]=%h, hx[1]=%h, params[0]=%w, params[1]=%u) \
+{has_biases=False, num_layers=1, dropout=0.0, train=False, bidirectional=False, batch_first=False, \
+_tensor_list_sizes=[2, 2]}
 
   return %y
 }
@@ -356,7 +360,8 @@ def test_parts_are_the_same_in_inference_mode(first: bool) -> None:
 def test_a_copy_stays_one_where_its_memory_is_returned(reader: str, clones: int) -> None:
     shape = "[2, 2]" if "view" in reader else "[4]"
     graph = parse_ir(
-        f"graph g {{\n  input %x: f32[4]\n  call (%x)\n\n  %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)\n"
+        f"graph g {{\n  input %x: f32[4]\n  call (%x)\n\n"
+        "  %copy: f32[4] = aten.lift_fresh_copy.default(self=%x)\n"
         f"  %y: f32{shape} = {reader}\n\n  return %y\n}}"
     )
     x = torch.randn(4)

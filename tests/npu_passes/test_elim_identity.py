@@ -88,10 +88,17 @@ IDENTITIES = [
     "%out: f32[2, 3] = aten.split.Tensor(self=%x) {split_size=2}",
     '%out: f32[2, 3], %rest: f32[0, 3] = aten.split_with_sizes.default(self=%x) {split_sizes=[2, 0]} as "s"',
     "%out: f32[2, 3] = aten.flatten.using_ints(self=%x) {start_dim=1}",
-    "%t: f32[3, 2]@[1, 3] = aten.t.default(self=%x)\n  %out: f32[2, 3] = aten.transpose.int(self=%t) {dim0=0, dim1=1}",
-    "%u: f32[2, 1, 3] = aten.unsqueeze.default(self=%x) {dim=1}\n  %out: f32[2, 3] = aten.squeeze.dim(self=%u) {dim=1}",
     (
-        "%u: f32[6] = aten.view.default(self=%x) {size=[6]}\n  %v: f32[3, 2] = aten.view.default(self=%u) {size=[3, 2]}\n"
+        "%t: f32[3, 2]@[1, 3] = aten.t.default(self=%x)\n"
+        "  %out: f32[2, 3] = aten.transpose.int(self=%t) {dim0=0, dim1=1}"
+    ),
+    (
+        "%u: f32[2, 1, 3] = aten.unsqueeze.default(self=%x) {dim=1}\n"
+        "  %out: f32[2, 3] = aten.squeeze.dim(self=%u) {dim=1}"
+    ),
+    (
+        "%u: f32[6] = aten.view.default(self=%x) {size=[6]}\n"
+        "  %v: f32[3, 2] = aten.view.default(self=%u) {size=[3, 2]}\n"
         "  %out: f32[2, 3] = aten.view.default(self=%v) {size=[2, 3]}"
     ),
     # 4. casts
@@ -100,7 +107,10 @@ IDENTITIES = [
     '%out: f32[2, 3] = aten.to.dtype_layout(self=%x) {dtype=f32, layout=strided, device=device("cpu")}',
     "%out: f32[2, 3] = prims.convert_element_type.default(a=%x) {dtype=f32}",
     "%out: f32[2, 3] = aten.type_as.default(self=%x, other=%given)",
-    "%w: f64[2, 3] = aten.to.dtype(self=%x) {dtype=f64}\n  %out: f32[2, 3] = aten.to.dtype(self=%w) {dtype=f32}",
+    (
+        "%w: f64[2, 3] = aten.to.dtype(self=%x) {dtype=f64}\n"
+        "  %out: f32[2, 3] = aten.to.dtype(self=%w) {dtype=f32}"
+    ),
     # 5. copies
     "%out: f32[2, 3] = aten.clone.default(self=%x)",
     "%out: f32[2, 3] = aten.positive.default(self=%x)",
@@ -141,11 +151,17 @@ DIFFERENT = [
     ("%out: f32[2, 3] = aten.flip.default(self=%x) {dims=[0]}", None),
     # 4.
     (
-        "%w: bf16[2, 3] = aten.to.dtype(self=%x) {dtype=bf16}\n  %out: f32[2, 3] = aten.to.dtype(self=%w) {dtype=f32}",
+        (
+            "%w: bf16[2, 3] = aten.to.dtype(self=%x) {dtype=bf16}\n"
+            "  %out: f32[2, 3] = aten.to.dtype(self=%w) {dtype=f32}"
+        ),
         "bf16 does not hold every f32",
     ),
     (
-        "%w: i32[2, 3] = aten.to.dtype(self=%x) {dtype=i32}\n  %out: f32[2, 3] = aten.to.dtype(self=%w) {dtype=f32}",
+        (
+            "%w: i32[2, 3] = aten.to.dtype(self=%x) {dtype=i32}\n"
+            "  %out: f32[2, 3] = aten.to.dtype(self=%w) {dtype=f32}"
+        ),
         "i32 does not hold every f32",
     ),
     (
@@ -220,14 +236,20 @@ def test_a_constant_of_zeros_or_ones_is_seen(
 
 
 CHANGES_OF_TYPE = [
-    ("f32[2, 3]", "f64[2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f64[1] = [1.0]", "it promotes f32 to f64"),
+    (
+        "f32[2, 3]", "f64[2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f64[1] = [1.0]",
+        "it promotes f32 to f64"
+    ),
     ("i64[2, 3]", "f32[2, 3] = aten.div.Tensor(self=%x) {other=1}", "", "it promotes i64 to f32"),
     ("bool[2, 3]", "i64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "", "it promotes bool to i64"),
     ("f32[2, 3]", "f32[4, 2, 3] = aten.mul.Tensor(self=%x, other=%c)", "f32[4, 1, 1] = [1.0, 1.0, 1.0, 1.0]",
      "it broadcasts [2, 3] to [4, 2, 3]"),
     ("f32[2, 3]@[0, 1]", "f32[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
-     "it changes the layout from f32[2, 3]@[0, 1] to f32[2, 3]"),
-    ("c64[2, 3]", "c64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "", "complex arithmetic makes NaN of infinities"),
+     "it lays f32[2, 3]@[0, 1] out as f32[2, 3]"),
+    (
+        "c64[2, 3]", "c64[2, 3] = aten.mul.Tensor(self=%x) {other=1}", "",
+        "complex arithmetic makes NaN of infinities"
+    ),
 ]  # fmt: skip
 
 

@@ -348,7 +348,10 @@ REFUSALS = [
     pytest.param(
         lambda q, k, v, m: (q @ k.mT).masked_fill(m > 0, -1e4).softmax(-1) @ v,
         (SAME,),
-        "'masked_fill' fills in -10000: added to scores this is something else in a row that is masked as a whole",
+        (
+            "'masked_fill' fills in -10000: added to scores this is something else in a row "
+            "that is masked as a whole"
+        ),
         id="a small number",
     ),
     pytest.param(

@@ -1,4 +1,4 @@
-"""In models of transformers with attentions that are written out, every attention and every norm behind a sum is fused."""
+"""Every written-out attention, and every norm after a sum, is fused in models of transformers."""
 
 from __future__ import annotations
 

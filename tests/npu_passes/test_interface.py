@@ -1,4 +1,4 @@
-"""What callers see of a graph stays: a pass that changes it is named."""
+"""The interface of a graph stays the same: a pass that changes it is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of the library's passes on any graph: values, rules of the IR, and what they say of themselves."""
+"""Properties of the library's passes on any graph: values, rules of the IR, and their own claims."""
 
 from __future__ import annotations
 

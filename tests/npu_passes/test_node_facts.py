@@ -1,4 +1,4 @@
-"""What passes ask about nodes and values: arguments by name, weights, operations."""
+"""Queries of passes about nodes and values: arguments by name, weights, operations."""
 
 from __future__ import annotations
 

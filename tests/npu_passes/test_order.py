@@ -119,7 +119,10 @@ def test_a_pass_that_joins_does_not_reorder_the_passes_of_the_pipeline(install: 
 
     with pytest.raises(
         PassError,
-        match=r"(?s)^joins cannot join the pipeline 'mine', whose .* run as a,b: .*\n  at: one \(one-dist 1.0\)\n.*NPU_DISABLE_PLUGINS=one;",
+        match=(
+            r"(?s)^joins cannot join the pipeline 'mine', whose .* run as a,b: .*\n"
+            r"  at: one \(one-dist 1.0\)\n.*NPU_DISABLE_PLUGINS=one;"
+        ),
     ):
         passes_of("mine")
 

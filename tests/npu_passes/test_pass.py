@@ -1,4 +1,4 @@
-"""What a pass is: a class with a name, and options that are its fields."""
+"""Passes: classes with a name, and options that are their fields."""
 
 from __future__ import annotations
 

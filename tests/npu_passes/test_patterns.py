@@ -1,4 +1,4 @@
-"""What a pattern finds is replaced: in the same terms, once, and by nothing that changes types."""
+"""Matches of patterns are replaced: in the same terms, once, and without changing types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns in graphs of all kinds, with the rest of the machinery: order, provenance, errors, regions, prologue."""
+"""Patterns in graphs of all kinds: order, provenance, errors, regions, prologue."""
 
 from __future__ import annotations
 

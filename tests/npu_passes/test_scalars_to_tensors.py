@@ -252,7 +252,10 @@ def test_of_an_optimizer_that_is_one_op_the_rate_becomes_a_tensor() -> None:
     result = run(graph)
     assert ops(result.graph)[-3:] == [BOUNDARY, "aten._to_copy.default", "npu.adam_step.tensor_lr"]
     assert sorted(reasons(result)) == [
-        f"%group0.{name} stays a number: npu.adam_step.default has no form that takes a tensor for {argument!r}"
+        (
+            f"%group0.{name} stays a number: npu.adam_step.default has no form that takes "
+            f"a tensor for {argument!r}"
+        )
         for name, argument in (
             ("betas.0", "beta1"),
             ("betas.1", "beta2"),

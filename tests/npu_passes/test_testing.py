@@ -152,7 +152,7 @@ def test_a_pass_that_is_not_idempotent_may_say_so() -> None:
 
 
 class FlipsSignsInPlace(Pass):
-    """Put the sign of ``-(x * c)`` into the number, in the node that is there: it stands for another value then."""
+    """Move the sign of ``-(x * c)`` into the number, in the same node: it stands for another value then."""
 
     name = "flips-signs-in-place"
     numerics: ClassVar[Numerics] = EXACT
@@ -370,8 +370,9 @@ class NeedsWhatIsNotThere(Broken):
         ),
         pytest.param(
             ScalesOnTheWay,
-            "broken records a wrong origin of a value: %mul#1 stands for %add, and differs by 3 of its"
-            " largest magnitude, .*\n  at: graph 'net'\n  fix: add new nodes with edit.call to compute something else",
+            "broken does not say truly what a value stands for: %mul#1 stands for %add, and differs by 3 of "
+            "its largest magnitude, .*\n  at: graph 'net'\n"
+            "  fix: make nodes that compute something else anew",
             id="origins",
         ),
         pytest.param(

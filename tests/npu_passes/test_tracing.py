@@ -1,4 +1,4 @@
-"""What an op consists of is found by tracing it, once for all nodes that are alike, and put in its place."""
+"""Ops are expanded by tracing them, once for all equal nodes, and replaced by the result."""
 
 from __future__ import annotations
 
@@ -247,7 +247,10 @@ def test_parts_with_plain_results_are_refused() -> None:
 
 
 def test_a_tensor_made_by_the_parts_is_made_where_the_graph_runs() -> None:
-    line = "%y: f32[2, 2, 4, 8] = aten.scaled_dot_product_attention.default(query=%x, key=%x, value=%x) {is_causal=True}"
+    line = (
+        "%y: f32[2, 2, 4, 8] = aten.scaled_dot_product_attention.default(query=%x, key=%x, "
+        "value=%x) {is_causal=True}"
+    )
     graph = one_node(line, "%x: f32[2, 2, 4, 8]")
 
     Scratch().run(graph)

@@ -1,4 +1,4 @@
-"""What the optimizer ops refuse, before anything is written."""
+"""Refusals of the optimizer ops, before anything is written."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def test_a_parameter_of_whole_numbers_is_refused(dtype: torch.dtype) -> None:
     param = torch.ones(3, dtype=dtype)
 
     refused_by_all(
-        Lists([param]), [torch.ones(3)], rf"params\[0\] is a tensor of {dtype}: a step would be rounded.*floating-point"
+        Lists([param]), [torch.ones(3)],
+        rf"params\[0\] is a tensor of {dtype}: a step would be rounded.*floating-point"
     )  # fmt: skip
     with pytest.raises(PassError, match=rf"npu::sgd_step: params\[0\] is a tensor of {dtype}"):
         OPS.sgd_step_([param], [torch.ones(3)], [], **SGD)
@@ -74,7 +75,10 @@ def test_a_gradient_of_another_kind_of_numbers_is_refused(dtype: torch.dtype) ->
     refused_by_all(
         Lists([torch.ones(3)]),
         [torch.ones(3, dtype=dtype)],
-        rf"params\[0\] is a tensor of torch.float32, grads\[0\] is one of {dtype}.*real tensors for a real parameter",
+        (
+            rf"params\[0\] is a tensor of torch.float32, grads\[0\] is one of {dtype}.*real "
+            "tensors for a real parameter"
+        ),
     )
 
 

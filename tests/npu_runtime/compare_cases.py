@@ -1,4 +1,4 @@
-"""What several tests of comparisons compare: models, and a pass that is wrong."""
+"""Shared by tests of comparisons: models, and a wrong pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the CPU passes share: models that are large enough for them, and how they are compared with eager."""
+"""Shared by the tests of the CPU passes: models of sufficient size, and comparison with eager."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def assert_computes(
     weights: Mapping[str, Tensor] | None = None,
     rtol: float = 1e-5,
 ) -> None:
-    """Compare dtype, shape, values and strides, where these matter, with eager; ``rtol`` is one of the largest magnitude."""
+    """Compare dtype, shape, values and relevant strides with eager; ``rtol`` is of the largest magnitude."""
     with torch.no_grad():
         wanted = flatten(model.eval()(*args))[0]
 

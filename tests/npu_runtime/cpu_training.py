@@ -1,4 +1,4 @@
-"""What the tests of the CPU passes for training steps share."""
+"""Shared by the tests of the CPU passes for training steps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Run calls of every operator of PyTorch's OpInfo database on the executor, and compare with eager, bit for bit.
+"""Run calls of every OpInfo operator on the executor, and compare with eager, bit for bit.
 
-``python -m tests.npu_runtime.ops_on_the_executor`` prints what fails here though it passes on the interpreter; its exit
-code is 1 if anything does.
+``python -m tests.npu_runtime.ops_on_the_executor`` prints what fails here though it passes on the
+interpreter; its exit code is 1 if anything does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whatever a graph is, and whoever runs its nodes, an executor and a planned program return what the interpreter does."""
+"""On any graph and backend, an executor and a planned program return what the interpreter does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the benchmark of running graphs makes of its measurements."""
+"""The report of the benchmark of running graphs."""
 
 from __future__ import annotations
 

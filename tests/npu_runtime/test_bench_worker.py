@@ -1,4 +1,4 @@
-"""What the benchmark of running graphs measures: times, memory, differences, and that contenders give what eager gives."""
+"""The benchmark of running graphs: times, memory, differences, and contenders equal to eager."""
 
 from __future__ import annotations
 

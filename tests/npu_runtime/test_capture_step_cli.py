@@ -1,4 +1,4 @@
-"""What ``npu capture-step`` writes, prints and refuses."""
+"""Files, output and refusals of ``npu capture-step``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def make():
 def clipped():
     model, optimizer, batch = parts()
     return {
-        "model": model, "optimizer": optimizer, "loss_fn": mse_loss, "example_batch": batch, "clip_grad_norm": 0.5,
+        "model": model, "optimizer": optimizer, "loss_fn": mse_loss, "example_batch": batch,
+        "clip_grad_norm": 0.5,
     }
 
 def written():
@@ -72,7 +73,8 @@ def of_another_width():
 
 def sized(width):
     model = torch.nn.Linear(width, 2)
-    return model, torch.optim.SGD(model.parameters(), lr=0.5), mse_loss, (torch.randn(5, width), torch.randn(5, 2))
+    batch = torch.randn(5, width), torch.randn(5, 2)
+    return model, torch.optim.SGD(model.parameters(), lr=0.5), mse_loss, batch
 
 number = 7
 """

@@ -1,4 +1,4 @@
-"""Which values of two graphs are the same, though passes have changed one of them."""
+"""Alignment of the values of two graphs, though passes have changed one of them."""
 
 from __future__ import annotations
 

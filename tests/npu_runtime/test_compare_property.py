@@ -77,7 +77,7 @@ def test_text_of_what_passes_make_of_a_model_agrees_with_it(seed: int) -> None:
 
 
 def with_error(graph: Graph, pick: random.Random) -> tuple[Graph, Value, Value]:
-    """Return a copy of a graph with one node that is wrong by a hundredth: its output, and what is read in its place."""
+    """Return a graph copy with one node off by a hundredth, its output, and the input it replaces."""
     changed = graph.clone()
     outputs = [value for node in changed.body for value in node.outputs if value.use_count and value.origins]
     floats = [

@@ -1,4 +1,4 @@
-"""What cannot be compared is refused, before anything runs where that can be."""
+"""Comparisons that are impossible are refused, if possible before anything runs."""
 
 from __future__ import annotations
 
@@ -100,6 +100,9 @@ def test_an_update_that_the_model_has_no_name_for_is_refused() -> None:
 
     with pytest.raises(
         VerificationError,
-        match=r"updates 'unknown', and the model has no parameter or buffer .*\n.*eager Counting\n.*read the tensor from",
+        match=(
+            r"updates 'unknown', and the model has no parameter or buffer .*\n"
+            r".*eager Counting\n.*read the tensor from"
+        ),
     ):
         side.run((x,), {}, None)

@@ -98,7 +98,7 @@ def test_a_norm_without_a_gradient_of_its_input_is_computed_by_sums() -> None:
 
 @pytest.mark.parametrize("spread", [1.0, 0.0], ids=["varies", "constant"])
 def test_a_channel_far_from_zero_keeps_its_digits(spread: float) -> None:
-    """A sum of squares less the square of a sum would leave nothing of them; nor does the mean itself round any off."""
+    """A sum of squares less the square of a sum would cancel; the mean itself rounds nothing off."""
     x = 1000.1 + spread * torch.randn(64, 3, 8, 8)
     model = Norm(nn.BatchNorm2d(3, affine=False), 3)
     nn.init.ones_(model.weight)
@@ -115,7 +115,7 @@ def test_a_channel_far_from_zero_keeps_its_digits(spread: float) -> None:
 
 
 def test_the_gradients_of_a_channel_far_from_zero_keep_their_digits() -> None:
-    """The mean of thousands is rounded by a part of the deviation of hundredths: gradients are not, nor that of the input."""
+    """The mean of thousands is rounded by a part of deviations of hundredths; gradients are not."""
     spread = torch.randn(64, 3, 8, 8)
     x, grad = 1000.1 + 0.01 * spread, 1 + spread + torch.randn(64, 3, 8, 8)
     wanted = Shifted().double()

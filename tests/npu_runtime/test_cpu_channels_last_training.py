@@ -1,4 +1,4 @@
-"""In a training step, norms, pools and gradients work in channels-last where that saves more than the copies cost."""
+"""Norms, pools and gradients of a training step are channels-last where that outweighs the copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of the CPU passes on random convolutions and linear layers."""
+"""Properties of the CPU passes on random convolutions and linear layers."""
 
 from __future__ import annotations
 

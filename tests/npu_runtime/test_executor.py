@@ -1,4 +1,4 @@
-"""What an executor returns: structures, views of any kind, sizes left open, branches."""
+"""Results of an executor: structures, views of any kind, open sizes, branches."""
 
 from __future__ import annotations
 

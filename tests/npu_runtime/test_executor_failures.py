@@ -1,4 +1,4 @@
-"""What an op that fails at run time leaves: an error that names it, and an executor that can be used again."""
+"""An op that fails at run time: an error that names it, and an executor that can be used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where memory lies: what was seen when a graph was compiled must hold in every call, or nothing is made of it."""
+"""Memory layouts: call traits observed at compile time must hold in every call, or are not used."""
 
 from __future__ import annotations
 

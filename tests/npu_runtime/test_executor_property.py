@@ -1,4 +1,4 @@
-"""Whatever a graph is, the executor returns what the interpreter returns, to the bit, in memory of its own or not."""
+"""On any graph, the executor returns the bits of the interpreter, in memory of its own or not."""
 
 from __future__ import annotations
 

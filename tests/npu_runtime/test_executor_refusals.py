@@ -1,4 +1,4 @@
-"""What an executor refuses to be made of, and to do."""
+"""Refusals of an executor, at construction and at calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has set has no influence: modes, default dtypes and devices, autocast, gradients, seeds."""
+"""Isolation from global torch state: modes, default dtypes and devices, autocast, gradients, seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.npu_ir.corpus.comparison import assert_same
 
 
 class Model(nn.Module):
-    """Has what surroundings might change: tensors that are made, numbers, a product, a buffer that advances."""
+    """A model that global state might affect: created tensors, numbers, a product, an advancing buffer."""
 
     count: Tensor
 

@@ -32,21 +32,25 @@ graph Step {
   state %b.exp_avg_sq: f32[4]
   state %a.step: f32[]
   state %b.step: f32[]
-  call (%a.grad, %b.grad, hyperparameters={"lr": %lr, "betas": (%beta1, %beta2), "weight_decay": %weight_decay})
+  call (%a.grad, %b.grad, hyperparameters={"lr": %lr, "betas": (%beta1, %beta2), "weight_decay": \
+%weight_decay})
 
   %step.0: f32[], %step.1: f32[] = aten._foreach_add.Scalar(self=[%a.step, %b.step]) {scalar=1}
   %decay: float = operator.mul(a=%lr, b=%weight_decay)
   %kept: float = operator.sub(b=%decay) {a=1.0}
   %w.0: f32[3, 2], %w.1: f32[4] = aten._foreach_mul.Scalar(self=[%a, %b], scalar=%kept)
   %rest1: float = operator.sub(b=%beta1) {a=1.0}
-  %m.0: f32[3, 2], %m.1: f32[4] = aten._foreach_lerp.Scalar(self=[%a.exp_avg, %b.exp_avg], tensors1=[%a.grad, %b.grad], weight=%rest1)
+  %m.0: f32[3, 2], %m.1: f32[4] = aten._foreach_lerp.Scalar(self=[%a.exp_avg, %b.exp_avg], \
+tensors1=[%a.grad, %b.grad], weight=%rest1)
   %v.0: f32[3, 2], %v.1: f32[4] = aten._foreach_mul.Scalar(self=[%a.exp_avg_sq, %b.exp_avg_sq], scalar=%beta2)
   %rest2: float = operator.sub(b=%beta2) {a=1.0}
-  %s.0: f32[3, 2], %s.1: f32[4] = aten._foreach_addcmul.Scalar(self=[%v.0, %v.1], tensor1=[%a.grad, %b.grad], tensor2=[%a.grad, %b.grad], value=%rest2)
+  %s.0: f32[3, 2], %s.1: f32[4] = aten._foreach_addcmul.Scalar(self=[%v.0, %v.1], \
+tensor1=[%a.grad, %b.grad], tensor2=[%a.grad, %b.grad], value=%rest2)
   %root.0: f32[3, 2], %root.1: f32[4] = aten._foreach_sqrt.default(self=[%s.0, %s.1])
   %safe.0: f32[3, 2], %safe.1: f32[4] = aten._foreach_add.Scalar(self=[%root.0, %root.1]) {scalar=1e-08}
   %size: float = operator.neg(a=%lr)
-  %new.0: f32[3, 2], %new.1: f32[4] = aten._foreach_addcdiv.Scalar(self=[%w.0, %w.1], tensor1=[%m.0, %m.1], tensor2=[%safe.0, %safe.1], value=%size)
+  %new.0: f32[3, 2], %new.1: f32[4] = aten._foreach_addcdiv.Scalar(self=[%w.0, %w.1], tensor1=[%m.0, %m.1], \
+tensor2=[%safe.0, %safe.1], value=%size)
 
   update %a = %new.0
   update %b = %new.1

@@ -1,4 +1,4 @@
-"""What ``npu explain`` prints, writes and returns."""
+"""Output, files and exit code of ``npu explain``."""
 
 from __future__ import annotations
 

@@ -212,7 +212,9 @@ graph step {
   input %m: f32[3, 5]
   input %v: f32[3, 5]
   input %s: f32[]
-  %a.0: f32[3, 5], %a.1: f32[3, 5], %a.2: f32[3, 5], %a.3: f32[] = npu.adam_step_.default(params=[%p], grads=[%g], exp_avgs=[%m], exp_avg_sqs=[%v], max_exp_avg_sqs=[], steps=[%s]) {lr=0.01, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.0, decoupled=False, amsgrad=False, maximize=False}
+  %a.0: f32[3, 5], %a.1: f32[3, 5], %a.2: f32[3, 5], %a.3: f32[] = npu.adam_step_.default(params=[%p], \
+grads=[%g], exp_avgs=[%m], exp_avg_sqs=[%v], max_exp_avg_sqs=[], steps=[%s]) \
+{lr=0.01, beta1=0.9, beta2=0.999, eps=1e-08, weight_decay=0.0, decoupled=False, amsgrad=False, maximize=False}
   %n: f32[] = npu.step_inc_.default(step=%a.3)
   return (%a.0, %a.1, %a.2, %n)
 }
@@ -245,7 +247,8 @@ graph step {
   input %m: f32[3, 5]
   input %lr: float
   input %momentum: float
-  %s.0: f32[3, 5], %s.1: f32[3, 5] = npu.sgd_step.default(params=[%p], grads=[%g], momentum_buffers=[%m], lr=%lr, momentum=%momentum) {dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False}
+  %s.0: f32[3, 5], %s.1: f32[3, 5] = npu.sgd_step.default(params=[%p], grads=[%g], momentum_buffers=[%m], \
+lr=%lr, momentum=%momentum) {dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False}
   return (%s.0, %s.1)
 }
 """

@@ -1,4 +1,4 @@
-"""A model that writes to its inputs: what the calls of an executor do with that is said, and nothing is lost silently."""
+"""Models that write to their inputs: the executor reports it, and nothing is lost silently."""
 
 from __future__ import annotations
 

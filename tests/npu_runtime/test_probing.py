@@ -1,4 +1,4 @@
-"""What is found out about a call before it is made for the first time: how to make it quickly, and what it shares."""
+"""Call traits observed before the first call: its fastest form, and the memory that it shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``npu profile`` and ``npu bench`` print, write and refuse."""
+"""Output, files and refusals of ``npu profile`` and ``npu bench``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call gives back is the caller's: writing to it changes nothing that later calls compute."""
+"""Results belong to the caller: writing to them does not affect later calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIFTED = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
 
 
 class Holder(nn.Module):
-    """Has a parameter, a buffer, a buffer that it changes, and a constant; returns what a function makes of them."""
+    """A parameter, a buffer, a mutated buffer and a constant; returns a function of them."""
 
     fixed: Tensor
     moving: Tensor

@@ -1,4 +1,4 @@
-"""``npu run`` with the executor and backends that are named, and what several commands take besides weights."""
+"""``npu run`` with the executor and named backends, and sources shared by several commands."""
 
 from __future__ import annotations
 

@@ -362,8 +362,8 @@ def test_a_buffer_that_gets_another_size_is_replaced_once() -> None:
         assert_same(dict(executor.state_dict()), dict(model.state_dict()), "the state")
         with pytest.raises(
             ExecutionError,
-            match=r"(?s)buffer 'kept' is f32\[4, 2\] since the last call, and the graph was captured for f32\[1, 2\]"
-            r".*capture the model as it is after a call, or .*reset\(\)",
+            match=r"(?s)buffer 'kept' is f32\[4, 2\] since the last call, and the graph was captured for "
+            r"f32\[1, 2\].*capture the model as it is after a call, or .*reset\(\)",
         ):
             executor(x)
         executor.reset()

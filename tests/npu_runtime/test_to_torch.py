@@ -21,7 +21,7 @@ from npu_runtime import to_exported_program, to_torch
 
 
 class Classifier(nn.Module):
-    """Tied weights, running statistics, a constant, a buffer that is not persistent, keywords, nested results."""
+    """Tied weights, running statistics, a constant, a non-persistent buffer, keywords, nested results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ def test_sizes_that_violate_a_constraint_are_refused() -> None:
 
 
 def of_two_sizes(least: int) -> Graph:
-    """Return a graph that takes a nested argument with one size, and a keyword with another that is smaller."""
+    """Return a graph of a nested argument with one size, and a keyword with another, smaller one."""
     graph = Graph("two sizes")
     long, short = graph.add_symbol("long", Range(least)), graph.add_symbol("short", Range(2))
     x = graph.add_input("x", TensorType((long,), torch.float32))
@@ -201,7 +201,10 @@ def test_sizes_of_nested_arguments_are_compared() -> None:
 def test_constraints_that_no_example_is_found_for_are_refused() -> None:
     with pytest.raises(
         ConversionError,
-        match=r"a program needs an example of its sizes, and no size 'short' is found(?s:.*)\n  at: graph 'two sizes'",
+        match=(
+            "a program needs an example of its sizes, and no size 'short' is "
+            r"found(?s:.*)\n  at: graph 'two sizes'"
+        ),
     ):
         to_torch(of_two_sizes(least=2))
 

@@ -15,7 +15,8 @@ from tests.npu_ir.corpus.tables import all_cases
 from tests.npu_runtime.same_program import described
 
 CASES = list(all_cases())
-# PyTorch writes the source of a module with the names of its weights as they are; and returns tuples for sizes.
+# PyTorch writes the source of a module with the names of its weights as they are; and returns tuples for
+# sizes.
 REFUSED_BY_TORCH = ("oddnames", "returns_shape")
 # The range of a symbol implies the constraint: PyTorch, which sees both, keeps one.
 IMPLIED = ("convolution_of_any_size",)

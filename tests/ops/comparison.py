@@ -1,4 +1,4 @@
-"""Whether what a graph returns is what PyTorch returns: to the bit, nothing rounded away."""
+"""Comparison of the results of a graph with PyTorch, to the bit."""
 
 from __future__ import annotations
 

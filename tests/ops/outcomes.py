@@ -1,4 +1,4 @@
-"""What can become of something that goes through the pipe."""
+"""Outcomes of the coverage run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Outcome(str, enum.Enum):
         SIZES_MISSTATED: PyTorch states sizes that are not those of the result, and we say so.
         RESHAPES_INPUT: The call gives a tensor of the caller another shape, and we say that a graph cannot.
         PYTORCH_DIFFERS: PyTorch does not agree with itself: two runs from one seed differ, or a call that
-            writes and its functional form do (``ROUNDED_OTHERWISE``), and the graph gives the bits of the latter.
+            writes and its functional form do (``ROUNDED_OTHERWISE``), and the graph gives the bits of the
+            latter.
         FAIL: Everything else.
     """
 

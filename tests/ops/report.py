@@ -18,8 +18,12 @@ _MEANINGS = {
     Outcome.PASS: "the graph returns what PyTorch returns: same structure, shapes, dtypes, and the same bits",
     Outcome.EAGER_REFUSES: "PyTorch itself raises on OpInfo's sample",
     Outcome.EXPORT_REFUSES: "`torch.export` raises: there is no program to convert",
-    Outcome.SIZES_MISSTATED: "PyTorch states sizes that are not those of the result; `ConversionError` says so",
-    Outcome.RESHAPES_INPUT: "`x.t_()` and the like on an input, lost by `torch.export`; `ConversionError` says so",
+    Outcome.SIZES_MISSTATED: (
+        "PyTorch states sizes that are not those of the result; `ConversionError` says so"
+    ),
+    Outcome.RESHAPES_INPUT: (
+        "`x.t_()` and the like on an input, lost by `torch.export`; `ConversionError` says so"
+    ),
     Outcome.PYTORCH_DIFFERS: "PyTorch does not agree with itself: run twice, or in place and as a function",
     Outcome.FAIL: "anything else: a bug of ours",
 }
@@ -55,15 +59,24 @@ def _head(torch_version: str, results: Sequence[OpResult]) -> Iterator[str]:
     yield "<!-- written by nox -s ops -->"
     yield "# Operator coverage"
     yield ""
-    yield "Every operator of PyTorch's own test database (OpInfo): as a function, a method, in place (on an input, and on a"
-    yield "tensor made inside) and with `out=`; on several samples, with every dtype it supports on the CPU. Each call is"
+    yield (
+        "Every operator of PyTorch's own test database (OpInfo): as a function, a method, in "
+        "place (on an input, and on a"
+    )
+    yield (
+        "tensor made inside) and with `out=`; on several samples, with every dtype it "
+        "supports on the CPU. Each call is"
+    )
     yield "captured, saved, loaded, run, and compared with PyTorch to the bit: no tolerance is used anywhere."
     yield "Run it yourself: `nox -s ops`."
     yield ""
     yield f"- PyTorch {torch_version.partition('+')[0]}: {len(results)} operators, {outcomes.total()} calls"
     yield f"- **{_share(passed, exported)}** of the {exported} calls that `torch.export` exports pass,"
     yield f"  {outcomes[Outcome.FAIL]} fail, and the others are refused for a reason named below"
-    yield f"- {len(able)} operators have a call that `torch.export` exports; {len(whole)} of them pass every such call"
+    yield (
+        f"- {len(able)} operators have a call that `torch.export` exports; {len(whole)} of "
+        "them pass every such call"
+    )
     yield ""
     yield "| outcome | calls | meaning |"
     yield "|---|---:|---|"
@@ -73,7 +86,10 @@ def _head(torch_version: str, results: Sequence[OpResult]) -> Iterator[str]:
     yield ""
     yield f"What {', '.join(f'`{op}`' for op in sorted(UNINITIALIZED))}"
     yield "hold is whatever was in memory: of them all but the values is compared."
-    yield f"In {strides} calls that pass, a result has other strides than PyTorch's: an input was non-contiguous."
+    yield (
+        f"In {strides} calls that pass, a result has other strides than PyTorch's: an "
+        "input was non-contiguous."
+    )
     yield ""
 
 

@@ -115,7 +115,10 @@ class Progress:
         self._outcomes.update(entry["outcome"] for entry in result.results)
         elapsed = time.monotonic() - self._started
         left = elapsed / self._count * (self._total - self._count)
-        line = f"[{self._count}/{self._total}] {_clock(elapsed)} gone, {_clock(left)} left: {_counts(self._outcomes)}; {result.op}"
+        line = (
+            f"[{self._count}/{self._total}] {_clock(elapsed)} gone, {_clock(left)} left: "
+            f"{_counts(self._outcomes)}; {result.op}"
+        )
         if sys.stdout.isatty():
             print(f"\r\033[K{line[:150]}", end="" if self._count < self._total else "\n", flush=True)
         elif self._count % 25 == 0 or self._count == self._total:

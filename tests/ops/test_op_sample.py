@@ -37,17 +37,17 @@ from tests.ops.workers import MOST_CRASHES, OpResult, Pool
 SAMPLE = Budget(main={FUNCTION: 2, IN_PLACE: 1, IN_PLACE_INSIDE: 1, OUT: 1}, other={}, dtypes=1)
 
 OPERATORS = """
-    abs add addmm amax any arange argmax as_strided baddbmm bernoulli bmm broadcast_shapes cat chunk clamp complex
-    cumsum diag_embed diff einsum empty_like fft.rfft2 flip full_like gather index_put index_select isin kthvalue
-    linalg.inv linalg.lu_factor linalg.matrix_rank linalg.svd logsumexp masked_fill matmul max.reduction_with_dim
-    meshgrid.list_of_tensors mode multinomial native_batch_norm native_layer_norm
-    nn.functional.adaptive_avg_pool2d nn.functional.batch_norm nn.functional.conv2d nn.functional.cross_entropy
-    nn.functional.dropout nn.functional.embedding_bag nn.functional.gelu nn.functional.grid_sample
-    nn.functional.group_norm nn.functional.instance_norm nn.functional.interpolate.bilinear
-    nn.functional.multi_head_attention_forward nn.functional.pad.reflect nn.functional.rrelu
-    nn.functional.scaled_dot_product_attention nonzero_static norm.nuc pca_lowrank permute polygamma.polygamma_n_1
-    quantile randint_like repeat_interleave roll scatter_add sort split_with_sizes squeeze_copy stft sum
-    tensor_split topk triu unbind unfold uniform view where
+    abs add addmm amax any arange argmax as_strided baddbmm bernoulli bmm broadcast_shapes cat chunk clamp
+    complex cumsum diag_embed diff einsum empty_like fft.rfft2 flip full_like gather index_put index_select
+    isin kthvalue linalg.inv linalg.lu_factor linalg.matrix_rank linalg.svd logsumexp masked_fill matmul
+    max.reduction_with_dim meshgrid.list_of_tensors mode multinomial native_batch_norm native_layer_norm
+    nn.functional.adaptive_avg_pool2d nn.functional.batch_norm nn.functional.conv2d
+    nn.functional.cross_entropy nn.functional.dropout nn.functional.embedding_bag nn.functional.gelu
+    nn.functional.grid_sample nn.functional.group_norm nn.functional.instance_norm
+    nn.functional.interpolate.bilinear nn.functional.multi_head_attention_forward nn.functional.pad.reflect
+    nn.functional.rrelu nn.functional.scaled_dot_product_attention nonzero_static norm.nuc pca_lowrank
+    permute polygamma.polygamma_n_1 quantile randint_like repeat_interleave roll scatter_add sort
+    split_with_sizes squeeze_copy stft sum tensor_split topk triu unbind unfold uniform view where
 """.split()  # noqa: SIM905 - seventy strings, one to a line, would read no better
 # The operators above for some of whose calls torch.export has no program.
 LIMITED = {
@@ -279,7 +279,8 @@ for line in sys.stdin:
     if skip == 0:
         say(event="result", result=passed)
     if skip < 2 or op == "always":
-        say(event="stage", call=call, stage="eager" if op == "eager" else "export" if op == "export" else "run")
+        stage = op if op in ("eager", "export") else "run"
+        say(event="stage", call=call, stage=stage)
         if op == "hang":
             time.sleep(60)
         elif op != "good":

@@ -62,7 +62,8 @@ class InvertedResidual(nn.Module):
         return x + self.layers(x) if self.is_residual else self.layers(x)
 
 
-# Of MobileNetV3-Large, table 1 of arXiv:1905.02244: kernel, expansion, outputs, squeeze and excite, hardswish, stride.
+# Of MobileNetV3-Large, table 1 of arXiv:1905.02244: kernel, expansion, outputs, squeeze and excite,
+# hardswish, stride.
 _LARGE = (
     (3, 16, 16, False, False, 1),
     (3, 64, 24, False, False, 2),

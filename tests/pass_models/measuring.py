@@ -1,4 +1,4 @@
-"""What pipelines make of a model: nodes, folded norms, numerics in checked mode, and time."""
+"""Effects of pipelines on a model: nodes, folded norms, numerics in checked mode, and time."""
 
 from __future__ import annotations
 

@@ -18,12 +18,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pass-results.md"
 HEAD = """<!-- written by nox -s passes -->
 # Results of the pipelines on whole models
 
-Weights and the statistics of norms are random, inputs are 1 × 3 × 224 × 224 images or 2 × 64 tokens. Every pass ran in
-checked mode: after each, the graph ran on the same data as before, and results were equal, or within what the pass
-states. *Error* is the largest difference of the results to eager PyTorch in float64, in relation to their largest
-magnitude; beside it that of eager in float32. *Run* is the time of a call of the reference interpreter in relation to
-the graph as extracted, the median of {repeat} pairs; *passes* is the time of all passes without checks.
-Attention is written out (`attn_implementation="eager"`). Run it yourself: `nox -s passes`.
+Weights and the statistics of norms are random, inputs are 1 × 3 × 224 × 224 images or 2 × 64 tokens. Every
+pass ran in checked mode: after each, the graph ran on the same data as before, and results were equal, or
+within what the pass states. *Error* is the largest difference of the results to eager PyTorch in float64, in
+relation to their largest magnitude; beside it that of eager in float32. *Run* is the time of a call of the
+reference interpreter in relation to the graph as extracted, the median of {repeat} pairs; *passes* is the
+time of all passes without checks. Attention is written out (`attn_implementation="eager"`). Run it yourself:
+`nox -s passes`.
 
 torch {torch}, transformers {transformers}, Python {python}, one thread.
 """

@@ -181,7 +181,10 @@ def test_a_name_that_is_taken_is_refused_naming_both_distributions(
     warned = run("npu_ir.cli", "passes", cwd=tmp_path, path=(site,)).stderr
 
     taken = new.removeprefix('Pipeline("').removesuffix('"')
-    refusal = f"RegistryError: twin-plugin (twin-plugin 0.1.0) offers {kind} called {taken!r}, and so does {EXAMPLE}"
+    refusal = (
+        f"RegistryError: twin-plugin (twin-plugin 0.1.0) offers {kind} called "
+        f"{taken!r}, and so does {EXAMPLE}"
+    )
     assert found["npu-plugin-example"]["refused"] is None
     assert found["twin-plugin"]["refused"] == refusal
     assert f"plugin 'twin-plugin' (twin-plugin 0.1.0) was refused: {refusal}" in warned

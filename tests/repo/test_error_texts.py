@@ -1,4 +1,4 @@
-"""What errors say stands alone: who has installed a package has no repository beside it."""
+"""Error texts are self-contained: users of an installed package have no repository."""
 
 from __future__ import annotations
 

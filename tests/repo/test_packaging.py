@@ -1,4 +1,4 @@
-"""What the installed packages carry, and what they cost to import."""
+"""Contents of the installed packages, and their import time."""
 
 from __future__ import annotations
 

@@ -47,25 +47,27 @@ def trained_chapter(result: TrainedResult, drawing: str) -> str:
     return f"""
 <section id="{trained.NAME}">
 <h2>A network trained here, run elsewhere</h2>
-<p class="lead">A residual network of {shown_count(parameter_count(graph))} parameters learned scikit-learn's handwritten
-digits in {shown_seconds(result.training.graph.seconds)} with TrainStep, which replays forward, loss, backward and optimizer as
-one graph; in eager PyTorch it took {shown_seconds(result.training.eager.seconds)}.
-{text(comparison_text(result.training))} Its graph and its weights went to two files. A new process, which
-imports nothing of the model, loaded them and read all {len(result.digits.test_images)} test images.</p>
+<p class="lead">A residual network of {shown_count(parameter_count(graph))} parameters learned scikit-learn's
+handwritten digits in {shown_seconds(result.training.graph.seconds)} with TrainStep, which replays forward,
+loss, backward and optimizer as one graph; in eager PyTorch it took
+{shown_seconds(result.training.eager.seconds)}. {text(comparison_text(result.training))} Its graph and its
+weights went to two files. A new process, which imports nothing of the model, loaded them and read all
+{len(result.digits.test_images)} test images.</p>
 <div class="columns">
 <div>{_training(result)}</div>
 <div>{table(trained.summary(result))}</div>
 </div>
 <h3>The graph</h3>
-<p>{len(graph)} calls of ATen ops, in static single assignment: every value is named, typed and made once. Nothing changes
-in place, and no weight is inside. The sizes are those of a batch of {graph.inputs[0].type.shape[0]} images; the last
-batch of the test images is filled up with zeros. The text reads back as the same graph.</p>
+<p>{len(graph)} calls of ATen ops, in static single assignment: every value is named, typed and made once.
+Nothing changes in place, and no weight is inside. The sizes are those of a batch of
+{graph.inputs[0].type.shape[0]} images; the last batch of the test images is filled up with zeros. The text
+reads back as the same graph.</p>
 <div class="graph"><div class="drawing">{drawing}</div>{graph_text(source)}</div>
 <h3>What the new process answered</h3>
 {_answers(result)}
 <h3>When a graph is wrong</h3>
-<p>In a copy of the graph, the <code>eps</code> of one batch norm was changed. <code>verify_ir</code> compares results
-with eager PyTorch, and where they differ, node by node:</p>
+<p>In a copy of the graph, the <code>eps</code> of one batch norm was changed. <code>verify_ir</code> compares
+results with eager PyTorch, and where they differ, node by node:</p>
 <pre class="said">{text(_FOLDERS.sub("", result.damage))}</pre>
 </section>"""
 
@@ -95,7 +97,8 @@ def _answers(result: TrainedResult) -> str:
         css = "digit" if answer == label else "digit missed"
         title = f"test image {index}: {label}; the graph says {answer}, {float(certainty[index]):.0%} sure"
         tiles.append(
-            f"<figure class='{css}' title='{title}'>{digit_image(images[index])}<figcaption>{caption}</figcaption></figure>"
+            f"<figure class='{css}' "
+            f"title='{title}'>{digit_image(images[index])}<figcaption>{caption}</figcaption></figure>"
         )
     note = (
         f"{len(right)} of {len(labels)} test images are read right; the {len(wrong)} that are not come first."
@@ -113,8 +116,9 @@ def untrained_overview(results: list[UntrainedResult]) -> str:
     return f"""
 <section id="weight-free">
 <h2>Graphs without weights</h2>
-<p class="lead">A graph knows names, shapes and types of the weights, never their content. So these models were built
-under <code>torch.device("meta")</code>, where a weight takes no memory, each in a process of its own.{note}</p>
+<p class="lead">A graph knows names, shapes and types of the weights, never their content. So these models
+were built under <code>torch.device("meta")</code>, where a weight takes no memory, each in a process of its
+own.{note}</p>
 {grid_table(_OVERVIEW, map(_overview_row, results), "grid overview")}
 </section>"""
 
@@ -167,13 +171,15 @@ def _untrained_lead(result: UntrainedResult) -> str:
     size = text(shown_bytes(weight_bytes(result.graph)))
     if result.run is None:
         return (
-            f"The weights of this model would fill {size}. Its graph needs none of them: it was extracted on this "
-            f"machine, checked, and written to a file of {text(shown_bytes(result.graph_file.stat().st_size))}."
+            f"The weights of this model would fill {size}. Its graph needs none of them: it was extracted "
+            "on this machine, checked, and written to a file of "
+            f"{text(shown_bytes(result.graph_file.stat().st_size))}."
         )
     return (
         "One process extracted the graph without any weight. Another one loaded that graph and "
-        f"{size} of weights, as <code>save_pretrained</code> wrote them, and computed what eager PyTorch computes: "
-        f"largest difference {text(shown_difference(result.run.max_difference))}. On the executor, the default pipeline "
-        "calls the kernels that eager PyTorch calls and saves only the time between them, which is little where kernels "
-        "take long; the pipeline <code>cpu</code> also lays out and packs weights, and fuses."
+        f"{size} of weights, as <code>save_pretrained</code> wrote them, and computed what eager PyTorch "
+        f"computes: largest difference {text(shown_difference(result.run.max_difference))}. On the "
+        "executor, the default pipeline calls the kernels that eager PyTorch calls and saves only the time "
+        "between them, which is little where kernels take long; the pipeline <code>cpu</code> also lays "
+        "out and packs weights, and fuses."
     )

@@ -32,14 +32,17 @@ def line_chart(
         parts.append(f"<text x='{_LEFT - 8}' y='{y(tick) + 4:.1f}' text-anchor='end'>{tick:{form}}</text>")
     if threshold is not None:
         parts.append(
-            f"<line x1='{_LEFT}' x2='{_WIDTH - _RIGHT}' y1='{y(threshold):.1f}' y2='{y(threshold):.1f}' class='bar'/>"
-            f"<text x='{_WIDTH - _RIGHT}' y='{y(threshold) + 14:.1f}' text-anchor='end' class='bar'>"
-            f"required: {threshold:.0%}</text>"
+            f"<line x1='{_LEFT}' x2='{_WIDTH - _RIGHT}' y1='{y(threshold):.1f}' y2='{y(threshold):.1f}' "
+            f"class='bar'/><text x='{_WIDTH - _RIGHT}' y='{y(threshold) + 14:.1f}' text-anchor='end' "
+            f"class='bar'>required: {threshold:.0%}</text>"
         )
     points = " ".join(f"{x(index):.1f},{y(value):.1f}" for index, value in enumerate(values))
     parts.append(f"<polyline points='{points}' class='line'/>")
     parts += [
-        f"<circle cx='{x(index):.1f}' cy='{y(value):.1f}' r='3'><title>epoch {index + 1}: {value:.4g}</title></circle>"
+        (
+            f"<circle cx='{x(index):.1f}' cy='{y(value):.1f}' r='3'><title>epoch {index + 1}: "
+            f"{value:.4g}</title></circle>"
+        )
         for index, value in enumerate(values)
     ]
     parts += [
@@ -58,8 +61,8 @@ def bars(counts: Sequence[tuple[str, int]], limit: int = 8) -> str:
     shown, rest = counts[:limit], counts[limit:]
     largest = max((count for _, count in shown), default=1)
     rows = [
-        f"<tr><th scope='row'>{text(name)}</th><td><span class='bar' style='width:{count / largest:.1%}'></span></td>"
-        f"<td class='number'>{count:,}</td></tr>"
+        f"<tr><th scope='row'>{text(name)}</th><td><span class='bar' "
+        f"style='width:{count / largest:.1%}'></span></td><td class='number'>{count:,}</td></tr>"
         for name, count in shown
     ]
     if rest:
@@ -77,7 +80,8 @@ def confusion(predicted: Tensor, labels: Tensor, classes: int = 10) -> str:
         counts[label][answer] += 1
     head = "".join(f"<th scope='col'>{answer}</th>" for answer in range(classes))
     body = "".join(
-        f"<tr><th scope='row'>{label}</th>{''.join(_cell(label, answer, row) for answer in range(classes))}</tr>"
+        f"<tr><th scope='row'>{label}</th>"
+        f"{''.join(_cell(label, answer, row) for answer in range(classes))}</tr>"
         for label, row in enumerate(counts)
     )
     return (

@@ -31,10 +31,13 @@ print(logits.argmax(1))
 
 
 def claims_section(claims: list[Claim]) -> str:
-    """Return every claim with what was measured."""
+    """Return every claim with its measurement."""
     rows = [
         [
-            f"<span class='mark {'good' if claim.holds else 'bad'}'>{'holds' if claim.holds else 'fails'}</span>",
+            (
+                f"<span class='mark {'good' if claim.holds else 'bad'}'>"
+                f"{'holds' if claim.holds else 'fails'}</span>"
+            ),
             text(claim.subject),
             text(claim.text),
             text(claim.measured),
@@ -50,7 +53,7 @@ def claims_section(claims: list[Claim]) -> str:
 
 
 def files_section(output: Path, digits: TrainedResult | None) -> str:
-    """Return what the demo left in ``output``, and how to use it."""
+    """Return the list of files in ``output``, and how to use them."""
     names = sorted(
         path.name
         for path in output.iterdir()
@@ -71,7 +74,7 @@ def files_section(output: Path, digits: TrainedResult | None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return what the demo ran on."""
+    """Return the description of the machine."""
     return {
         "npu-ir": npu_ir.__version__,
         "Python": platform.python_version(),

@@ -39,7 +39,10 @@ def grid_table(header: Sequence[str], rows: Iterable[Sequence[str]], css_class: 
     """Return a table with a header; the cells of ``rows`` are HTML."""
     head = "".join(f"<th scope='col'>{text(name)}</th>" for name in header)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<div class='wide'><table class='{css_class}'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    return (
+        "<div class='wide'><table "
+        f"class='{css_class}'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 def graph_text(source: str) -> str:

@@ -32,7 +32,7 @@ def opening(
 def _headlines(
     digits: TrainedResult | None, others: list[UntrainedResult], seconds: float
 ) -> list[tuple[str, str]]:
-    """Return the numbers to see first, each with what it says."""
+    """Return the key numbers, each with its meaning."""
     tiles = []
     if digits is not None:
         same = int((digits.run.eager.argmax(1) == digits.run.process.result.argmax(1)).sum())
@@ -46,7 +46,10 @@ def _headlines(
     if others:
         result = max(others, key=lambda result: parameter_count(result.graph))
         extraction = result.weight_free["build_seconds"] + result.weight_free["extract_seconds"]
-        words = f"for the graph of a model of {shown_count(parameter_count(result.graph))} parameters, without them"
+        words = (
+            "for the graph of a model of "
+            f"{shown_count(parameter_count(result.graph))} parameters, without them"
+        )
         tiles.append((shown_seconds(extraction), words))
     tiles.append((f"{seconds:.0f} s", "from the start of the demo to this report"))
     return tiles

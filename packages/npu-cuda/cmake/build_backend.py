@@ -1,8 +1,8 @@
-"""The build backend: scikit-build-core, told which Pythons the library will be for.
+"""The build backend: scikit-build-core with the Python versions that the library supports.
 
-With nanobind 3 there is one library for every Python from 3.10 (abi3). With nanobind 2, or with
-``-C cmake.define.NPU_SPLIT=OFF``, there is one per Python, from 3.12 one for all that follow; then the tag of the
-wheel has to say so.
+With nanobind 3 there is one library for every Python from 3.10 (abi3). With nanobind 2, or with ``-C
+cmake.define.NPU_SPLIT=OFF``, there is one per Python, from 3.12 one for all that follow; then the tag of
+the wheel has to say so.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ ROOT = HERE.parents[2]
 PACKAGE = ROOT / "packages" / "npu-cuda"
 CSRC = PACKAGE / "csrc"
 SCENARIOS = HERE.parent / "cuda_scenarios"
-# The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows lines.
+# The flags that csrc/emulator/emulator_control.h names; debug information only where the sanitizer shows
+# lines.
 FLAGS = [
     *(
         "-std=c++20",
@@ -97,7 +98,7 @@ def emulator_objects() -> list[Path]:
 
 @functools.cache
 def shared_library(*names: str) -> Path:
-    """Return a library with the kernels of these files, the emulator, and the functions of the CUDA runtime."""
+    """Return a library of these kernel files, the emulator, and the functions of the CUDA runtime."""
     with ThreadPoolExecutor(2) as pool:
         kernels = list(pool.map(lambda name: compile_file(HERE / name, "-O1"), names))
     target = build_folder() / f"lib{'_'.join(Path(name).stem for name in names)}.so"

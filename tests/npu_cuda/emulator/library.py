@@ -21,7 +21,7 @@ SCHEDULES = [0, 1, 2, 3, 4]
 
 
 class Emulator:
-    """Calls functions by name. Pointers are arrays or ``c_void_p``; a CUDA function returns the name of its error."""
+    """Call functions by name; pointers are arrays or ``c_void_p``, CUDA functions return an error name."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library

@@ -86,7 +86,8 @@ def test_waiting_for_the_device_in_another_thread(answer: Callable[[str], None])
             torch.cuda.synchronize()
         except RuntimeError as error:
             answer(
-                f"waiting for the device during a capture of another thread fails there: {str(error).splitlines()[0]}"
+                "waiting for the device during a capture of another thread fails there: "
+                f"{str(error).splitlines()[0]}"
             )
 
     try:

@@ -1,4 +1,4 @@
-"""What could not be known without a GPU: each test gives its answer."""
+"""Questions that only a GPU can answer, one per test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_two_cuda_runtimes_share_a_process(answer: Callable[[str], None]) -> Non
     theirs = torch.from_dlpack(ours)
     theirs.mul_(2)
     answer(
-        f"torch's view of our memory is on {theirs.device}; its current device is {torch.cuda.current_device()}"
+        f"torch's view of our memory is on {theirs.device}; its current device is "
+        f"{torch.cuda.current_device()}"
     )
 
     assert torch.equal(theirs, 2 * x)
@@ -77,7 +78,7 @@ print("captured before any kernel ran")
 
 
 def test_an_op_of_several_kernels_is_followed_at_its_last() -> None:
-    """A kernel that is a Python function launches three kernels of PyTorch in a DAG; each must come in order."""
+    """A Python kernel launches three kernels of PyTorch in a DAG; each must come in order."""
 
     @npu_cuda.kernel("EltwiseRelu", kernel_id="test.three", device="cuda", priority=1000)
     def three(call: npu_cuda.KernelCall) -> None:

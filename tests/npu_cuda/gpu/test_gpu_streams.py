@@ -1,4 +1,4 @@
-"""Which stream launches go to, and what they wait for."""
+"""The stream of launches, and their dependencies."""
 
 from __future__ import annotations
 

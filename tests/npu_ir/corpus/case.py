@@ -57,7 +57,8 @@ class Case:
         op: An op type that the graph must contain; "" for any.
         under: The surroundings the model is built, captured and run by eager in; a graph is always
             run outside them.
-        unregistered: It reads tensors that it has not registered: without data, these are no constants but buffers.
+        unregistered: It reads tensors that it has not registered: without data, these are no constants but
+            buffers.
         meta_by_moving: It cannot be built on ``meta``, only moved there.
         tolerance: Largest relative difference from eager; 0 stands for equal to the bit.
         reason: Why the tolerance is not 0.

@@ -46,7 +46,7 @@ _pytree.register_pytree_node(
 
 
 class ModelOutput(collections.OrderedDict):  # type: ignore[type-arg]
-    """A dict with attributes, as Hugging Face models return; like theirs, torch.export cannot take it as input."""
+    """A dict with attributes, like the outputs of Hugging Face; torch.export refuses it as an input."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in self:

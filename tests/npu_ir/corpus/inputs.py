@@ -1,4 +1,4 @@
-"""What a model can be called with: containers, keywords, scalars, None, one tensor twice, views."""
+"""Arguments of models: containers, keywords, scalars, None, one tensor twice, views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every model of the corpus goes through: capture, text, file, execution, comparison with eager."""
+"""The journey of a model of the corpus: capture, text, file, execution, comparison with eager."""
 
 from __future__ import annotations
 

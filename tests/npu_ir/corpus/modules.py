@@ -1,4 +1,4 @@
-"""How modules hold their weights: tied, in lists and dicts, under odd names, unused, frozen."""
+"""Weights in modules: tied, in lists and dicts, under odd names, unused, frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be seen of a model and of a process from outside, to show that nothing changed."""
+"""Snapshots of the observable state of a model and a process, to show that nothing changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom operators made with torch.library: functional, writing, with lists and None, without Python function."""
+"""Custom operators of torch.library: functional, mutating, with lists, None, or no Python function."""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ refuse = REFUSED.add
 refuse(
     "branch_on_data",
     lambda x: x + 1 if x.sum() > 0 else x,
-    r"torch.export cannot capture \w+: .*data-dependent[\s\S]*at: .*refused\.py:\d+\n[\s\S]*choose by torch.where",
+    (
+        r"torch.export cannot capture \w+: .*data-dependent[\s\S]*at: .*refused\.py:\d+\n"
+        r"[\s\S]*choose by torch.where"
+    ),
     error=ExportError,
 )
 refuse(
@@ -37,7 +40,10 @@ refuse("assert_on_data", lambda x: x if bool((x > -100).all()) else -x, r"cannot
 refuse(
     "an_operator_as_an_argument",
     lambda x: out_dtype(torch.ops.aten.mul.Tensor, torch.int32, x, 2),
-    r"out_dtype takes an operator as an argument[\s\S]*at: node 'out_dtype', .*case\.py:\d+[\s\S]*call the operator",
+    (
+        r"out_dtype takes an operator as an argument[\s\S]*at: node 'out_dtype', "
+        r".*case\.py:\d+[\s\S]*call the operator"
+    ),
     lambda: call(torch.ones(3, dtype=torch.int8)),
 )
 
@@ -135,7 +141,10 @@ def mixed(*shapes: tuple[int, ...]) -> Call:
     return call(first.half(), *others)
 
 
-MIXED = r"does not take tensors of these dtypes together: [\s\S]*fix: cast in forward, as in x\.to\(weight\.dtype\)"
+MIXED = (
+    r"does not take tensors of these dtypes together: [\s\S]*fix: cast in forward, as "
+    r"in x\.to\(weight\.dtype\)"
+)
 refuse(
     "half_by_float_linear",
     lambda *args: nn.functional.linear(*args),
@@ -160,7 +169,10 @@ refuse(
 refuse(
     "a_quantized_input",
     lambda x: x.dequantize(),
-    r"args\[0\] is a quantized tensor, which torch.export does not take\n  at: Function\n  fix: pass dequantize\(\)",
+    (
+        r"args\[0\] is a quantized tensor, which torch.export does not take\n  at: Function\n"
+        r"  fix: pass dequantize\(\)"
+    ),
     lambda: call(torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.quint8)),
     ExportError,
 )

@@ -92,6 +92,9 @@ class CountsAndReturnsAnObject(nn.Module):
 refuse(
     "a_global_tensor_written_to",
     WritesIntoAGlobal,
-    r"add_\.Tensor changes 'lifted_tensor_0', which is not a parameter or buffer\n  at: .*refused_state\.py:\d+\n.*register_buffer",
+    (
+        r"add_\.Tensor changes 'lifted_tensor_0', which is not a parameter or buffer\n"
+        r"  at: .*refused_state\.py:\d+\n.*register_buffer"
+    ),
 )
 refuse("an_object_returned_after_counting", CountsAndReturnsAnObject, r"not a known type", error=ExportError)

@@ -1,4 +1,4 @@
-"""What a model can return: containers, None and scalars, inputs, views, constants, one value twice."""
+"""Results of models: containers, None and scalars, inputs, views, constants, one value twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every other model of the corpus with fixed sizes gives the same answer over planned memory as in eager mode, twice."""
+"""Every other fixed-size model of the corpus runs twice over planned memory, equal to eager."""
 
 from __future__ import annotations
 

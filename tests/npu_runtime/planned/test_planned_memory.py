@@ -1,4 +1,4 @@
-"""Memory is planned: nothing is allocated in a run, places do not overlap, and the plan says what is where."""
+"""Planned memory: a run allocates nothing, allocations do not overlap, and the plan lists them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ graph step {
   %grad_t: f32[8, 64]@[1, 8] = aten.t.default(self=%grad)
   %w_grad: f32[8, 8] = aten.mm.default(self=%grad_t, mat2=%x)
   %b_grad: f32[8] = aten.sum.dim_IntList(self=%grad) {dim=[0]}
-  %new.0: f32[8, 8], %new.1: f32[8] = aten._foreach_add.List(self=[%w, %b], other=[%w_grad, %b_grad]) {alpha=-0.01}
+  %new.0: f32[8, 8], %new.1: f32[8] = aten._foreach_add.List(self=[%w, %b], other=[%w_grad, %b_grad]) \
+{alpha=-0.01}
   update %w = %new.0
   update %b = %new.1
   return (%loss,)

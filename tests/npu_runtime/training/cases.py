@@ -34,8 +34,9 @@ class Case:
         loss: What is trained on; of what it returns the first is the loss.
         groups: Parameter groups; ``lr_scale`` in one scales what the recipe says.
         options: Of `TrainStep`: accumulation, clipping, autocast.
-        without_gradient: Of parameters the elements whose true gradient is zero, so that what they become is chance
-            where an optimizer divides by the size of the gradient; and what is shifted by them. Not judged.
+        without_gradient: Of parameters the elements whose true gradient is zero, so that what they become
+            is chance where an optimizer divides by the size of the gradient; and what is shifted by them.
+            Not judged.
         why: Why they have none.
     """
 

@@ -74,7 +74,7 @@ def microbatches(batch: Any, parts: int) -> list[Any]:
 
 
 def full_state(model: nn.Module, optimizer: optim.Optimizer) -> State:
-    """Return copies of every parameter, every buffer, and every entry of the state of the optimizer, by name."""
+    """Return copies of every parameter, buffer and optimizer state entry, by name."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     held = {**names_of(model), **entries(optimizer, names)}
     return {name: item.detach().clone() for name, item in held.items()}
@@ -93,7 +93,7 @@ def trained(
     foreach: bool | None = None,
     steps: int | None = None,
 ) -> list[State]:
-    """Return results and full state after each step; results are called ``result``, ``result[1]['kind']``, ...
+    """Return results (``result``, ``result[1]['kind']``, ...) and full state after each step.
 
     Each step has a batch of its own, another learning rate than the one before, and a seed of its own.
     """

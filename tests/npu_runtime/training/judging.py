@@ -1,18 +1,20 @@
-"""Whether training went as in eager mode: each tensor against float64, in relation to what eager's rounding does.
+"""Comparison of training with eager: each tensor against float64, relative to eager's own rounding.
 
 A tensor passes where it is as near to the same training in float64 as eager in float32 is, up to a multiple:
 
     |ours - f64| <= k * max |eager_i - f64| + tiny
 
-The maximum is over eager runs in equivalent forms (`FORMS`): a single one may be exact by chance. The comparison is
-made twice: of the largest element with k = 8, and of the root of the mean square, which is subject to chance less, with
-k = 4: the multiples of `npu_runtime.diagnostics.compare`, and for its reason: two ways to sum n numbers have errors of the same
-size but for chance, and a wrong value is off by orders of magnitude. ``tiny`` is 8 units in the last place of the
-largest element that the tensor has had up to there: where all eager runs happen to be exact, ours still may round.
+The maximum is over eager runs in equivalent forms (`FORMS`): a single one may be exact by chance. The
+comparison is made twice: of the largest element with k = 8, and of the root of the mean square, which is
+subject to chance less, with k = 4: the multiples of `npu_runtime.diagnostics.compare`, and for its reason: two ways
+to sum n numbers have errors of the same size but for chance, and a wrong value is off by orders of
+magnitude. ``tiny`` is 8 units in the last place of the largest element that the tensor has had up to there:
+where all eager runs happen to be exact, ours still may round.
 
-Integers are equal, dtypes and shapes are, and NaN and infinity are where they are in eager. Of dropout the masks are
-those of eager: PyTorch draws the same ones in float64 from the same seed. Autocast does not act on float64, and who
-left it out would be nearer to that than eager: with it, the first results are compared with eager's themselves.
+Integers are equal, dtypes and shapes are, and NaN and infinity are where they are in eager. Of dropout the
+masks are those of eager: PyTorch draws the same ones in float64 from the same seed. Autocast does not act
+on float64, and who left it out would be nearer to that than eager: with it, the first results are compared
+with eager's themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is trained with what: all of it for the page, and a part for the tests in which every row and column occurs."""
+"""Combinations that are trained: all for the page; for the tests, a part that covers each row and column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models of every kind that a training step meets; no weight of ours is square, so that a transpose shows."""
+"""Small models of every kind of training step; no weight is square, so that a transpose shows."""
 
 from __future__ import annotations
 

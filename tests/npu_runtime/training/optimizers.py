@@ -110,7 +110,7 @@ def recipe_named(name: str) -> Recipe:
 
 
 def entries(optimizer: optim.Optimizer, names: Mapping[nn.Parameter, str]) -> dict[str, torch.Tensor]:
-    """Return all entries of the state of an optimizer as ``<parameter>.<entry>``; what is None is no entry."""
+    """Return the entries of an optimizer's state that are not None, as ``<parameter>.<entry>``."""
     return {
         f"{names[parameter]}.{key}": torch.as_tensor(item)
         for parameter, state in optimizer.state.items()

@@ -107,7 +107,7 @@ WAYS: Mapping[str, MakeStep] = {
 
 
 def starts_by_hand(optimizer: optim.Optimizer) -> bool:
-    """Return whether only a first step tells what the state begins with: of SGD with dampening, a gradient."""
+    """Return whether a first step must initialise the state: with dampening, SGD starts from a gradient."""
     return any(group.get("momentum") and group.get("dampening") for group in optimizer.param_groups)
 
 
@@ -122,7 +122,7 @@ def not_persistent(graph: Graph) -> set[str]:
 
 
 def hyperparameters(graph: Graph, optimizer: optim.Optimizer) -> dict[str, Any]:
-    """Return what a graph reads from an optimizer, and the numbers that it has been made for as it knows them."""
+    """Return what a graph reads from an optimizer, and the numbers it was specialized for."""
     structure, leaves = graph.call
     known: Mapping[str, Any] = unflatten(structure, list(leaves))[1]["hyperparameters"]
     return {

@@ -1,4 +1,4 @@
-"""What becomes of a model with an optimizer on everything that runs a step."""
+"""Outcomes of a model with an optimizer on everything that runs a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train every model with every optimizer on everything that runs a step, and write docs/reference/training-coverage.md."""
+"""Train every model with every optimizer and write docs/reference/training-coverage.md."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "training-coverage.md"
 HEAD = """<!-- written by nox -s training -->
 # What trains as in eager mode
 
-Each model of a zoo is trained with each optimizer for five steps (RAdam: nine), each with a batch, a seed and a learning
-rate of its own, and compared with PyTorch's eager mode after each step: losses, parameters, buffers, and every entry of
-the state of the optimizer, by name and dtype. This is done on the *interpreter*, the *executor*, and as a *replay* of
-`TrainStep`; on the latter two also behind the passes `train`. A tensor passes where it is as near to the same training in
-float64 as eager is:
+Each model of a zoo is trained with each optimizer for five steps (RAdam: nine), each with a batch, a seed and
+a learning rate of its own, and compared with PyTorch's eager mode after each step: losses, parameters,
+buffers, and every entry of the state of the optimizer, by name and dtype. This is done on the *interpreter*,
+the *executor*, and as a *replay* of `TrainStep`; on the latter two also behind the passes `train`. A tensor
+passes where it is as near to the same training in float64 as eager is:
 
     |ours - float64| <= k × max |eager - float64| + tiny
 
-with k = 8 for the largest element and k = 4 for the root of the mean square, as `npu compare` has it; the maximum is over
-two forms of eager (`foreach=False` and `True`), and `tiny` is {tiny} units in the last place of the largest element.
-Without passes, executor and replay must have the bits of the interpreter. *Share* is the largest error in relation to what
-is allowed. Run it yourself: `nox -s training`.
+with k = 8 for the largest element and k = 4 for the root of the mean square, as `npu compare` has it; the
+maximum is over two forms of eager (`foreach=False` and `True`), and `tiny` is {tiny} units in the last place
+of the largest element. Without passes, executor and replay must have the bits of the interpreter. *Share* is
+the largest error in relation to what is allowed. Run it yourself: `nox -s training`.
 
-torch {torch}, Python {python}, one thread. **{right} of {all} combinations pass everywhere**, {tensors:,} tensors compared.
+torch {torch}, Python {python}, one thread.
+**{right} of {all} combinations pass everywhere**, {tensors:,} tensors compared.
 """
 
 
@@ -92,7 +93,7 @@ def _listed(heading: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _not_judged() -> Iterator[str]:
-    """Yield the elements whose true gradient is zero: an optimizer that divides by its size makes noise of noise."""
+    """Yield the elements of zero true gradient: optimizers that normalise by size amplify their noise."""
     for case in CASES:
         if case.without_gradient:
             names = ", ".join(f"`{name}`" for name in case.without_gradient)

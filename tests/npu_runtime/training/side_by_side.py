@@ -66,7 +66,7 @@ Story = Callable[[Told], Any]
 def tell(
     story: Story, model: nn.Module, optimizer: MakeOptimizer = adam, loss: Callable[..., Any] = F.mse_loss
 ) -> tuple[Any, Any, State, State]:
-    """Return what a story ends with, ours then eager's, and the states behind it; both start from one seed."""
+    """Return the results of a story, ours then eager's, and their final states; both use one seed."""
     results, states = [], []
     for is_eager in (False, True):
         mine = copy.deepcopy(model)

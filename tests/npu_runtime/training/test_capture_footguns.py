@@ -1,4 +1,4 @@
-"""Every surprise of capture and replay: what happens when something is not as it was when the step was captured."""
+"""Surprises of capture and replay: something is not as it was when the step was captured."""
 
 from __future__ import annotations
 

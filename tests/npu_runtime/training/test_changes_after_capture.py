@@ -1,4 +1,4 @@
-"""What changes after a step was captured is noticed at the next call: it does what eager PyTorch does then."""
+"""Changes after a step was captured are noticed at the next call, which then does what eager does."""
 
 from __future__ import annotations
 

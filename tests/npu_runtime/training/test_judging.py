@@ -1,4 +1,4 @@
-"""What judges training steps lets equivalent ones pass, and finds every error that is planted."""
+"""The comparison of training steps accepts equivalent ones, and finds every planted error."""
 
 from __future__ import annotations
 

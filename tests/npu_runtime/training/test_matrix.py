@@ -1,4 +1,4 @@
-"""Training with our steps goes as in eager mode: every optimizer, every model, on everything that runs a step.
+"""Our steps train as eager does: every optimizer, every model, on everything that runs a step.
 
 Here every optimizer has the first model, and every model one optimizer; `run_all` has all of them with all.
 """

@@ -29,7 +29,8 @@ def gpt2() -> nn.Module:
 
 def t5() -> nn.Module:
     config = transformers.T5Config(
-        d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, vocab_size=TOKENS, dropout_rate=0.0, decoder_start_token_id=0
+        d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, vocab_size=TOKENS, dropout_rate=0.0,
+        decoder_start_token_id=0
     )  # fmt: skip
     return transformers.T5ForConditionalGeneration(config)
 

@@ -1,4 +1,4 @@
-"""A step that a device has recorded: numbers are filled in before each replay; where recording fails, it is planned."""
+"""Steps recorded by a device: numbers are filled in before each replay; failed recordings are planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be a graph is refused by name, with what to do instead; and nothing has changed then."""
+"""Steps that cannot be a graph are refused by name, with a fix; and nothing has changed then."""
 
 from __future__ import annotations
 

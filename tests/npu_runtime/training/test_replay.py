@@ -1,4 +1,4 @@
-"""Replays are steps: a thousand of them, to the bit; through checkpoints; in every capture mode; on several backends."""
+"""Replays are steps, to the bit: a thousand, with checkpoints, in every capture mode and backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an artifact trains with is the state of the optimizer: it can be saved, loaded, and gone on with in eager."""
+"""An artifact shares the state of the optimizer: it is saved, loaded, and used in eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step changes in Python, and options that make no step."""
+"""Changes of a step in Python, and invalid options."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def test_what_a_step_allocates_beside_its_plan_is_seen_by_name() -> None:
     assert report.ok
     assert notes
     assert re.match(
-        r"note allocation: tiny\.run allocates f32\[1000\] by aten\.empty\.memory_format in each run, which is in no plan\n"
-        r"  at: node '(mm|relu)",
+        r"note allocation: tiny\.run allocates f32\[1000\] by aten\.empty\.memory_format in each run, which "
+        r"is in no plan\n  at: node '(mm|relu)",
         notes[0],
     )
 

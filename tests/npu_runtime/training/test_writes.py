@@ -1,4 +1,4 @@
-"""What a step writes besides parameters and state: into its batch, as in eager; into a stranger, which is refused."""
+"""Writes of a step besides parameters and state: into its batch, as in eager; elsewhere, refused."""
 
 from __future__ import annotations
 

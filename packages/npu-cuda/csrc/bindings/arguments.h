@@ -1,4 +1,4 @@
-// Arguments of Python that are no tensors: numbers and bytes. Each function raises TypeError or InvalidArgumentError
+// Python arguments other than tensors: numbers and bytes. Each function raises TypeError or InvalidArgumentError
 // with the name of the argument.
 #pragma once
 

@@ -1,4 +1,4 @@
-// DLPack capsules: asking for one, and what is in it. The capsule keeps the memory, and gives it back when it dies.
+// DLPack capsules: requesting and reading them. A capsule owns its memory, and releases it when it is destroyed.
 #pragma once
 
 #include "bindings/dlpack.h"

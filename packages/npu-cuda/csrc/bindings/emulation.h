@@ -1,4 +1,4 @@
-// The controls of the emulator as functions _C.emulator_..., in builds that emulate CUDA; in others there are none.
+// The controls of the emulator as functions _C.emulator_..., in builds that emulate CUDA; absent in others.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Failures of the core as exceptions of npu_cuda.errors, and Python exceptions on their way through the core. All of it
+// Failures of the core as exceptions of npu_cuda.errors, and Python exceptions passing through the core. All of it
 // needs the GIL.
 #pragma once
 
@@ -28,7 +28,7 @@ nb::object text_object(const std::string& text);
 Status python_failure();
 
 // "ValueError: no such thing", one line, of the exception that is set, which it clears. KeyboardInterrupt, MemoryError
-// and the like are no failures of a tensor: they are raised on.
+// and the like are not failures of a tensor: they are re-raised.
 std::string take_exception_text(nb::object* cause);
 
 // Raises InvalidArgumentError with `cause` as its cause.

@@ -76,7 +76,7 @@ Program& ProgramHolder::core() const {
   return alive(program_, "program");
 }
 
-// What a kernel in Python raises that is no refusal, such as KeyboardInterrupt, is thrown through it.
+// Exceptions of a Python kernel that are not refusals, such as KeyboardInterrupt, are thrown through it.
 Status ProgramHolder::finalize_unlocked(Program& program) {
   const Busy planning(is_planning_);
   const Unlocked unlocked;
@@ -190,7 +190,7 @@ void ProgramHolder::bind_all(nb::handle tensors, bool keep, Owners* let_go) {
 
 void ProgramHolder::call(nb::handle tensors, nb::handle stream_handle, bool keep) {
   require_free("call");
-  // A graph that records the call has to have tensors that nobody can take the memory of.
+  // A graph that records the call needs tensors whose memory cannot be released.
   const bool is_recorded = is_captured(stream_argument(stream_handle, "run"));
   Owners let_go;
   const Busy busy(is_called_);

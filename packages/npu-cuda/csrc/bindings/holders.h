@@ -1,4 +1,4 @@
-// What Python calls Program and Graph: those of the core, and the references that keep their tensors alive.
+// The Python classes Program and Graph: those of the core, with the references that keep their tensors alive.
 #pragma once
 
 #include <map>

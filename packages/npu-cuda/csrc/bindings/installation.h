@@ -1,4 +1,4 @@
-// What Python asks about this build and this machine.
+// Queries from Python about this build and this machine.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// Views: the tensors that a kernel in Python sees of a call. They are those of the caller, for as long as the kernel runs.
+// Views: the tensors of a call as passed to a Python kernel. They belong to the caller, and are valid while it runs.
 #pragma once
 
 #include "bindings/tensor_class.h"

@@ -1,4 +1,4 @@
-// Kernels that are Python callables: calls go from C++ to Python and come back as a Status.
+// Kernels that are Python callables: calls go from C++ to Python and return a Status.
 #pragma once
 
 #include "bindings/errors.h"

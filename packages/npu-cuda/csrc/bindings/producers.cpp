@@ -13,7 +13,7 @@ nb::object attribute(PyTypeObject* type, const char* name) {
   return found;
 }
 
-// The first table of our major version in the chain; null where there is none.
+// The first table of our major version in the chain; null if there is none.
 const DLPackExchangeAPI* usable(const void* table) {
   auto* header = static_cast<const DLPackExchangeAPIHeader*>(table);
   while (header && header->version.major != kDLPackMajor) header = header->prev_api;

@@ -1,4 +1,4 @@
-// Who makes tensors: what a Python type offers for reading its objects, found once per type.
+// Producers of tensors: the exchange interface of a Python type, looked up once per type.
 #pragma once
 
 #include "bindings/dlpack.h"

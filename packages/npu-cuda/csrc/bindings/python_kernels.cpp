@@ -116,7 +116,7 @@ class PythonKernel final : public Kernel {
                                                   call.compute_capability));
   }
 
-  // Turns the exception that is set into a refusal. Another kernel may take the call, so a warning tells of it.
+  // Turns the current exception into a refusal. Another kernel may run the call, so it is reported by a warning.
   Status warned() const {
     nb::object exception;
     const std::string text = take_exception_text(&exception);

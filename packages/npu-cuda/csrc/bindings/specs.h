@@ -1,4 +1,4 @@
-// TensorSpec: what a tensor will look like, where there is no memory yet.
+// TensorSpec: the description of a tensor without memory.
 #pragma once
 
 #include "bindings/arguments.h"

@@ -1,4 +1,4 @@
-// Tensor: memory of a device under Python's control, for tests, tools and those who have no PyTorch. Views share the
+// Tensor: device memory owned by Python, for tests, tools and users without PyTorch. Views share the
 // memory and keep it alive.
 #pragma once
 

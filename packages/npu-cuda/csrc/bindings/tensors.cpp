@@ -118,7 +118,7 @@ void TensorArguments::read_exchange(nb::handle tensor, const Producer& producer,
 }
 
 void TensorArguments::read_protocol(nb::handle tensor, const Producer& producer, ArgName name, Role role) {
-  // PyTorch refuses to export what requires gradients, which here are nobody's business.
+  // PyTorch refuses to export tensors that require gradients, which are irrelevant here.
   nb::object source = nb::borrow(tensor);
   nb::object capsule;
   try {

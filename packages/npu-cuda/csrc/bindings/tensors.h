@@ -1,4 +1,4 @@
-// Tensors of the caller as the core wants them: torch tensors, NumPy arrays, our own, and whatever else has __dlpack__.
+// Conversion of the tensors of a caller: torch tensors, NumPy arrays, our own, and anything else with __dlpack__.
 // Nothing is copied. Errors name the argument: "op_call: inputs[1]: ...".
 #pragma once
 

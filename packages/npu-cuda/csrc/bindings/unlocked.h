@@ -1,4 +1,4 @@
-// Unlocked: gives the GIL away until the end of a block. And what to do where the interpreter ends meanwhile.
+// Unlocked: releases the GIL until the end of a block, and handles an interpreter that exits meanwhile.
 #pragma once
 
 #include <cxxabi.h>

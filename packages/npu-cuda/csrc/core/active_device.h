@@ -1,5 +1,5 @@
-// ActiveDevice: makes a device that of the calling thread until the end of a block, where there is such a thing. For work
-// that is not a method of Device, such as preparing a kernel; those do so by themselves.
+// ActiveDevice: makes a device the current one of the thread until the end of a block, if devices have that notion. For
+// work outside of the methods of Device, such as preparing a kernel; these methods do so themselves.
 #pragma once
 
 #include "core/device.h"

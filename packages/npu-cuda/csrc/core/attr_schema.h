@@ -1,4 +1,4 @@
-// Schemas of attributes: one declaration, in C++, from which Python learns the format to pack. A schema is a struct of
+// Schemas of attributes: one declaration, in C++, from which Python derives the format to pack. A schema is a struct of
 // numbers without padding whose member initializers are the defaults.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How this library was built, for people and for tests. Whether a device is there is another question: cuda_absence().
+// The build of this library, for people and for tests. The presence of a device is a separate question: cuda_absence().
 #pragma once
 
 namespace npu {

@@ -1,5 +1,5 @@
-// The kernels and ops of a shared library as those of this code base. All that is read is checked: it comes from a
-// compiler and a header of somebody else.
+// The kernels and ops of a shared library as those of this code base. All data read is checked: it comes from
+// another compiler and another copy of the header.
 #pragma once
 
 #include "core/op_info.h"

@@ -101,7 +101,7 @@ Status read_kernels(const npu_kernel_library& library, const std::string& origin
 }  // namespace
 
 Status read_library_name(const npu_kernel_library& library, std::string* out) {
-  NPU_TRY(check_version(library));  // before all else: what follows is laid out as this version says
+  NPU_TRY(check_version(library));  // before all else: the version determines the layout of the rest
   NPU_TRY(check_struct_size(library.struct_size, kFirstLibraryBytes, "the library"));
   return read_name(library.name, "its name", out);
 }

@@ -1,5 +1,5 @@
-// What a kernel is called with, and how it looks at it: the structs of the C interface under the names of this code
-// base, the checks that `supported` and `launch` share, and attributes by type.
+// The argument of a kernel: the structs of the C interface under the names of this code base, the checks shared by
+// `supported` and `launch`, and attributes by type.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ std::string text_of(const TensorDesc& tensor);
 [[gnu::cold]] Status not_aligned(const TensorDesc& tensor, uint32_t alignment, const char* which);
 [[gnu::cold]] Status other_shape(const TensorDesc& a, const TensorDesc& b, const char* which_a, const char* which_b);
 
-// Each returns NotImplemented with the reason: what a kernel does not take is no mistake of the caller. They are inline
+// Each returns NotImplemented with the reason: an unsupported call is not an error of the caller. They are inline
 // since every launch asks them.
 inline Status expect_dtype(const TensorDesc& tensor, DType dtype, const char* which) {
   return tensor.dtype == dtype ? Status() : other_dtype(tensor, dtype, which);

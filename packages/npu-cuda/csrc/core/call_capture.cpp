@@ -38,7 +38,7 @@ Status take_session(Device* device, SessionPtr* out) {
   return {};
 }
 
-// The session whose stream it is; null where there is none.
+// The session of this stream; null if there is none.
 SessionPtr find_session(Device* device, void* stream) {
   if (num_open.load(std::memory_order_acquire) == 0) return nullptr;
   const std::lock_guard lock(guard);

@@ -1,4 +1,4 @@
-// What every call is checked for before kernels are asked: counts, devices, pointers, overlaps, attributes.
+// The checks of every call before a kernel is selected: counts, devices, pointers, overlaps, attributes.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What a program is, for people and tools: its slots and where they lie, its ops, the kernels that were chosen and
-// those that refused, and what a run costs.
+// Description of a program for people and tools: its slots and their memory, its ops, the selected kernels and
+// the refusals of others, and the cost of a run.
 #pragma once
 
 #include <optional>

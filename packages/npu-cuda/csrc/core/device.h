@@ -1,4 +1,4 @@
-// Device: memory, streams and the recording of launches, without a word of CUDA. There is one object per device of the
+// Device: memory, streams and the recording of launches, independent of CUDA. There is one object per device of the
 // machine, for the life of the process. `host` runs launches at once; a stream of it can be made to record them.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace npu {
 enum class CaptureMode { ThreadLocal, Global, Relaxed };  // who may disturb a capture: as in CUDA
 enum class Direction { ToDevice, FromDevice, Within };
 
-// One launch of a graph. The call points to memory that whoever made the graph keeps alive.
+// One launch of a graph. The call points to memory that the creator of the graph keeps alive.
 struct Launch {
   KernelPtr kernel;
   OpCall call;
@@ -76,7 +76,7 @@ class Device {
 
 // All devices that work here, `host` first.
 const std::vector<Device*>& devices();
-// InvalidArgument with what there is, or Unavailable with the reason, where there is none of this name.
+// InvalidArgument with the existing names, or Unavailable with the reason, if there is no such device.
 Status find_device(const std::string& name, Device** out);
 Status find_device(DeviceType type, int id, Device** out);
 // Why there is no cuda device here: not built for it, no driver, no device. Empty if there is one.

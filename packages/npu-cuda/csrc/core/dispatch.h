@@ -1,5 +1,5 @@
-// Dispatch: from an op and tensors to a launch. Each check fails with a Status of its own: what the caller got wrong is
-// InvalidArgument; what no kernel takes is NotImplemented and lists every kernel with the reason why it refused.
+// Dispatch: from an op and tensors to a launch. Each check fails with its own Status: errors of the caller are
+// InvalidArgument; unsupported calls are NotImplemented, which lists every kernel with the reason why it refused.
 #pragma once
 
 #include "core/device.h"

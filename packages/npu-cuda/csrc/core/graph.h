@@ -1,5 +1,5 @@
-// Graph: launches that were recorded, to be run again with one call. The memory they work on is fixed; whoever made
-// the graph keeps it alive. Made by Program::capture, or from single op calls by begin_capture / end_capture.
+// Graph: recorded launches, to be replayed with one call. Their memory is fixed; the creator of the graph keeps it
+// alive. Created by Program::capture, or from single op calls by begin_capture / end_capture.
 #pragma once
 
 #include <atomic>

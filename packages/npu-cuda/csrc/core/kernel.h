@@ -1,4 +1,4 @@
-// Kernel: one way to compute an op on one kind of device, wherever it comes from. In-tree kernels are two functions
+// Kernel: one implementation of an op on one kind of device, from any source. In-tree kernels are two functions
 // (FunctionKernel), those of shared libraries come through the C interface (library.cpp), and Python callables through
 // the bindings; the registry and dispatch see no difference.
 #pragma once

@@ -1,5 +1,5 @@
-// Kernels from shared libraries that export npu_kernel_library_v1 (npu_cuda/kernel.h). A library stays loaded, also one
-// that was refused.
+// Kernels from shared libraries that export npu_kernel_library_v1 (npu_cuda/kernel.h). A library stays loaded, even
+// if it was refused.
 #pragma once
 
 #include "core/registry.h"

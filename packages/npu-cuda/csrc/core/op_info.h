@@ -1,4 +1,4 @@
-// What is known of an op without its kernels: how many tensors, which output may be which input, which attributes.
+// The description of an op, independent of its kernels: numbers of tensors, permitted aliases, attributes.
 #pragma once
 
 #include <array>

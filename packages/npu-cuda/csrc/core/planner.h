@@ -1,4 +1,4 @@
-// Where temporaries lie in one arena, and which ops have to wait for which. Both work on plain intervals: bytes and
+// Buffer assignment of temporaries in one arena, and dependencies between ops. Both work on plain intervals: bytes and
 // positions in a program.
 #pragma once
 

@@ -1,7 +1,7 @@
-// Program: a row of ops over slots, prepared once and run many times with nothing but launches. A slot is a place
-// for a tensor of a fixed description: external ones are bound to memory of others, temporaries lie in the arena of
-// the program. Kernels are chosen in finalize(). It does one thing at a time: a second thread is refused, and does
-// not wait.
+// Program: a sequence of ops over slots, prepared once and run many times with nothing but launches. A slot holds
+// a tensor of a fixed description: external ones are bound to memory of the caller, temporaries reside in the arena of
+// the program. Kernels are selected in finalize(). It is used by one thread at a time: a second thread is refused, and
+// does not wait.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// What a program is made of: slots, which are places for tensors, and ops over them. Program fills them in and shows
-// them; nobody else changes them.
+// The parts of a program: slots, which hold tensors, and ops over them. Program fills them in and exposes
+// them; only it changes them.
 #pragma once
 
 #include "core/dispatch.h"

@@ -1,4 +1,4 @@
-// What a program holds and its graphs keep alive: the memory of the arena, and the states that kernels prepared.
+// Resources of a program that its graphs keep alive: the memory of the arena, and the states prepared by kernels.
 #pragma once
 
 #include "core/program.h"

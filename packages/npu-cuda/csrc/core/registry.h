@@ -1,4 +1,4 @@
-// KernelRegistry: which ops there are, and which kernels compute them, in descending priority. Readers take a snapshot,
+// KernelRegistry: the ops and their kernels, in descending priority. Readers take a snapshot,
 // which never changes and lives as long as the process: no lock is held while kernels are asked or launched. Writers
 // replace the snapshot, all of what they add or nothing.
 #pragma once
@@ -31,7 +31,7 @@ struct RegistrySnapshot {
   const OpInfo* find_op(OpKind kind) const;
   const OpInfo* find_op(const std::string& name) const;
   const std::vector<KernelPtr>& kernels_of(OpKind kind, DeviceType device) const;  // empty where there are none
-  KernelPtr find_kernel(const std::string& id) const;                              // null where there is none
+  KernelPtr find_kernel(const std::string& id) const;                              // null if there is none
 };
 
 class KernelRegistry {
@@ -48,7 +48,7 @@ class KernelRegistry {
   // Adds ops and kernels. InvalidArgument, and nothing is added, where a name, kind, schema id or kernel id is empty
   // or taken, or a kernel is of an op that is not there.
   Status add(std::vector<OpInfo> ops, std::vector<KernelPtr> kernels);
-  // Takes a kernel away; programs that chose it keep it. InvalidArgument if there is none of this id.
+  // Removes a kernel; programs that selected it keep it. InvalidArgument if there is none of this id.
   Status remove(const std::string& kernel_id);
 
  private:

@@ -1,4 +1,4 @@
-// Status: how every function of the core says that it failed. One pointer wide; null where all is well.
+// Status: the result of every function of the core that can fail. One pointer wide; null on success.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class [[nodiscard]] Status {
   const std::string& message() const;
 
   // The same failure, saying where it happened: "op 3 (EltwiseRelu): ...". Ok stays ok. The place is text, or, where
-  // calls must not pay for text that nobody reads, a function that returns it.
+  // calls must not pay for text that is not read, a function that returns it.
   template <class Place>
   Status at(const Place& place) && {
     if (ok()) return {};

@@ -1,5 +1,5 @@
-// Trace: the last launches, for people who look for what ran. A ring of fixed size, off by default; while it is off a
-// launch pays for one relaxed load. Whoever launches a kernel does so by traced_launch.
+// Trace: the last launches, for inspection. A ring buffer of fixed size, off by default; while it is off a
+// launch pays for one relaxed load. Every kernel is launched by traced_launch.
 #pragma once
 
 #include <atomic>

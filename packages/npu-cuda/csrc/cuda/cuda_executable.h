@@ -1,4 +1,4 @@
-// CudaExecutable: an instantiated CUDA graph. The graph that it was made from is not kept.
+// CudaExecutable: an instantiated CUDA graph. Its source graph is not kept.
 #pragma once
 
 #include <mutex>

@@ -1,5 +1,5 @@
-// Owners of what the CUDA runtime hands out, and the states of the calling thread that work is done in. Destroying
-// never throws, never disturbs a capture of anybody, and leaves no error behind.
+// Owners of handles of the CUDA runtime, and scoped states of the calling thread. Destructors
+// never throw, never disturb any capture, and leave no error behind.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ inline Status cuda_check(cudaError_t error, const char* what) {
   return is_offence ? Status::invalid(status.message()) : std::move(status);
 }
 
-// Until the end of a block, what this thread does that is not part of a capture (freeing, instantiating) is no
-// offence to one: CUDA would invalidate those in mode Global, of any thread, and those of this thread.
+// Until the end of a block, calls of this thread outside of a capture (freeing, instantiating) do not break
+// one: CUDA would invalidate those in mode Global, of any thread, and those of this thread.
 class RelaxedCapture {
  public:
   RelaxedCapture() { is_set_ = exchange(); }

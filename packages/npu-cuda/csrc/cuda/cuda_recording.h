@@ -1,6 +1,6 @@
-// CudaRecording: the capture of a CUDA graph, on a non-blocking stream of its own. A chain is what capturing a
-// stream gives. For a DAG the dependencies of the stream are set before each op, and read after it: those are the
-// leaf nodes of the op. An op that launches nothing leaves the dependencies that it was given, which so pass on to
+// CudaRecording: the capture of a CUDA graph, on a non-blocking stream of its own. Capturing a stream yields
+// a chain. For a DAG the dependencies of the stream are set before each op, and read after it: those are the
+// leaf nodes of the op. An op that launches nothing leaves its dependencies unchanged, so they apply to
 // the ops after it.
 //
 // It is one capture from begin to finish, not one per op into a graph of ours (cudaStreamBeginCaptureToGraph):

@@ -1,4 +1,4 @@
-// How device code is launched: `launch(kernel<T>, {grid, block}, stream, arguments...)`, never `<<<>>>`. The one
+// Launches of device code: `launch(kernel<T>, {grid, block}, stream, arguments...)`, never `<<<>>>`. The one
 // header that a .cu file needs for CUDA. nvcc compiles it for the GPU; g++ -xc++ -DNPU_EMULATE compiles the same
 // file for the emulator, which runs its kernels on the CPU (emulator/emulator_control.h).
 #pragma once

@@ -1,6 +1,6 @@
-// One block of threads at a time: which of its threads runs, and where the others wait. Each thread is a fiber
-// that runs until it waits for a barrier, for its warp, or ends. What a kernel may not do (threads of a block at
-// different barriers, a thread that ends while others wait for it, a warp function that names a lane that is not
+// Execution of one block of threads at a time: the running thread, and the barriers where others wait. Each thread is
+// a fiber that runs until it waits for a barrier, for its warp, or ends. What a kernel may not do (threads of a block
+// at different barriers, a thread that ends while others wait for it, a warp function that names a lane that is not
 // there) ends the whole launch with a report, where hardware would hang or compute something else each time.
 #pragma once
 

@@ -1,5 +1,5 @@
 // CUDA's device language for g++: the keywords, the built-in variables, barriers and warp functions. Included by
-// launch.h only. What needs tensor cores, TMA, clusters or cooperative groups is not here: keep such code out of
+// launch.h only. Tensor cores, TMA, clusters and cooperative groups are not supported: keep such code out of
 // emulated builds with #ifndef NPU_EMULATE.
 #pragma once
 

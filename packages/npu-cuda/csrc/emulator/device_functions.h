@@ -1,4 +1,4 @@
-// The device functions of CUDA that do not wait: atomics, loads, fast math, bits. Each takes the place of the
+// The device functions of CUDA that do not wait: atomics, loads, fast math, bits. Each replaces the
 // function of the same name. One thread runs at a time, so an atomic is a plain read and write; that it now and
 // then lets other threads run keeps loops that wait for a value from hanging.
 #pragma once

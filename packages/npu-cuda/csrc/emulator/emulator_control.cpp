@@ -17,7 +17,7 @@ void npu_emulator_reset(void) {
   runtime().devices = 1;
   set_schedule(0);
   set_last_report("");
-  forget_calls();  // a failure still to come is none of the next call
+  forget_calls();  // a pending failure does not carry over to the next call
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   forget_calls();

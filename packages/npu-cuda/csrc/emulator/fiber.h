@@ -1,6 +1,6 @@
 // A stack of its own for each thread of a block, and the switch between it and the scheduler. x86-64 switches in a
 // few nanoseconds by assembly; other machines use ucontext. Below each stack lies a guard region: a kernel that
-// overflows its stack crashes instead of writing into its neighbour. AddressSanitizer is told of every switch.
+// overflows its stack crashes instead of writing into its neighbour. AddressSanitizer is notified of every switch.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// A kernel on its way to be run: what launch.h hands over, and the fake runtime queues, records and replays.
+// A pending kernel launch: passed by launch.h, and queued, recorded and replayed by the fake runtime.
 #pragma once
 
 #include <cuda_runtime_api.h>

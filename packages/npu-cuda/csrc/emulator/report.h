@@ -1,4 +1,4 @@
-// The text about the last kernel that did what no kernel may.
+// The report on the last kernel that violated a rule.
 #pragma once
 
 #include <string>

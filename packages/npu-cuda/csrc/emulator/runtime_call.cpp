@@ -66,7 +66,7 @@ int64_t calls(const char* name) {
 
 }  // namespace npu::emulator
 
-// These two are no calls of the count: failing them would mean nothing.
+// These two are not counted as calls: failing them would be meaningless.
 cudaError_t cudaPeekAtLastError(void) {
   const std::lock_guard lock(npu::emulator::runtime().mutex);
   const cudaError_t sticky = npu::emulator::runtime().device_error;

@@ -1,4 +1,4 @@
-// What every function of the fake runtime does around its body: lock, count, fail where a test wants it, remember
+// The common frame of every function of the fake runtime: lock, count, fail on request of a test, remember
 // the error for cudaGetLastError.
 #pragma once
 

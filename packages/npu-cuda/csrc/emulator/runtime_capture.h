@@ -1,4 +1,4 @@
-// The rules of stream capture that other calls have to keep.
+// The rules of stream capture for other calls.
 #pragma once
 
 #include "emulator/runtime_state.h"

@@ -9,7 +9,7 @@ inline constexpr size_t kDeviceBytes = size_t{4} << 30;
 
 size_t live_bytes();
 
-// The allocation that an address lies in; end() where there is none.
+// The allocation that contains an address; end() if there is none.
 std::map<const void*, Allocation>::const_iterator find_allocation(const void* address);
 
 // False where a range begins in an allocation and ends outside of it.

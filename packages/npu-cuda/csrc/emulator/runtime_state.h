@@ -1,5 +1,5 @@
-// The state of the fake CUDA runtime: what stands behind the opaque handles of the CUDA API, and one Runtime that
-// lists all that is alive. Everything here is read and changed under Runtime::mutex only.
+// The state of the fake CUDA runtime: the objects behind the opaque handles of the CUDA API, and one Runtime that
+// lists all live ones. Everything here is read and changed under Runtime::mutex only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -113,7 +113,7 @@ struct Runtime {
 // Never destroyed: handles may be released while the process ends.
 Runtime& runtime();
 
-// The stream behind a handle; null where there is none.
+// The stream behind a handle; null if there is none.
 cudaStream_t find_stream(cudaStream_t handle);
 inline bool is_legacy(cudaStream_t stream) { return stream == &runtime().legacy; }
 inline bool is_blocking(cudaStream_t stream) { return !(stream->flags & cudaStreamNonBlocking); }

@@ -1,5 +1,5 @@
-// What the symbol table of a library says about its kernels: their names, and their __shared__ variables. In a
-// library that was stripped, kernels are named by address and static shared memory is not poisoned.
+// Kernels in the symbol table of a library: their names, and their __shared__ variables. In a
+// stripped library, kernels are named by address and static shared memory is not poisoned.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The device `host`: the CPU. A launch runs at once, in the thread that calls. A stream that records keeps its launches
-// instead, copied, and the graph runs them in their order. It obeys the rules that CUDA has for captures: a thread
-// that records neither allocates nor waits nor begins a second recording; what breaks a recording is told by its end.
+// instead, copied, and the graph runs them in their order. It follows the rules of CUDA for captures: a thread
+// that records neither allocates nor waits nor begins a second recording; a broken recording is reported at its end.
 #pragma once
 
 #include <atomic>

@@ -78,7 +78,7 @@ Status HostCapture::close(std::vector<Launch>* out) {
 
 HostRecording::~HostRecording() {
   std::vector<Launch> dropped;
-  if (Status status = capture_->close(&dropped); !status.ok()) return;  // whoever broke it has been told
+  if (Status status = capture_->close(&dropped); !status.ok()) return;  // the call that broke it has reported the error
 }
 
 Status HostRecording::finish(std::unique_ptr<Executable>* out) {

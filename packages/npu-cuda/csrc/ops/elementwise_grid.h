@@ -1,5 +1,5 @@
-// How elementwise kernels share out their items: one per thread, or in vectors of 16 bytes, several per thread so that
-// loads are under way together. Both are right for any count; an empty tensor needs no launch.
+// Distribution of the items of elementwise kernels: one per thread, or in vectors of 16 bytes, several per thread so
+// that loads are under way together. Both are right for any count; an empty tensor needs no launch.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Loops of the host compiled twice: for the x86-64 that every build may run on, and for AVX2 with FMA, chosen at run
 // time. A loop is a struct with a static function `run` marked [[gnu::always_inline]], which becomes part of either
-// caller. On other processors there is the one that the compiler makes anyway.
+// caller. On other processors there is only the default version.
 #pragma once
 
 namespace npu {

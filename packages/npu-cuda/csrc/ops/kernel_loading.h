@@ -1,5 +1,5 @@
 // Loads the code of a kernel before it is launched: CUDA does so at the first launch, and may allocate, which breaks
-// a capture, also one of others that this call is to be part of. To be used as KernelFunctions::prepare. Once per kernel
+// a capture, including an outer one that this call joins. Use it as KernelFunctions::prepare. Once per kernel
 // and device; after that it is one read.
 #pragma once
 

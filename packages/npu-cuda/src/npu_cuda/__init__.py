@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded when they are first asked for: `import npu_cuda` takes a few milliseconds.
+# Loaded on first access: `import npu_cuda` takes a few milliseconds.
 LAZY = {
     "CallSpec": "python_kernels",
     "DeviceError": "errors",

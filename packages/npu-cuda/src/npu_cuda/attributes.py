@@ -1,4 +1,4 @@
-"""Attributes of ops as the native part wants them: an id and bytes, packed by the schemas of the C++ side."""
+"""Attributes of ops in native form: a schema id and bytes, packed by the schemas of the C++ side."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
     """Return ``(schema_id, attrs_bytes)`` for ``op_call`` and ``Program.add``.
 
     Args:
-        schema: The name of a schema: "GEMM". ``ops()`` says which one an op has.
+        schema: The name of a schema: "GEMM". ``ops()`` lists the schema of each op.
         **fields: Values by name; the others get their defaults. ``attr_schemas()`` lists both.
 
     Raises:
         InvalidArgumentError: There is no such schema or field, or a number does not fit into its field.
-        TypeError: A value is no number, or no integer where one is wanted.
+        TypeError: A value is not a number, or not an integer where one is required.
     """
     schemas = _C.attr_schemas()
     if schema not in schemas:
@@ -40,7 +40,7 @@ def attrs(schema: str, /, **fields: float) -> tuple[int, bytes]:
 
 
 def _checked(schema: str, name: str, code: str, value: object) -> float:
-    """Return the value if ``struct`` can pack it by this code."""
+    """Return the value if ``struct`` can pack it with this format code."""
     wanted = "an int" if code in INTEGER_CODES else "a number"
     is_right = isinstance(value, int) if code in INTEGER_CODES else isinstance(value, (int, float))
     if not is_right or isinstance(value, bool):

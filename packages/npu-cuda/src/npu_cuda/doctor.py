@@ -1,4 +1,4 @@
-"""What ``npu doctor`` says of npu-cuda."""
+"""Checks of npu-cuda for ``npu doctor``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from npu_cuda.installation import status
 from npu_ir.cli.doctor import Check, State, looked_at
 
 TOPIC = "npu-cuda"
-# How PyTorch lets others look at its tensors without Python in between.
+# The C interface through which PyTorch exchanges tensors without Python in between.
 EXCHANGE = "__dlpack_c_exchange_api__"
 
 
 def all_checks() -> list[Check]:
-    """Return what is to be said of the native part, its devices, and what it is built with."""
+    """Return the checks of the native part, its devices, nvcc, and the exchange of tensors."""
     build = Check(TOPIC, "native part", State.OK, str(status()).partition("\n")[0])
     return [build, *_devices(), _compiler(), _exchange()]
 
@@ -37,7 +37,7 @@ def _devices() -> Iterator[Check]:
 
 
 def _computed(device: dict[str, Any]) -> str:
-    """Run a kernel."""
+    """Run a kernel and return the description of its device."""
     given, wanted = (-1.0, 0.0, 2.0), (0.0, 0.0, 2.0)
     x, y = (_C.empty((3,), device=device["name"]) for _ in range(2))
     x.copy_from(struct.pack("<3f", *given))

@@ -1,4 +1,4 @@
-"""What npu-cuda raises. Each error carries a `status`, as the native core reports it."""
+"""Errors of npu-cuda; each carries a `status`, as the native core reports it."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ __all__ = [
 
 
 class NpuCudaError(RuntimeError):
-    """The base of all errors of npu-cuda."""
+    """Base class of all errors of npu-cuda."""
 
     status: Status = Status.Internal
 
 
 class InvalidArgumentError(NpuCudaError, ValueError):
-    """The caller is wrong: counts, shapes, pointers, devices, attributes, overlaps."""
+    """Invalid use by the caller: counts, shapes, pointers, devices, attributes, overlaps."""
 
     status = Status.InvalidArgument
 
 
 class NotSupportedError(NpuCudaError, NotImplementedError):
-    """No kernel takes this; the text lists each kernel with its reason."""
+    """No kernel supports the call; the text lists each kernel with its reason."""
 
     status = Status.NotImplemented
 
 
 class InternalError(NpuCudaError):
-    """Something went wrong that the caller has no part in."""
+    """A failure that the caller did not cause."""
 
     status = Status.Internal
 
 
 class DeviceError(InternalError):
-    """The device, or its driver, failed."""
+    """A failure of the device or its driver."""
 
     status = Status.DeviceError
 
 
 class UnavailableError(NpuCudaError):
-    """What was asked for is not in this build, or not on this machine."""
+    """A feature that is not in this build, or not on this machine."""
 
     status = Status.Unavailable

@@ -1,4 +1,4 @@
-"""What is installed, what works on this machine, and why the rest does not.
+"""The installation: build, working devices, and the reason if there is no CUDA device.
 
 ``python -m npu_cuda.installation`` prints it.
 """
@@ -18,12 +18,12 @@ BUILT = {
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """How npu-cuda was built and what it finds here.
+    """The build of npu-cuda and the devices found on this machine.
 
     Attributes:
         build: ``version``, ``mode`` (ON, OFF, EMULATE), ``requested``, ``reason``, ``architectures``,
             ``cuda_version``, ``cuda_compiler``, ``cudart``, ``compiler``, ``nanobind``, ``build_type``,
-            ``sanitizer``; what does not apply is empty.
+            ``sanitizer``; entries that do not apply are empty.
         devices: One dict per device that works: ``name``, ``description``, ``compute_capability``.
         cuda_absence: Why there is no CUDA device; empty if there is one.
         include: The folder of ``npu_cuda/kernel.h``.
@@ -35,7 +35,7 @@ class Installation:
     include: str
 
     def __str__(self) -> str:
-        """Return it as a few lines for people."""
+        """Return a summary in a few lines."""
         how = BUILT[self.build["mode"]].format_map(self.build)
         sanitizer = f", {self.build['sanitizer']} sanitizer" if self.build["sanitizer"] else ""
         rows = [

@@ -1,7 +1,7 @@
-"""Kernels of installed packages: the entry points of the group ``npu_cuda.kernels``.
+"""Kernels of installed packages, found by the entry points of the group ``npu_cuda.kernels``.
 
-Each names a function without arguments. It returns the path of a shared library (npu_cuda/kernel.h), or registers
-kernels in Python and returns None. ``NPU_DISABLE_PLUGINS=name,name`` leaves some out.
+Each names a function without arguments. It returns the path of a shared library (npu_cuda/kernel.h), or
+registers kernels in Python and returns None. ``NPU_DISABLE_PLUGINS=name,name`` leaves some out.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ DISABLE_VARIABLE = "NPU_DISABLE_PLUGINS"
 
 
 class KernelPluginWarning(UserWarning):
-    """A plugin was refused; the message says which and why."""
+    """A refused plugin; the message names it and the reason."""
 
 
 @dataclass(slots=True)
 class KernelPlugin:
-    """What became of one plugin.
+    """The outcome of loading one plugin.
 
     Attributes:
         name: Its entry-point name.
         distribution: The distribution it comes from, with version.
-        path: The shared library; None where its kernels are in Python.
+        path: The shared library; None if its kernels are in Python.
         ops: The ops it brought, by name.
         kernels: The kernels it brought, by id.
-        refused: Why it is not used; None when it is.
+        refused: The reason it is not used; None if it is.
     """
 
     name: str
@@ -51,12 +51,12 @@ _loading = threading.Event()
 
 
 def load_plugins() -> list[KernelPlugin]:
-    """Load the kernels of installed packages, on the first call, and return what became of each.
+    """Load the kernels of installed packages on the first call, and return the outcome of each plugin.
 
-    A plugin that cannot be loaded is refused with a warning; the others go on.
+    A plugin that cannot be loaded is refused with a warning; the others are still loaded.
 
     Raises:
-        InvalidArgumentError: A plugin calls it while it is loaded itself.
+        InvalidArgumentError: A plugin calls it while being loaded itself.
     """
     with _lock:
         return list(_load_installed())
@@ -65,7 +65,7 @@ def load_plugins() -> list[KernelPlugin]:
 @functools.cache
 def _load_installed() -> list[KernelPlugin]:
     if _loading.is_set():
-        raise InvalidArgumentError("load_plugins: plugins are being loaded; one of them asks for them all")
+        raise InvalidArgumentError("load_plugins: called by a plugin while plugins are being loaded")
     disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")} - {""}
     _loading.set()
     try:
@@ -75,7 +75,7 @@ def _load_installed() -> list[KernelPlugin]:
 
 
 def load(points: Iterable[EntryPoint], disabled: set[str]) -> list[KernelPlugin]:
-    """Load plugins from entry points, in the order of their names; warns for each that is refused."""
+    """Load plugins from entry points in the order of their names; warn for each that is refused."""
     plugins: list[KernelPlugin] = []
     for point in sorted(points, key=lambda point: (point.name, point.value)):
         plugin = KernelPlugin(point.name, _distribution(point))
@@ -86,10 +86,12 @@ def load(points: Iterable[EntryPoint], disabled: set[str]) -> list[KernelPlugin]
             continue
         try:
             if twin is not None:
-                raise InvalidArgumentError(f"there is one of this name already, from {twin.distribution}")
+                raise InvalidArgumentError(
+                    f"there is already a plugin of this name, from {twin.distribution}"
+                )
             _load_one(point, plugin)
         except (Exception, SystemExit) as error:
-            # Whatever a plugin raises is its report: one broken plugin must not stop the others.
+            # Any error of a plugin is reported with it: one broken plugin must not stop the others.
             plugin.refused = f"{type(error).__name__}: {error}"
             warnings.warn(
                 f"the kernels of {plugin.name} ({plugin.distribution}) were refused: {plugin.refused}",
@@ -111,7 +113,7 @@ def _load_one(point: EntryPoint, plugin: KernelPlugin) -> None:
             plugin.path = os.fspath(path)
             _C.load_library(plugin.path)
     except (Exception, SystemExit):
-        for kernel_id in _kernel_ids() - kernels:  # all of a plugin or nothing
+        for kernel_id in _kernel_ids() - kernels:  # all kernels of a plugin or none
             _C.remove_kernel(kernel_id)
         raise
     plugin.ops = sorted(set(_C.kinds()) - ops)

@@ -1,4 +1,4 @@
-"""What npu-cuda brings to npu-ir: the backends ``host`` and ``cuda``, and what `npu` says of them and of libraries of kernels."""
+"""The plugin of npu-cuda for npu-ir: backends ``host`` and ``cuda``, kernel plugin reports, checks."""
 
 from __future__ import annotations
 

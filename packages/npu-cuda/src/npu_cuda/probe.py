@@ -1,4 +1,4 @@
-"""Run probes of ops by hand: ``python -m npu_cuda.probe relu``, or of all: ``python -m npu_cuda.probe all``."""
+"""Command line to probe ops by hand: ``python -m npu_cuda.probe relu``, or ``all``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_cuda.testing import OpRow, Outcome, row_of, rows, run_case, run_refusal
 
 
 def outcomes_of(row: OpRow, device: str) -> Iterator[Outcome]:
-    """Yield what comes of every case and every refusal of an op."""
+    """Yield the outcomes of every case and every refusal of an op."""
     for case in row.cases():
         yield from run_case(row, case, device)
     for refusal in row.refusals():
@@ -22,10 +22,10 @@ def outcomes_of(row: OpRow, device: str) -> Iterator[Outcome]:
 
 
 def devices_named(name: str | None) -> list[str]:
-    """Return the devices to probe: all, or that of this name ("cuda" stands for all of its kind).
+    """Return the devices to probe: all, or those of this name ("cuda" stands for all of its kind).
 
     Raises:
-        InvalidArgumentError: There is none.
+        InvalidArgumentError: There is no such device.
     """
     present = [device["name"] for device in _C.devices()]
     chosen = [device for device in present if name is None or name in {device, device.partition(":")[0]}]
@@ -39,10 +39,9 @@ def line_of(outcome: Outcome) -> str:
     verdict = "ok  " if outcome.passed else "FAIL"
     status = f"{outcome.status:<15} (expected {outcome.expected_status})"
     error = f"error {outcome.error:.2e} of {outcome.tolerance:.0e}" if outcome.status == "Ok" else ""
-    return (
-        f"{verdict} {outcome.device:<7} {outcome.way:<21} {outcome.kernel or '-':<24} {status:<42} {error:<27} "
-        f"{outcome.case}" + ("" if outcome.passed else f"\n     {outcome.wrong}")
-    )
+    call = f"{outcome.device:<7} {outcome.way:<21} {outcome.kernel or '-':<24}"
+    wrong = "" if outcome.passed else f"\n     {outcome.wrong}"
+    return f"{verdict} {call} {status:<42} {error:<27} {outcome.case}{wrong}"
 
 
 def listing() -> str:
@@ -54,14 +53,14 @@ def listing() -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    commands = argparse.ArgumentParser(
         prog="python -m npu_cuda.probe", description="Probe an op on the devices here."
     )
-    made.add_argument("ops", nargs="*", help="relu, add, copy, gemm, the name in the registry, or all")
-    made.add_argument("--device", help="host, cuda, cuda:0; without it, all that are here")
-    made.add_argument("--list", action="store_true", help="the ops that have probes")
-    made.add_argument("--json", action="store_true", help="one JSON object per op in place of the table")
-    return made
+    commands.add_argument("ops", nargs="*", help="relu, add, copy, gemm, the name in the registry, or all")
+    commands.add_argument("--device", help="host, cuda, cuda:0; without it, all that are here")
+    commands.add_argument("--list", action="store_true", help="the ops that have probes")
+    commands.add_argument("--json", action="store_true", help="one JSON object per op in place of the table")
+    return commands
 
 
 def report(row: OpRow, outcomes: list[Outcome]) -> str:
@@ -88,7 +87,7 @@ def rows_named(names: Sequence[str]) -> list[OpRow]:
     """Return the rows to probe; "all" stands for every one.
 
     Raises:
-        InvalidArgumentError: No op is named, or one that has no row.
+        InvalidArgumentError: No op is named, or a named op has no row.
     """
     if not names:
         raise InvalidArgumentError(f"which op? There are {', '.join(row.name for row in rows())}, and all")
@@ -96,7 +95,7 @@ def rows_named(names: Sequence[str]) -> list[OpRow]:
 
 
 def probe_row(row: OpRow, devices: Sequence[str], *, as_json: bool) -> bool:
-    """Probe an op, print what came of it, and return whether all is well."""
+    """Probe an op, print its outcomes, and return whether all passed."""
     kind = int(getattr(_C.OpKind, row.op))
     if not as_json:
         print(kind)

@@ -1,4 +1,4 @@
-"""Kernels that are Python functions: around PyTorch, Triton, CuPy or NumPy.
+"""Kernels implemented as Python functions: around PyTorch, Triton, CuPy or NumPy.
 
 ::
 
@@ -7,8 +7,9 @@
         x, y = (torch.from_dlpack(tensor) for tensor in (*call.inputs, *call.outputs))
         torch.clamp(x, min=0, out=y)
 
-Such a kernel is chosen, planned and captured as any other one. On cuda it runs once while a graph is captured, and what
-it launches on ``call.stream`` is in the graph; on the host, and outside of graphs, it runs at each launch.
+Such a kernel is selected, planned and captured like any other. On cuda it runs once while a graph is
+captured, and the graph replays its launches on ``call.stream``; on the host, and outside of graphs, it runs
+at each launch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from npu_cuda import _C
 from npu_cuda.python_ops import Op, find_op
 
-_LEGACY_STREAM = 1  # the handle of the default stream; PyTorch takes an odd one for a number of its own
+_LEGACY_STREAM = 1  # the handle of the default stream; PyTorch would read an odd number as one of its own ids
 
 # The flags of npu_kernel in npu_cuda/kernel.h.
 _CAPTURE_SAFE = 1
@@ -30,14 +31,14 @@ _DETERMINISTIC = 2
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """What a kernel is called with. The tensors are those of the caller, and good until the kernel returns.
+    """The argument of a kernel: tensors of the caller, valid until the kernel returns.
 
     Attributes:
         inputs: Tensors with ``__dlpack__``: ``torch.from_dlpack(call.inputs[0])`` copies nothing.
-        outputs: The same, to be written to.
+        outputs: Tensors to write, likewise.
         attrs: The attributes by name.
-        stream: The handle of the CUDA stream to launch on; of no meaning on the host.
-        workspace: As many bytes as ``workspace_bytes`` asked for, as a tensor of uint8; None without.
+        stream: The handle of the CUDA stream to launch on; unused on the host.
+        workspace: A uint8 tensor of the size that ``workspace_bytes`` requested; None without it.
     """
 
     inputs: list[_C.Tensor]
@@ -47,7 +48,7 @@ class KernelCall:
     workspace: _C.Tensor | None
 
     def torch_stream(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which PyTorch launches on the stream of this call; it does nothing on the host."""
+        """Return a context in which PyTorch launches on the stream of this call; a no-op on the host."""
         if self.outputs[0].device == "host":
             return contextlib.nullcontext()
         import torch
@@ -60,13 +61,13 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """A call whose memory is not known yet.
+    """The description of a call without memory, for choosing a kernel.
 
     Attributes:
-        inputs: Descriptions: ``dtype``, ``shape``, ``strides``, ``alignment``.
-        outputs: The same.
+        inputs: Specs: ``dtype``, ``shape``, ``strides``, ``alignment``.
+        outputs: Specs, likewise.
         attrs: The attributes by name.
-        compute_capability: Of the device, 90 for 9.0; 0 on the host.
+        compute_capability: That of the device, 90 for 9.0; 0 on the host.
     """
 
     inputs: list[_C.TensorSpec]
@@ -77,7 +78,7 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredKernel:
-    """A function that is a kernel; calling it calls the function."""
+    """A function registered as a kernel; calling it calls the function."""
 
     kernel_id: str
     function: Callable[[KernelCall], None]
@@ -86,10 +87,10 @@ class RegisteredKernel:
         self.function(call)
 
     def remove(self) -> None:
-        """Take it out of the registry. Programs and graphs that chose it keep it.
+        """Remove the kernel from the registry; programs and graphs that chose it keep it.
 
         Raises:
-            InvalidArgumentError: It is removed already.
+            InvalidArgumentError: It has already been removed.
         """
         _C.remove_kernel(self.kernel_id)
 
@@ -105,25 +106,25 @@ def kernel(
     deterministic: bool = True,
     capture_safe: bool = True,
 ) -> Callable[[Callable[[KernelCall], None]], RegisteredKernel]:
-    """Make a function a kernel.
+    """Return a decorator that registers a function as a kernel.
 
-    What the function raises reaches the caller of ``op_call`` or ``Program.run`` as it is, with a note that names the
-    kernel.
+    An exception of the function reaches the caller of ``op_call`` or ``Program.run`` as it is, with a note
+    that names the kernel.
 
     Args:
-        op: The name of an op, its kind, or what `npu_cuda.op` returned.
+        op: The name of an op, its kind, or an `Op` of `npu_cuda.op`.
         kernel_id: Unique in the process: "acme.relu.torch".
         device: "host" or "cuda".
-        priority: The highest that takes a call runs it; those of npu-cuda have 0 to 100.
-        supported: Says for a call, by its descriptions, None or the reason why the kernel does not take it. None: it
-            takes all that the op allows.
-        workspace_bytes: Says how much memory the function needs beside its tensors.
+        priority: The kernel of the highest priority that supports a call runs it; npu-cuda uses 0 to 100.
+        supported: Returns None, or the reason why the kernel does not support a call. None: it supports all
+            calls that the op allows.
+        workspace_bytes: Returns the memory that the function needs beside its tensors.
         deterministic: The same inputs give the same bits.
-        capture_safe: On cuda, the function neither allocates from the device nor waits for it.
+        capture_safe: On cuda, the function neither allocates device memory nor synchronizes.
 
     Raises:
-        InvalidArgumentError: There is no such op, or a kernel of this id.
-        TypeError: What is to be a function is none.
+        InvalidArgumentError: There is no such op, or there is already a kernel of this id.
+        TypeError: An argument that must be a function is not callable.
     """
     kind = _kind_of(op)
     for name, answer in (("supported", supported), ("workspace_bytes", workspace_bytes)):
@@ -178,12 +179,13 @@ def _require_callable(function: object, kernel_id: str, name: str) -> None:
 def _require_none(result: object, kernel_id: str) -> None:
     if result is not None:
         raise TypeError(
-            f"the kernel {kernel_id} returned a {type(result).__name__}: it writes to call.outputs and returns nothing"
+            f"the kernel {kernel_id} returned a {type(result).__name__}: it writes to "
+            "call.outputs and returns nothing"
         )
 
 
 def _add_note(error: BaseException, note: str) -> None:
-    """Say in an exception where it was raised; before Python 3.11 that is in its text."""
+    """Add a note to an exception; before Python 3.11, to its text."""
     if hasattr(error, "add_note"):
         error.add_note(note)
     elif error.args and isinstance(error.args[0], str):

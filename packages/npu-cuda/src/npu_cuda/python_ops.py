@@ -1,4 +1,4 @@
-"""Ops as Python has them: finding one by its name, and adding one."""
+"""Ops of the registry in Python: look-up by name, and registration of new ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Op:
 
     Attributes:
         name: Unique in the process.
-        kind: Its number in this process, for ``op_call`` and ``Program.add``; another one in the next process.
+        kind: Its number for ``op_call`` and ``Program.add``; it differs between processes.
         schema: The four letters of the schema of its attributes; None where it has none.
     """
 
@@ -27,7 +27,7 @@ class Op:
     schema: str | None
 
     def attrs(self, **values: float) -> tuple[int, bytes]:
-        """Return ``schema_id`` and ``attrs_bytes`` for a call; what is not given has its default.
+        """Return ``schema_id`` and ``attrs_bytes`` for a call; missing values have their defaults.
 
         Raises:
             InvalidArgumentError: It has no attribute of this name.
@@ -42,9 +42,9 @@ class Op:
 
 
 def find_op(name: str) -> Op:
-    """Return the op of this name, whether npu-cuda, a library or Python brought it.
+    """Return the op of this name, from npu-cuda, a library or Python.
 
-    It is looked up once and called often: ``op_call(found.kind, inputs, outputs, *found.attrs(...))``.
+    Look it up once and call it often: ``op_call(op.kind, inputs, outputs, *op.attrs(...))``.
 
     Raises:
         InvalidArgumentError: There is no such op.
@@ -52,8 +52,8 @@ def find_op(name: str) -> Op:
     ops = {each["name"]: each for each in _C.ops()}
     if name not in ops:
         raise InvalidArgumentError(
-            f"there is no op {name!r}; there are {', '.join(ops)}. npu_cuda.load_plugins() loads the libraries of "
-            "installed packages, npu_cuda.load_library a file, and npu_cuda.op adds an op"
+            f"there is no op {name!r}; there are {', '.join(ops)}. npu_cuda.load_plugins() loads the "
+            "libraries of installed packages, npu_cuda.load_library a file, and npu_cuda.op adds an op"
         )
     return Op(name, int(ops[name]["kind"]), ops[name]["schema"])
 
@@ -68,19 +68,19 @@ def op(
     attrs_required: bool = False,
     schema: str | None = None,
 ) -> Op:
-    """Add an op, which has kernels as soon as `npu_cuda.kernel` or a library brings one.
+    """Register an op; `npu_cuda.kernel` or a library adds kernels to it.
 
     Args:
         name: "acme.softmax"; unique in the process.
-        inputs: How many; or the least and the most.
-        outputs: How many.
-        in_place: For an output the input, or inputs, that it may be. In all else outputs overlap no input.
+        inputs: Their number, or the minimum and maximum.
+        outputs: Their number.
+        in_place: By output, the input or inputs that it may alias. No output overlaps any other input.
         attrs: Name, letter of the struct module (one of i I q Q f d) and default of each attribute.
-        attrs_required: The defaults are no good: a call gives the attributes.
-        schema: Four letters that tell its attributes from those of all other ops; None: made from the name.
+        attrs_required: Every call must pass the attributes.
+        schema: Four letters that identify its attributes among those of all ops; None: derived from the name.
 
     Raises:
-        InvalidArgumentError: The name or the schema is taken, or a count, letter or index is none.
+        InvalidArgumentError: The name or the schema is taken, or a count, letter or index is invalid.
     """
     least, most = (inputs, inputs) if isinstance(inputs, int) else inputs
     if outputs < 1:

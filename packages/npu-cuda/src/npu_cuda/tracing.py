@@ -1,4 +1,4 @@
-"""What was launched: a table of the last launches, for people."""
+"""Traces of kernel launches: a table of the last ones."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from npu_cuda import _C
 def trace(
     capacity: int = 4096, *, nvtx: bool = False, file: TextIO | None = None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Write down what is launched in a ``with`` block, and print it at its end.
+    """Record the launches in a ``with`` block, and print them at its end.
 
-    There is one trace per process: launches of all threads are in it, and a second block inside starts it anew.
+    There is one trace per process: it has the launches of all threads, and a nested block restarts it.
 
     Args:
-        capacity: Launches to keep, the last ones.
-        nvtx: Mark each launch for profilers as a range of NVTX.
+        capacity: Number of launches to keep, the last ones.
+        nvtx: Mark each launch for profilers as an NVTX range.
         file: Where to print; None stands for stdout.
 
     Yields:
-        A list that has the launches, as `npu_cuda.trace_events` returns them, when the block has ended.
+        A list that holds the launches, as `npu_cuda.trace_events` returns them, after the block.
 
     Raises:
         InvalidArgumentError: The capacity is not at least 1.
@@ -41,16 +41,17 @@ def trace(
 
 
 def trace_events() -> list[dict[str, Any]]:
-    """Return the launches since `trace_start`, those that the ring still has, the oldest first.
+    """Return the launches since `trace_start` that the ring buffer still holds, oldest first.
 
-    Each is a dict: ``number`` (counts all, also those dropped), ``start_ns``, ``duration_ns`` (on the host: of the
-    launch, not of the device's work), ``kind``, ``op``, ``kernel_id``, ``tensors``, ``stream`` and ``status``.
+    Each is a dict: ``number`` (counts dropped launches, too), ``start_ns``, ``duration_ns`` (on the host:
+    of the launch, not of the device's work), ``kind``, ``op``, ``kernel_id``, ``tensors``, ``stream`` and
+    ``status``.
     """
     return _C.trace()
 
 
 def format_trace(launches: list[dict[str, Any]]) -> str:
-    """Return launches as a table, a line each: when, how long on the host, what, on what."""
+    """Return launches as a table, one per line: time, duration on the host, op, kernel, tensors."""
     if not launches:
         return "no launches"
     begin = launches[0]["start_ns"]

@@ -1,5 +1,5 @@
 // Two tensors of one shape as a loop nest: axes of size 1 left out, ordered by the strides of y, neighbours that are
-// one axis in memory joined. What is contiguous in both becomes one axis.
+// one axis in memory joined. Axes that are contiguous in both become one axis.
 #pragma once
 
 #include "core/call.h"
@@ -14,7 +14,7 @@ struct StridedPair {
 
   int last() const { return rank - 1; }
   bool is_contiguous() const { return rank == 1 && x_strides[0] == 1 && y_strides[0] == 1; }
-  // The axis along which x is contiguous while y is contiguous along the last one; -1 if this is no transposition.
+  // The axis along which x is contiguous while y is contiguous along the last one; -1 if this is not a transposition.
   int transposed_axis() const;
 };
 

@@ -1,7 +1,7 @@
 // Gemm: A, B[, C] -> D, D = alpha * op(A) op(B) + beta * C, where op transposes if ta (tb) is 1. op(A) is [m, k],
-// op(B) [k, n], C and D [m, n]; f32, rank 2, row-major contiguous; D may be C. As in BLAS C is not read where beta
-// is 0, and without C beta must be 0; k = 0 gives beta * C, or zeros. precision 0 demands f32 throughout; 1 allows tf32
-// products, and what computes in f32 takes both.
+// op(B) [k, n], C and D [m, n]; f32, rank 2, row-major contiguous; D may be C. As in BLAS C is not read where beta is
+// 0, and without C beta must be 0; k = 0 gives beta * C, or zeros. precision 0 demands f32 throughout; 1 permits tf32
+// products, and f32 kernels support both.
 #pragma once
 
 #include "core/op_info.h"

@@ -1,4 +1,4 @@
-"""The native kernels as backends of npu-ir; the one part of npu_cuda that knows npu_ir and torch."""
+"""Native kernels as backends of npu-ir; the one folder of npu_cuda that is built on npu_ir and torch."""
 
 from npu_cuda.backend.native import CudaBackend, HostBackend, NativeBackend
 

@@ -1,4 +1,4 @@
-"""The backends ``host`` and ``cuda``: the same ops and programs, on the CPU and on GPUs of NVIDIA."""
+"""The backends ``host`` and ``cuda``: the same ops and programs, on the CPU and on NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OP_INDEX = re.compile(r"\bop (\d+)\b")
 
 
 class NativeBackend(Backend):
-    """Runs what the native part has kernels for: which these are is asked there, node by node."""
+    """A backend for nodes with native kernels; the native registry is asked for each node."""
 
     name: ClassVar[str]
 
@@ -66,10 +66,10 @@ class NativeBackend(Backend):
         layout, device = program.layout, program.device
         if len(inputs) != layout.inputs:
             raise BackendError(f"{len(inputs)} inputs for a program that takes {layout.inputs}")
-        given = dict(zip(reversed(layout.results), reversed(outputs), strict=True))
-        made = range(layout.inputs, layout.inputs + len(program.outputs))
-        tensors = [*inputs, *[given[place] for place in made]]
-        # A result that is an input, or the same as another one, is copied.
+        by_place = dict(zip(reversed(layout.results), reversed(outputs), strict=True))
+        computed = range(layout.inputs, layout.inputs + len(program.outputs))
+        tensors = [*inputs, *[by_place[place] for place in computed]]
+        # A result that is an input, or a duplicate of another, is copied.
         copies = [
             (output, tensors[place])
             for place, output in zip(layout.results, outputs, strict=True)
@@ -97,7 +97,7 @@ class NativeBackend(Backend):
             raise BackendError(f"{len(inputs)} inputs for a program that takes {program.layout.inputs}")
         fixed = tuple(map(copied, inputs))
         tensors = [*fixed, *[make() for make in program.outputs]]
-        # A result that is an input gets memory of its own, and is copied at each replay.
+        # A result that is an input gets its own memory, and is copied at each replay.
         outputs = tuple(
             copied(tensors[place]) if place < len(fixed) else tensors[place]
             for place in program.layout.results
@@ -126,17 +126,17 @@ class NativeBackend(Backend):
 
     @abc.abstractmethod
     def native_device(self, device: torch.device) -> str:
-        """Return what the native part calls a device."""
+        """Return the name of a device in the native part."""
 
-    def stream(self, device: torch.device) -> int:  # noqa: ARG002 - the CPU has but one
-        """Return the handle of the caller's current stream; 0 for the only one there is."""
+    def stream(self, device: torch.device) -> int:  # noqa: ARG002 - the CPU has one
+        """Return the handle of the caller's current stream; 0 if the device has only one."""
         return 0
 
     def finish(self, device: torch.device) -> None:
-        """Wait for what was launched, where PyTorch does not know of the stream that it runs on."""
+        """Wait for the launches, on devices whose stream is unknown to PyTorch."""
 
     def _failure(self, error: NpuCudaError, ops: Sequence[BackendOp]) -> BackendError:
-        """Return an error of the native part with the node that it is about."""
+        """Return an error of the native part as a `BackendError` that names the nodes."""
         found = _OP_INDEX.search(str(error))
         named = ops[int(found[1]) : int(found[1]) + 1] if found else ()
         nodes = (named or ops)[0].nodes + (named or ops)[-1].nodes if ops else ()
@@ -148,19 +148,19 @@ class NativeBackend(Backend):
 
 
 class HostBackend(NativeBackend):
-    """The native ops on the CPU: the reference of their kernels, and the way to try programs without a GPU."""
+    """The native ops on the CPU: the reference for kernels, and a way to run programs without a GPU."""
 
     name = "host"
 
     def devices(self) -> Sequence[torch.device]:
         return [torch.device("cpu")]
 
-    def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is but one
+    def native_device(self, device: torch.device) -> str:  # noqa: ARG002 - there is one
         return "host"
 
 
 class CudaBackend(NativeBackend):
-    """The native ops on GPUs of NVIDIA; in a build that emulates them, in the memory of the CPU."""
+    """The native ops on NVIDIA GPUs; in a build with the emulator, in the memory of the CPU."""
 
     name = "cuda"
 
@@ -174,7 +174,7 @@ class CudaBackend(NativeBackend):
         return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
     def absence(self) -> str:
-        return _C.cuda_absence() or "the PyTorch that is installed finds no CUDA device"
+        return _C.cuda_absence() or "the installed PyTorch finds no CUDA device"
 
     def native_device(self, device: torch.device) -> str:
         return "cuda:0" if _is_emulated() else f"cuda:{device.index or 0}"

@@ -1,4 +1,4 @@
-"""Programs of the native part, and a pool of them: a program runs on one thread and one stream at a time."""
+"""Pools of native programs: a program runs on one thread and one stream at a time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from npu_ir.plugins.backend import BackendOp, Operand
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What is bound to one slot.
+    """The tensor bound to one slot.
 
     Attributes:
-        place: Among the inputs, then the outputs, then the scratch tensors of a program.
-        shape: To view it in; None where it is bound as it is.
-        strides: Of that view, in elements.
+        place: Index among the inputs, then the outputs, then the scratch tensors of a program.
+        shape: Shape of the view to bind; None to bind the tensor itself.
+        strides: Strides of that view, in elements.
     """
 
     place: int
@@ -38,25 +38,25 @@ class Feed:
 
 @dataclass(slots=True)
 class Layout:
-    """Which memory the tensors of a graph lie in, and which slots a program has over it.
+    """The memory of the tensors of a graph, and the slots of a program over it.
 
-    A tensor between ops lies in the arena of the program, but for one that kernels read in several shapes: it is a
-    scratch tensor.
+    A tensor between ops resides in the arena of the program, except one that kernels read in several shapes:
+    it is a scratch tensor.
     """
 
     inputs: int
     outputs: list[TensorType] = field(default_factory=list)
     scratch: list[TensorType] = field(default_factory=list)
     slots: dict[tuple[Operand, Reading], Feed | None] = field(default_factory=dict)  # None: in the arena
-    results: list[int] = field(default_factory=list)  # of each output of the graph, its place
+    results: list[int] = field(default_factory=list)  # the place of each output of the graph
 
     @classmethod
     def of(cls, graph: Graph, ops: Sequence[BackendOp]) -> Layout:
         layout = cls(len(graph.inputs))
         places: dict[Operand, int] = {value: index for index, value in enumerate(graph.inputs)}
-        made = [value for value in dict.fromkeys(graph.outputs) if value not in places]
-        layout.outputs = [value.tensor_type for value in made]
-        places.update((value, layout.inputs + index) for index, value in enumerate(made))
+        computed = [value for value in dict.fromkeys(graph.outputs) if value not in places]
+        layout.outputs = [value.tensor_type for value in computed]
+        places.update((value, layout.inputs + index) for index, value in enumerate(computed))
         layout.results = [places[value] for value in graph.outputs]
         uses: dict[Operand, dict[Reading, None]] = {}
         for op in ops:
@@ -81,7 +81,7 @@ def _feed(operand: Operand, reading: Reading, place: int | None) -> Feed | None:
 
 
 class Instance:
-    """One program of the native part, with the scratch tensors it works on."""
+    """A native program with its scratch tensors."""
 
     def __init__(self, prepared: Prepared, *, is_aligned: bool) -> None:
         layout, device = prepared.layout, prepared.device
@@ -101,21 +101,21 @@ class Instance:
         self.external = [slots[pair] for pair, feed in layout.slots.items() if feed is not None]
 
     def bind(self, feeds: Sequence[Feed], tensors: Sequence[torch.Tensor]) -> None:
-        """Tie the program to inputs and outputs, for good."""
+        """Bind the program to inputs and outputs permanently."""
         everything = [*tensors, *self.scratch]
         for slot, feed in zip(self.external, feeds, strict=True):
             self.native.bind(slot, feed.of(everything))
 
 
 class Prepared:
-    """A lowered graph, ready to run: what `NativeBackend.prepare` returns.
+    """A lowered graph, ready to run; the result of `NativeBackend.prepare`.
 
-    Instances are made as they are needed: one for each thread that runs the graph at the same time, on each stream.
+    Instances are created on demand: one per stream and per thread that runs the graph concurrently.
 
     Attributes:
-        outputs: Each makes the memory of one.
-        needs_alignment: Whether other kernels run where all memory is aligned than where it is not.
-        returns_what_it_makes: Whether its results are its outputs, each once and in order: no input, none twice.
+        outputs: Allocators, one per output.
+        needs_alignment: Whether the kernels chosen for aligned memory differ from those for any memory.
+        returns_what_it_makes: Whether the results are exactly the outputs, in order: no input, no duplicate.
     """
 
     def __init__(
@@ -132,23 +132,23 @@ class Prepared:
         self.feeds = [feed for feed in self.layout.slots.values() if feed is not None]
         self.outputs = [_allocation(type, device) for type in self.layout.outputs]
         self.scratch = [_allocation(type, device) for type in self.layout.scratch]
-        given = len(graph.inputs) + len(self.outputs)
-        self.returns_what_it_makes = self.layout.results == list(range(len(graph.inputs), given))
-        self._fed = sorted({feed.place for feed in self.feeds if feed.place < given})
+        count = len(graph.inputs) + len(self.outputs)
+        self.returns_what_it_makes = self.layout.results == list(range(len(graph.inputs), count))
+        self._fed = sorted({feed.place for feed in self.feeds if feed.place < count})
         self._is_plain = [feed.place for feed in self.feeds] == list(range(len(self.feeds))) and not any(
             feed.shape for feed in self.feeds
         )
         kind = native_device.partition(":")[0]
         self.needs_alignment = any(chosen_kernel(op, kind, 0)[0] != op.kernel for op in ops)
         self._idle: defaultdict[tuple[int, bool], deque[Instance]] = defaultdict(deque)
-        # One is made now, for memory as it mostly is, so that whatever is wrong is found now.
+        # One is created here, for the usual alignment, so that errors surface in prepare().
         self._idle[0, self.needs_alignment].append(Instance(self, is_aligned=self.needs_alignment))
 
     def are_aligned(self, tensors: Sequence[Any]) -> bool:
-        """Return whether the kernels for aligned memory can run; False where there are no others."""
+        """Return whether the kernels for aligned memory can run; False if there are no others."""
         if not self.needs_alignment:
             return False
-        for place in self._fed:  # noqa: SIM110 - a generator takes longer than all the rest of a run
+        for place in self._fed:  # noqa: SIM110 - a generator would take longer than the rest of a run
             if tensors[place].data_ptr() % ALIGNMENT:
                 return False
         return True
@@ -158,7 +158,7 @@ class Prepared:
 
         Args:
             tensors: Inputs, then memory for the outputs.
-            stream: The handle of the caller's current stream; 0 where there is but one.
+            stream: The handle of the caller's current stream; 0 if there is only one.
         """
         # Work of one stream runs in order: the next run on it may use the same memory between ops.
         is_aligned = self.are_aligned(tensors)
@@ -177,5 +177,5 @@ class Prepared:
 
 
 def _allocation(type: TensorType, device: torch.device) -> Callable[[], torch.Tensor]:
-    """Return what makes memory of a type, with as little as can be left to do."""
+    """Return an allocator of tensors of a type, with all arguments bound in advance."""
     return functools.partial(torch.empty_strided, type.sizes, type.steps, dtype=type.dtype, device=device)

@@ -1,4 +1,4 @@
-"""The shape and strides in which a kernel gets a tensor: those of its type, or others over the same memory."""
+"""Readings: shape and strides in which a kernel gets a tensor, its own or others over its memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from npu_ir.plugins.backend import BackendOp, Operand
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A tensor as a kernel sees it.
+    """A view of a tensor as passed to a kernel.
 
     Attributes:
-        dtype: As PyTorch calls it: "float32".
+        dtype: The name in PyTorch: "float32".
         shape: Sizes.
         strides: In elements.
     """
@@ -40,18 +40,18 @@ def tensor_type(operand: Operand) -> TensorType:
 
 
 def readings_of(op: BackendOp) -> tuple[Reading, ...]:
-    """Return how the kernel of ``op`` gets its tensors, inputs first."""
+    """Return the readings of the tensors of ``op``, inputs first."""
     plain = [Reading.plain(tensor_type(item)) for item in (*op.inputs, *op.outputs)]
     return tuple(_BY_KIND.get(op.kind, list)(plain))
 
 
 def is_transposed(type: TensorType) -> bool:
-    """Return whether a matrix lies in memory column by column; `readings_of` a Gemm then shows its transpose."""
+    """Return whether a matrix is column-major; `readings_of` a Gemm then has its transpose."""
     return type.strides is not None and type.rank == 2 and type.steps == (1, type.sizes[0])
 
 
 def _matrices(plain: Sequence[Reading]) -> list[Reading]:
-    """Return rows of vectors as one matrix, and matrices in columns as their transposes."""
+    """Return rows of vectors as one matrix, and column-major matrices as their transposes."""
     return [_matrix(item) for item in plain]
 
 
@@ -66,7 +66,7 @@ def _matrix(reading: Reading) -> Reading:
 
 
 def _elements(plain: Sequence[Reading]) -> list[Reading]:
-    """Return tensors that lie in memory in the same order, without gaps, as rows of elements."""
+    """Return dense, non-contiguous tensors of equal strides as one-dimensional; others unchanged."""
     first = plain[0]
     if any(item.shape != first.shape or item.strides != first.strides for item in plain):
         return list(plain)
@@ -85,7 +85,7 @@ def _is_dense(reading: Reading) -> bool:
 
 
 def _broadcast(plain: Sequence[Reading]) -> list[Reading]:
-    """Return the source of a copy in the shape of what it is copied to."""
+    """Return the source of a copy expanded to the shape of its target."""
     source, target = plain
     missing = len(target.shape) - len(source.shape)
     if missing < 0 or any(

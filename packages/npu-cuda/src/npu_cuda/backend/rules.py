@@ -1,4 +1,4 @@
-"""The ops that compute a node: one rule for each op of PyTorch, or of npu-passes, that there are kernels for."""
+"""Lowering rules: one for each op of PyTorch or npu-passes that has native kernels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from npu_ir import OpNode, TensorType
 from npu_ir.graph.binding import overlap
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary
 
-# A rule returns the ops that compute a node, kernels not chosen yet, or why there are none, in a few words. It looks at
-# the node alone. Whether a kernel takes the dtypes, shapes and strides is the kernel's to say.
+# A rule returns the ops that compute a node, without kernels, or the reason why there are none. It looks at
+# the node alone: dtypes, shapes and strides are checked by the kernels.
 Rule = Callable[[OpNode, "Pack"], "list[BackendOp] | str"]
 # Packs attributes: pack("GEMM", ta=1) returns the id of the schema and the bytes.
 Pack = Callable[..., "tuple[int, bytes]"]
 
 
 def lowered(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    """Return the ops that compute ``node``, without kernels, or why there are none; nothing is raised for any node."""
+    """Return the ops that compute ``node``, without kernels, or the reason why there are none."""
     rule = RULES.get(node.op_type)
     if rule is None:
         return f"no native op for {node.op_type}"
@@ -32,7 +32,7 @@ def lowered(node: OpNode, pack: Pack) -> list[BackendOp] | str:
             return f"native ops take strided tensors, not {type}"
         if type.symbols:
             return f"native ops take fixed sizes, not {type}"
-        if overlap(type.sizes, type.steps):  # what a call gives need not be laid out so
+        if overlap(type.sizes, type.steps):  # the arguments of a call may have another layout
             return f"native ops take tensors whose elements share no memory, not {type}"
     return rule(node, pack)
 
@@ -64,7 +64,7 @@ def _copy(node: OpNode, pack: Pack) -> list[BackendOp] | str:  # noqa: ARG001 - 
 
 
 def _product(node: OpNode, pack: Pack) -> list[BackendOp] | str:
-    """``mm`` and ``matmul`` by a matrix."""
+    """Return the ops of ``mm``, or of ``matmul`` by a matrix."""
     if len(node.inputs) != 2 or len(node.outputs) != 1 or _further(node):
         return "Gemm multiplies two tensors"
     return _gemm(node, pack, *node.inputs, transposed=False)
@@ -98,7 +98,7 @@ def _gemm(
     alpha: float = 1.0,
     beta: float = 1.0,
 ) -> list[BackendOp] | str:
-    """Return ``alpha * left @ right + beta * addend``; what is added is first copied into the shape of the result."""
+    """Return the ops of ``alpha * left @ right + beta * addend``; a smaller addend is expanded by a copy."""
     (result,) = node.outputs
     left_type, right_type = left.type, right.type
     assert isinstance(left_type, TensorType)
@@ -126,13 +126,13 @@ def _gemm(
 
 
 def _number(node: OpNode, name: str, default: float) -> float | None:
-    """Return a real number among the attributes; None where something else stands there."""
+    """Return a real number among the attributes; None if the attribute is anything else."""
     value: Any = node.attrs.get(name, default)
     return float(value) if type(value) in (int, float) else None
 
 
 def _further(node: OpNode, *known: str) -> str:
-    """Return the names of the attributes that are given, and not known."""
+    """Return the names of the attributes that are set, except the known ones."""
     return ", ".join(name for name, value in node.attrs.items() if name not in known and value is not None)
 
 

@@ -1,4 +1,4 @@
-"""Asking the native part which kernel computes an op; no device is needed for that."""
+"""Kernel selection by the native registry; it needs no device."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from npu_cuda.kernel_plugins import load_plugins
 from npu_ir import OpNode
 from npu_ir.plugins.backend import BackendOp
 
-ALIGNMENT = 16  # bytes; what memory of PyTorch mostly has, and what the widest loads want
+ALIGNMENT = 16  # bytes; that of most PyTorch memory, and of the widest loads
 _MOST_REASONS = 3
 
 
 def specs_of(readings: Sequence[Reading], alignment: int) -> list[_C.TensorSpec]:
-    """Return descriptions for the native part.
+    """Return tensor specs for the native part.
 
     Args:
-        readings: What is described.
-        alignment: Of the memory, in bytes; 0 for that of the items.
+        readings: The tensors.
+        alignment: Alignment of their memory in bytes; 0 for that of the items.
     """
     return [_C.TensorSpec(item.dtype, item.shape, item.strides, alignment) for item in readings]
 
 
 def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]:
-    """Return the id of the kernel that computes ``op``, and why the others do not; the id is "" where none does.
+    """Return the id of the kernel for ``op`` ("" if there is none), and the refusals of the others.
 
     Args:
-        op: What is to be computed.
+        op: The op to compute.
         device: "host" or "cuda".
-        alignment: Of all memory, in bytes; 0 for that of the items.
+        alignment: Alignment of all memory in bytes; 0 for that of the items.
     """
     try:
         specs = specs_of(readings_of(op), alignment)
         count = len(op.inputs)
-        found = _C.select(
+        selection = _C.select(
             _C.OpKind[op.kind],
             specs[:count],
             specs[count:],
@@ -48,14 +48,14 @@ def chosen_kernel(op: BackendOp, device: str, alignment: int) -> tuple[str, str]
         )
     except errors.NpuCudaError as error:
         return "", str(error)
-    reasons = list(dict.fromkeys(reason for _, reason in found.refusals))
+    reasons = list(dict.fromkeys(reason for _, reason in selection.refusals))
     more = f"; {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
     refusal = "; ".join(reasons[:_MOST_REASONS]) + more
-    return found.kernel_id or "", refusal or f"this build has no {device} kernel of {op.kind}"
+    return selection.kernel_id or "", refusal or f"this build has no {device} kernel of {op.kind}"
 
 
 def ops_of(node: OpNode, device: str) -> list[BackendOp] | str:
-    """Return the ops that compute ``node``, each with the kernel for aligned memory; or why there are none."""
+    """Return the ops of ``node`` with their kernels for aligned memory, or why there are none."""
     load_plugins()
     try:
         ops = lowered(node, attrs)
@@ -65,7 +65,7 @@ def ops_of(node: OpNode, device: str) -> list[BackendOp] | str:
         return ops
     chosen = []
     for op in ops:
-        # One that takes items anywhere in memory is needed: a tensor may start behind others.
+        # A kernel for unaligned memory is required: a tensor may start anywhere in a storage.
         anywhere, refusal = chosen_kernel(op, device, 0)
         if not anywhere:
             return f"{op.kind}: {refusal}"

@@ -1,7 +1,8 @@
-"""The table of cases from which the ops are tested, on every device: for the ops of this package, and for yours.
+"""Table-driven tests of ops on every device, for the ops of this package and for yours.
 
-An op is a row: its cases, its refusals, and a reference in NumPy. ``run_case`` and ``run_refusal`` build guarded
-tensors, call the op in every way there is, and say what was wrong. ``python -m npu_cuda.probe`` runs a row by hand.
+An op is a row: its cases, its refusals, and a reference in NumPy. ``run_case`` and ``run_refusal`` build
+guarded tensors, call the op in every possible way, and report errors. ``python -m npu_cuda.probe``
+runs a row by hand.
 """
 
 from __future__ import annotations

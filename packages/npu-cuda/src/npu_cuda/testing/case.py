@@ -1,4 +1,4 @@
-"""What a row of the table is made of."""
+"""Rows of the test table: ops, cases, refusals and tensor layouts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Reference = Callable[[Sequence[Array], Attrs], "list[Array]"]
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """Shape, dtype and place of a tensor.
+    """Shape, dtype, strides and alignment of a tensor.
 
     Attributes:
         strides: In elements; None stands for contiguous.
-        shift: Elements by which the first one misses an address that 256 divides.
+        shift: Offset of the first element from a 256-byte boundary, in elements.
     """
 
     shape: tuple[int, ...]
@@ -29,14 +29,14 @@ class TensorLayout:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A call that works.
+    """A valid call.
 
     Attributes:
-        aliases: Output by number to the input whose tensor it is.
+        aliases: Output index to the index of the input that it aliases.
         special: Inputs hold NaN, infinities, -0.0, subnormal and huge numbers, in all combinations.
         exact: The result is the reference, rounded; else the tolerance of the dtype holds.
-        unread: Inputs that must not matter: they hold NaN.
-        terms: How many products a sum has: errors grow with its root.
+        unread: Inputs that must not be read: they hold NaN.
+        terms: Number of products per sum: errors grow with its root.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A call that fails, and how.
+    """An invalid call and its expected failure.
 
     Attributes:
-        status: What op_call reports. launch_by_id reports InvalidArgument: who names a kernel says that it fits.
-        match: A part of the text of the error of op_call.
+        status: What op_call reports. launch_by_id reports InvalidArgument: its caller vouches for the kernel.
+        match: Part of the error text of op_call.
         raw_attrs: Schema id and bytes, in place of ``attrs``.
-        overlaps: Output by number to the input in whose memory it is, and the elements it starts after it.
+        overlaps: Output index to the input whose memory it shares, and its offset in elements.
     """
 
     name: str
@@ -73,15 +73,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
-    """An op, as the table has it.
+    """An op of the table.
 
     Attributes:
         name: For the command line: "relu".
-        op: As the registry has it: "EltwiseRelu".
-        schema: Of its attributes; None if it has none.
-        reference: Inputs (floats as float64) and attributes to the outputs.
-        cases: Calls that work.
-        refusals: Calls that fail.
+        op: Its name in the registry: "EltwiseRelu".
+        schema: That of its attributes; None if it has none.
+        reference: Computes the outputs from inputs (floats as float64) and attributes.
+        cases: Valid calls.
+        refusals: Invalid calls.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Elements of tensors as NumPy arrays: floats as float64, which holds each of them exactly, others as they are."""
+"""Conversion between stored elements and NumPy values: floats as float64, others unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def decode(stored: Array, dtype: str) -> Array:
 
 
 def encode(values: Array, dtype: str) -> Array:
-    """Return values as they are stored: rounded to float32 first, then to the dtype, to nearest, ties to even."""
+    """Return values as stored: rounded to float32, then to the dtype, to nearest, ties to even."""
     if dtype not in FLOATS:
         return np.asarray(values).astype(storage_of(dtype))
     with np.errstate(over="ignore", invalid="ignore"):

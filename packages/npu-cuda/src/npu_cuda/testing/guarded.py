@@ -1,4 +1,4 @@
-"""Tensors between canaries: what a kernel writes where it must not is seen."""
+"""Tensors between canaries, which reveal out-of-bounds reads and writes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from npu_cuda.testing.dtypes import Array, decode, encode, storage_of
 START = 256  # bytes before the tensor; keeps its alignment, and holds the canary
 CANARY = 64  # bytes after it
 
-# As bytes of an input: NaN in each float dtype, so that what is read there spoils the result.
+# Around inputs: NaN in each float dtype, so that a read there spoils the result.
 INPUT_CANARY = np.frombuffer(b"\xa5\xff", np.uint8)
-# Of an output: no NaN, so that a NaN written there is seen.
+# Around outputs: not NaN, so that a NaN written there is seen.
 OUTPUT_CANARY = np.frombuffer(b"\x5a\x3c", np.uint8)
-POISON = np.frombuffer(b"\xff\xff", np.uint8)  # NaN, too: what an output holds before
+POISON = np.frombuffer(b"\xff\xff", np.uint8)  # NaN, too: the initial content of an output
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,10 +28,10 @@ class GuardedTensor:
     """A tensor of a layout on a device, in memory that is larger by two canaries.
 
     Args:
-        layout: Shape, dtype, place.
+        layout: Shape, dtype, strides, alignment.
         device: As ``devices()`` names it.
-        values: What the elements are to be; None for an output, whose elements are NaN.
-        exact: Memory of exactly the size instead, for tools that see its ends (AddressSanitizer).
+        values: The elements; None for an output, whose elements are NaN.
+        exact: Memory of the exact size without canaries, for tools that check bounds (AddressSanitizer).
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class GuardedTensor:
         return np.ndarray(self.layout.shape, storage, memory.data, self._start, self._bytes_strides)
 
     def write(self, values: Array) -> None:
-        """Set the elements."""
+        """Write the elements."""
         self._elements(self._written)[...] = encode(values, self.layout.dtype)
         self._base.copy_from(self._written.tobytes())
 
     def stored(self) -> Array:
-        """Return the elements as the device has them, as bits."""
+        """Return the elements on the device in their storage dtype."""
         return self._elements(np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)).copy()
 
     def values(self) -> Array:
         return decode(self.stored(), self.layout.dtype)
 
     def disturbance(self, *, elements_too: bool) -> str:
-        """Return what was written outside of the elements, or also into them; "" if nothing was."""
+        """Describe writes outside of the elements, or also into them; "" if there are none."""
         now = np.frombuffer(bytearray(self._base.to_bytes()), np.uint8)
         if not elements_too:
             self._elements(now)[...] = self._elements(self._written)
@@ -84,4 +84,7 @@ class GuardedTensor:
         if wrong.size == 0:
             return ""
         first = int(wrong[0]) - self._start
-        return f"{wrong.size} bytes were written that are not its own, the first at byte {first} of {self.tensor!r}"
+        return (
+            f"{wrong.size} bytes were written that are not its own, the first at byte "
+            f"{first} of {self.tensor!r}"
+        )

@@ -1,4 +1,4 @@
-"""The values that the inputs of cases hold: the same in each run."""
+"""Input values of cases: the same in each run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HUGE = {"float32": 3.4028234663852886e38, "float16": 65504.0, "bfloat16": 3.3895
 
 
 def special_values(dtype: str) -> list[float]:
-    """Return what arithmetic often gets wrong, in this dtype."""
+    """Return values of this dtype that arithmetic often gets wrong."""
     tiny, huge = TINY[dtype], HUGE[dtype]
     return [
         float("nan"),
@@ -37,12 +37,12 @@ def special_values(dtype: str) -> list[float]:
 
 
 def special_count(arity: int) -> int:
-    """Return how many combinations of special values there are for so many inputs."""
+    """Return the number of combinations of special values for this number of inputs."""
     return int(len(special_values("float32")) ** arity)
 
 
 def inputs_of(case: Case) -> list[Array]:
-    """Return the values of each input, such that the dtype of its layout holds them."""
+    """Return the values of each input, representable in the dtype of its layout."""
     if case.special:
         combinations = np.array(list(product(special_values(case.inputs[0].dtype), repeat=len(case.inputs))))
         return [np.resize(combinations[:, i], layout.shape) for i, layout in enumerate(case.inputs)]
@@ -52,7 +52,7 @@ def inputs_of(case: Case) -> list[Array]:
 
 
 def _expanded(values: Array, layout: TensorLayout) -> Array:
-    """Return values that are equal along the axes of stride 0, whose elements share memory."""
+    """Return values that are equal along axes of stride 0, whose elements share memory."""
     first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in layout.strides or ())
     return np.broadcast_to(values[first], layout.shape)
 

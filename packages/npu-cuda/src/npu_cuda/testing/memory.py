@@ -1,4 +1,4 @@
-"""The guarded tensors of one call, and what a look at them afterwards shows."""
+"""Guarded tensors of one call, and the check of their contents afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npu_cuda.testing.tolerance import error_of, tolerance_of
 
 
 def pack_attrs(schema: str | None, attrs: Attrs) -> tuple[int, bytes]:
-    """Return schema id and bytes; attributes that are not given have their defaults, none at all is schema 0."""
+    """Return schema id and bytes; missing attributes have their defaults, no attributes are schema 0."""
     if schema is None or not attrs:
         return 0, b""
     known = _C.attr_schemas()[schema]
@@ -25,7 +25,7 @@ def pack_attrs(schema: str | None, attrs: Attrs) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class CallMemory:
-    """Inputs and outputs of a call; an output may be an input."""
+    """Inputs and outputs of a call; an output may alias an input."""
 
     inputs: Sequence[GuardedTensor]
     outputs: Sequence[GuardedTensor]
@@ -48,7 +48,7 @@ class CallMemory:
         return [x.tensor for x in self.inputs], [y.tensor for y in self.outputs]
 
     def disturbance(self) -> str:
-        """Return what was written that is no element of an output."""
+        """Describe writes to anything but the elements of outputs; "" if there are none."""
         written = set(self.aliases.values())
         for i, x in enumerate(self.inputs):
             if text := x.disturbance(elements_too=i not in written):
@@ -60,7 +60,7 @@ class CallMemory:
 
 
 def judge(row: OpRow, case: Case, memory: CallMemory) -> tuple[float, float, str]:
-    """Return error, tolerance, and what is wrong ("" if nothing is), after a call."""
+    """Return error, tolerance, and a description of what is wrong ("" if nothing) after a call."""
     if text := memory.disturbance():
         return 0.0, 0.0, text
     worst, allowed = 0.0, 0.0

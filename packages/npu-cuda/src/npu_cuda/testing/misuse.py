@@ -1,4 +1,4 @@
-"""Calls that are wrong for any op: they are made from one that is right."""
+"""Invalid calls of any op, derived from a valid one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def misuses(op: str, case: Case) -> Iterator[Refusal]:
     """Yield refusals with wrong counts and wrong attributes.
 
     Args:
-        op: As the registry has it.
-        case: A call that works, with as many inputs as the op takes at least.
+        op: Its name in the registry.
+        case: A valid call with the minimum number of inputs.
     """
     info = next(info for info in _C.ops() if info["name"] == op)
     least, most = info["inputs"]

@@ -1,4 +1,4 @@
-"""What came of a case."""
+"""Outcomes of calls."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One call of one case, on one device.
+    """The outcome of one call of a case on one device.
 
     Attributes:
-        way: How the op was called: "op_call", "launch_by_id", "program", "graph".
-        kernel: Which kernel ran, where that is known.
-        status: What was reported; ``expected_status`` is what should have been.
-        error: The largest relative error of an output; 0 also where nothing is compared.
-        tolerance: What it may be.
-        wrong: What is wrong, in words; empty if nothing is.
+        way: The kind of call: "op_call", "launch_by_id", "program", "graph".
+        kernel: The id of the kernel, if known.
+        status: The reported status; ``expected_status`` is the right one.
+        error: The largest relative error of an output; 0 also if nothing is compared.
+        tolerance: The limit of the error.
+        wrong: Description of what is wrong; empty if nothing is.
     """
 
     op: str

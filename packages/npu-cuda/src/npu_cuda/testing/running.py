@@ -1,4 +1,4 @@
-"""Run a case in every way in which an op can be called."""
+"""Valid calls: a case is run in every way an op can be called."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Call = Callable[[CallMemory], None]
 def run_case(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
     """Run by op_call, by each kernel that takes the case, by a program and by a captured graph.
 
-    On the emulated device threads and blocks also run in other orders, which must not change a bit. One more run is
-    in memory of exactly the size.
+    On the emulated device, threads and blocks also run in other orders, which must not change a bit. One
+    more run uses memory of the exact size.
     """
     yield _outcome(row, case, device, "op_call", "", _by_op_call(row, case))
     yield _outcome(row, case, device, "op_call, exact memory", "", _by_op_call(row, case), exact=True)
@@ -100,7 +100,7 @@ def _schedules(row: OpRow, case: Case, device: str) -> Iterator[Outcome]:
             try:
                 _C.launch_by_id(kernel, *memory.tensors(), *pack_attrs(row.schema, case.attrs))
             except InvalidArgumentError:
-                break  # it does not take this case
+                break  # it does not support this case
             finally:
                 _set_schedule(0)
             bits.add(b"".join(output.stored().tobytes() for output in memory.outputs))

@@ -1,4 +1,4 @@
-"""Run a call that must fail, and see how it does."""
+"""Invalid calls: each must fail with the expected status and text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npu_cuda.testing.running import kernels_of
 
 
 def run_refusal(row: OpRow, refusal: Refusal, device: str) -> Iterator[Outcome]:
-    """Call by op_call, which reports the status of the refusal, and by each kernel: InvalidArgument."""
+    """Run by op_call, which reports the status of the refusal, and by each kernel: InvalidArgument."""
     attrs = refusal.raw_attrs or pack_attrs(row.schema, refusal.attrs)
     kind = _C.kinds()[row.op]
     yield _outcome(row, refusal, device, "op_call", "", lambda tensors: _C.op_call(kind, *tensors, *attrs))

@@ -1,4 +1,4 @@
-"""The table: one row per op. A new op is a module in ``rows``, and a line here."""
+"""The test table: one row per op. A new op is a module in ``rows`` and an entry here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def rows() -> tuple[OpRow, ...]:
 
 
 def row_of(name: str) -> OpRow:
-    """Return the row of this name, the short one or that of the registry.
+    """Return the row of this name, short or as in the registry.
 
     Raises:
-        InvalidArgumentError: There is none.
+        InvalidArgumentError: There is no such row.
     """
     for row in ROWS:
         if name in {row.name, row.op}:

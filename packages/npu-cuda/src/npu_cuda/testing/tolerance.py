@@ -1,4 +1,4 @@
-"""How far a result may be from the reference."""
+"""Tolerances of results, relative to the reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from npu_cuda.testing.case import Case
 from npu_cuda.testing.dtypes import FLOATS, Array, decode, encode, storage_of
 
-# Of the whole tensor (Frobenius norm of the difference by that of the reference), and of an element.
+# Of the whole tensor (Frobenius norm of the difference over that of the reference), and of an element.
 RELATIVE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
 ABSOLUTE = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
 MOST_RELATIVE_FLOAT32 = 1e-4
@@ -18,7 +18,7 @@ MOST_RELATIVE_FLOAT32 = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Zeros stand for equal values, bit by bit but for NaN."""
+    """Limits of the error; zeros require values equal to the bit, except for NaN."""
 
     relative: float = 0.0
     absolute: float = 0.0
@@ -35,13 +35,13 @@ def tolerance_of(case: Case, dtype: str) -> Tolerance:
 
 
 def error_of(actual: Array, expected: Array, dtype: str, tolerance: Tolerance) -> tuple[float, str]:
-    """Return the relative error, and in words where it is too large ("" if it is not).
+    """Return the relative error, and a description if it is too large (else "").
 
     Args:
         actual: Elements as stored.
         expected: Values.
-        dtype: Of both.
-        tolerance: What is allowed.
+        dtype: Dtype of both.
+        tolerance: The limits.
     """
     wanted = encode(expected, dtype)
     if tolerance == Tolerance():

@@ -1,1 +1,1 @@
-"""A module per op."""
+"""Rows of the test table, one module per op."""

@@ -1,4 +1,4 @@
-"""EltwiseAdd."""
+"""The row of the op EltwiseAdd."""
 
 from __future__ import annotations
 

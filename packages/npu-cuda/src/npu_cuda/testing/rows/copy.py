@@ -1,4 +1,4 @@
-"""Copy."""
+"""The row of the op Copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from npu_cuda.testing.misuse import misuses
 OP = "Copy"
 
 DTYPES = (
-    "bool", "uint8", "int8", "int16", "float16", "bfloat16", "int32", "float32", "int64", "float64", "complex64",
+    "bool", "uint8", "int8", "int16", "float16", "bfloat16", "int32", "float32", "int64", "float64",
+    "complex64",
     "complex128",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Shapes and refusals that all elementwise ops share."""
+"""Cases and refusals common to all elementwise ops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPES = (
 
 
 def elementwise_cases(arity: int, *, attrs: Attrs | None = None) -> Iterator[Case]:
-    """Yield the cases of an op whose tensors have one shape and one dtype, and whose output may be any input."""
+    """Yield cases of ops on tensors of one shape and dtype; the output may alias any input."""
     for dtype in FLOATS:
         for shape in SHAPES:
             yield _case(f"{dtype} {list(shape)}", TensorLayout(shape, dtype), arity, attrs)
@@ -53,7 +53,7 @@ def _misaligned(dtype: str, arity: int, which: int | None, attrs: Attrs | None) 
 
 
 def elementwise_refusals(arity: int) -> Iterator[Refusal]:
-    """Yield what such an op refuses."""
+    """Yield the refusals of such an op."""
     matrix = TensorLayout((4, 6))
     inputs = (matrix,) * arity
     strided = replace(matrix, strides=(1, 4))

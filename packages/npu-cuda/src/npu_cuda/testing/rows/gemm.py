@@ -1,4 +1,4 @@
-"""Gemm."""
+"""The row of the op Gemm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ OP = "Gemm"
 
 # m, n, k
 SIZES = (
-    (1, 1, 1), (2, 3, 4), (6, 16, 8), (7, 17, 9), (31, 32, 33), (32, 31, 1), (1, 33, 65), (65, 1, 16), (64, 64, 64),
+    (1, 1, 1), (2, 3, 4), (6, 16, 8), (7, 17, 9), (31, 32, 33), (32, 31, 1), (1, 33, 65), (65, 1, 16),
+    (64, 64, 64),
     (63, 65, 31), (100, 97, 300),
 )  # fmt: skip
 EMPTY = ((0, 3, 4), (3, 0, 4), (0, 0, 0))
@@ -98,7 +99,8 @@ def refusals() -> Iterator[Refusal]:
         yield Refusal(name, (a, b), (d,), "NotImplemented", match, attrs=values)
     for i in range(2):
         yield Refusal(
-            f"D in place of {'AB'[i]}", (square, square), (square,), "InvalidArgument", f"output 0 overlaps input {i}",
+            f"D in place of {'AB'[i]}", (square, square), (square,), "InvalidArgument",
+            f"output 0 overlaps input {i}",
             overlaps={0: (i, 0)},
         )  # fmt: skip
     yield Refusal(

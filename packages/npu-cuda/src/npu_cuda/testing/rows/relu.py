@@ -1,4 +1,4 @@
-"""EltwiseRelu."""
+"""The row of the op EltwiseRelu."""
 
 from __future__ import annotations
 
