@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import npu_cuda
-from npu_cuda import _C, kernel_plugins
+from npu_cuda import _C
 from npu_cuda.errors import DeviceError, InternalError, InvalidArgumentError, NotSupportedError
-from npu_cuda.kernel_plugins import KernelPluginWarning
+from npu_cuda.extension import kernel_plugins
+from npu_cuda.extension.kernel_plugins import KernelPluginWarning
 from tests.npu_cuda.c_structs import Offer, compile_library
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import pytest
 from npu_cuda import _C
 from npu_cuda._C import OpKind, TensorSpec
 from npu_cuda.errors import InvalidArgumentError, NotSupportedError
-from npu_cuda.python_kernels import KernelCall, kernel
+from npu_cuda.extension.python_kernels import KernelCall, kernel
 
 VECTOR = TensorSpec("float32", (3,))
 KERNEL_ID = "test.relu.python"

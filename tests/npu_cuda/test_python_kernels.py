@@ -18,7 +18,7 @@ import torch
 import npu_cuda
 from npu_cuda import _C, CallSpec, KernelCall
 from npu_cuda.errors import InvalidArgumentError, NotSupportedError, UnavailableError
-from npu_cuda.python_kernels import RegisteredKernel
+from npu_cuda.extension.python_kernels import RegisteredKernel
 
 RELU = _C.OpKind.EltwiseRelu
 

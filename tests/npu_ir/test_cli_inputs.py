@@ -16,7 +16,7 @@ from npu_ir.cli.input_files import read_input
 from npu_ir.cli.input_text import FileReference, parse_input, parse_inputs
 from npu_ir.cli.model_call import model_arguments
 from npu_ir.cli.tensors import empty_tensor
-from npu_ir.cli.values_text import value_line
+from npu_ir.cli.value_text import value_line
 from npu_ir.core.structure import unflatten
 from npu_ir.core.types import memory_format_strides, parse_dtype
 from npu_ir.errors import UsageError

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from npu_ir import Graph, TensorType, diff_ir, draw_diff
 from npu_ir.errors import VisualizationError
 from npu_ir.viz.diagram import BoxKind, Diagram, EdgeKind
-from npu_ir.viz.difference import build_diff_diagram
+from npu_ir.viz.diff_diagram import build_diff_diagram
 from npu_ir.viz.dot import format_dot
 from npu_ir.viz.mermaid import format_mermaid
 from npu_ir.viz.svg import format_svg

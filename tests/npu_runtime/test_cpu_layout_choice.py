@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from npu_ir import Graph, OpNode, Value
-from npu_runtime.cpu.carriers import has_layout
-from npu_runtime.cpu.choice import Kernel, direct_kernel, seconds_saved, winograd_tile
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of
 from npu_runtime.cpu.costs import copy_seconds
+from npu_runtime.cpu.kernel_choice import Kernel, direct_kernel, seconds_saved, winograd_tile
+from npu_runtime.cpu.layout_agnostic import has_layout
 from npu_runtime.cpu.layout_choice import chosen
 from tests.npu_runtime.cpu_cases import Function, captured, image
 

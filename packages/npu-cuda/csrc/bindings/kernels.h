@@ -6,7 +6,7 @@
 
 namespace npu::bindings {
 
-// A kernel that calls Python. `launch` and the others are wrapped by npu_cuda.python_kernels, which says what they get.
+// A kernel that calls Python. `launch` and the others are wrapped by npu_cuda.extension.python_kernels, which says what they get.
 // `supported` and `workspace_bytes` may be None.
 struct PythonFunctions {
   nb::object launch;

@@ -45,38 +45,38 @@ if TYPE_CHECKING:
     from npu_cuda.errors import NotSupportedError as NotSupportedError
     from npu_cuda.errors import NpuCudaError as NpuCudaError
     from npu_cuda.errors import UnavailableError as UnavailableError
+    from npu_cuda.extension.kernel_plugins import KernelPlugin as KernelPlugin
+    from npu_cuda.extension.kernel_plugins import KernelPluginWarning as KernelPluginWarning
+    from npu_cuda.extension.kernel_plugins import load_plugins as load_plugins
+    from npu_cuda.extension.python_kernels import CallSpec as CallSpec
+    from npu_cuda.extension.python_kernels import KernelCall as KernelCall
+    from npu_cuda.extension.python_kernels import kernel as kernel
+    from npu_cuda.extension.python_ops import Op as Op
+    from npu_cuda.extension.python_ops import find_op as find_op
+    from npu_cuda.extension.python_ops import op as op
     from npu_cuda.installation import Installation as Installation
     from npu_cuda.installation import get_include as get_include
     from npu_cuda.installation import status as status
-    from npu_cuda.kernel_plugins import KernelPlugin as KernelPlugin
-    from npu_cuda.kernel_plugins import KernelPluginWarning as KernelPluginWarning
-    from npu_cuda.kernel_plugins import load_plugins as load_plugins
-    from npu_cuda.python_kernels import CallSpec as CallSpec
-    from npu_cuda.python_kernels import KernelCall as KernelCall
-    from npu_cuda.python_kernels import kernel as kernel
-    from npu_cuda.python_ops import Op as Op
-    from npu_cuda.python_ops import find_op as find_op
-    from npu_cuda.python_ops import op as op
-    from npu_cuda.tracing import format_trace as format_trace
-    from npu_cuda.tracing import trace as trace
-    from npu_cuda.tracing import trace_events as trace_events
+    from npu_cuda.launch_trace import format_trace as format_trace
+    from npu_cuda.launch_trace import trace as trace
+    from npu_cuda.launch_trace import trace_events as trace_events
 
 __version__ = "0.1.0"
 
 # Loaded on first access: `import npu_cuda` takes a few milliseconds.
 LAZY = {
-    "CallSpec": "python_kernels",
+    "CallSpec": "extension.python_kernels",
     "DeviceError": "errors",
     "Graph": "_C",
     "Installation": "installation",
     "InternalError": "errors",
     "InvalidArgumentError": "errors",
-    "KernelCall": "python_kernels",
-    "KernelPlugin": "kernel_plugins",
-    "KernelPluginWarning": "kernel_plugins",
+    "KernelCall": "extension.python_kernels",
+    "KernelPlugin": "extension.kernel_plugins",
+    "KernelPluginWarning": "extension.kernel_plugins",
     "NotSupportedError": "errors",
     "NpuCudaError": "errors",
-    "Op": "python_ops",
+    "Op": "extension.python_ops",
     "OpKind": "_C",
     "PreparedCall": "_C",
     "Program": "_C",
@@ -93,21 +93,21 @@ LAZY = {
     "destroy_stream": "_C",
     "devices": "_C",
     "empty": "_C",
-    "find_op": "python_ops",
-    "format_trace": "tracing",
+    "find_op": "extension.python_ops",
+    "format_trace": "launch_trace",
     "get_include": "installation",
     "graph_abort": "_C",
     "graph_begin": "_C",
     "graph_end": "_C",
     "graph_launch": "_C",
-    "kernel": "python_kernels",
+    "kernel": "extension.python_kernels",
     "kernels": "_C",
     "kinds": "_C",
     "launch_by_id": "_C",
     "libraries": "_C",
     "load_library": "_C",
-    "load_plugins": "kernel_plugins",
-    "op": "python_ops",
+    "load_plugins": "extension.kernel_plugins",
+    "op": "extension.python_ops",
     "op_call": "_C",
     "ops": "_C",
     "prepare_call": "_C",
@@ -115,8 +115,8 @@ LAZY = {
     "select": "_C",
     "status": "installation",
     "synchronize": "_C",
-    "trace": "tracing",
-    "trace_events": "tracing",
+    "trace": "launch_trace",
+    "trace_events": "launch_trace",
     "trace_start": "_C",
     "trace_stop": "_C",
 }

@@ -16,7 +16,7 @@ def npu_backends() -> list[Any]:
 
 @hookimpl
 def npu_plugin_reports() -> list[Any]:
-    from npu_cuda.kernel_plugins import GROUP, load_plugins
+    from npu_cuda.extension.kernel_plugins import GROUP, load_plugins
     from npu_ir.plugins.plugin_manager import PluginReport
 
     return [

@@ -23,7 +23,7 @@ from npu_passes.core.pass_text import parse_passes
 from npu_passes.errors import PassError
 from npu_passes.manager.checked_mode import Checked, Trial, first_difference
 from npu_passes.manager.manager import PassManager
-from npu_passes.manager.origins_check import ObservedRun, false_origin
+from npu_passes.manager.origin_check import ObservedRun, false_origin
 from npu_passes.manager.rounds import edits_of, require_graph, run_once
 
 

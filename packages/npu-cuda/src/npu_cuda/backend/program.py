@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from npu_cuda import _C
-from npu_cuda.backend.readings import Reading, readings_of, tensor_type
 from npu_cuda.backend.selection import ALIGNMENT, chosen_kernel, specs_of
+from npu_cuda.backend.tensor_views import Reading, readings_of, tensor_type
 from npu_ir import Graph, TensorType
 from npu_ir.plugins.backend import BackendOp, Operand
 

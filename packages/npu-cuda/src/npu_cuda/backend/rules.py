@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from npu_cuda.backend.readings import is_transposed
+from npu_cuda.backend.tensor_views import is_transposed
 from npu_ir import OpNode, TensorType
 from npu_ir.graph.binding import overlap
 from npu_ir.plugins.backend import BackendOp, Operand, Temporary

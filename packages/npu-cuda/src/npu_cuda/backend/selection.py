@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from npu_cuda import _C, attrs, errors
-from npu_cuda.backend.readings import Reading, readings_of
 from npu_cuda.backend.rules import lowered
-from npu_cuda.kernel_plugins import load_plugins
+from npu_cuda.backend.tensor_views import Reading, readings_of
+from npu_cuda.extension.kernel_plugins import load_plugins
 from npu_ir import OpNode
 from npu_ir.plugins.backend import BackendOp
 

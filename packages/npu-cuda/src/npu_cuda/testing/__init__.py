@@ -12,8 +12,8 @@ from npu_cuda.testing.dtypes import decode, encode
 from npu_cuda.testing.guarded import GuardedTensor
 from npu_cuda.testing.misuse import misuses
 from npu_cuda.testing.outcome import Outcome
-from npu_cuda.testing.running import run_case
-from npu_cuda.testing.running_refusals import run_refusal
+from npu_cuda.testing.run_cases import run_case
+from npu_cuda.testing.run_refusals import run_refusal
 from npu_cuda.testing.table import row_of, rows
 from npu_cuda.testing.tolerance import Tolerance, tolerance_of
 

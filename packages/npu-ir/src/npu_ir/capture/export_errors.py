@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from npu_ir.core.call_signature import misfit
-from npu_ir.core.user_code import user_line
+from npu_ir.core.user_frames import user_line
 from npu_ir.errors import ExportError
 
 _FIX = (

@@ -24,7 +24,7 @@ from npu_ir.capture.bodies import nodes
 from npu_ir.capture.provenance import place
 from npu_ir.capture.writes import tensor_of, written
 from npu_ir.core.types import dtype_name
-from npu_ir.core.user_code import calling_line
+from npu_ir.core.user_frames import calling_line
 from npu_ir.errors import ConversionError
 
 # The name that torch.export 2.13 gives the copy that it appends for ``self.buffer = new`` in the root module.

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from npu_ir import _torch
-from npu_ir.core.user_code import calling_line
+from npu_ir.core.user_frames import calling_line
 from npu_ir.errors import ConversionError
 
 _READ_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ import torch
 
 from npu_ir.capture import empty_weights
 from npu_ir.core.call_signature import did_you_mean, misfit, required_names
-from npu_ir.core.user_code import user_line
+from npu_ir.core.user_frames import user_line
 from npu_ir.errors import FactoryError, UsageError
 
 _MISSING = object()

@@ -13,8 +13,8 @@ from npu_ir.core.node import Value
 from npu_ir.core.types import TensorType, dtype_name
 from npu_ir.graph.graph import Graph
 from npu_ir.ops.execution import is_known
-from npu_ir.serial.json_path import Place
 from npu_ir.serial.load import beside, read_document
+from npu_ir.serial.location import Place
 from npu_ir.symbolic.constraints import Range
 
 _TOP_OPS = 12

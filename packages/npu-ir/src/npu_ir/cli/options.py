@@ -43,7 +43,7 @@ def add_inputs(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def add_weights(parser: argparse.ArgumentParser, help: str, use: str = "") -> None:
-    """Add ``--weights``, ``--random-weights`` and ``--constants``, which `npu_ir.cli.weight_choice` reads.
+    """Add ``--weights``, ``--random-weights`` and ``--constants``, which `npu_ir.cli.weight_selection` reads.
 
     Args:
         parser: The command's parser.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from npu_ir.core.literals import same_literal
 from npu_ir.core.node import OpNode, Value
 from npu_ir.diff.graph_diff import GraphDiff, NodeDiff
-from npu_ir.diff.lines import changed_lines
-from npu_ir.diff.matching import Matching
+from npu_ir.diff.line_diffs import changed_lines
+from npu_ir.diff.node_matches import Matching
 from npu_ir.diff.subsequence import increasing_subsequence
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def diff_ir(a: Graph, b: Graph) -> GraphDiff:
     """Return the difference of two graphs: nodes, arguments, results, updates, symbols.
 
     Nodes are matched by their computation, their connections, the origins that rewrites record, their names
-    and their order, as `npu_ir.diff.matching` describes; so renaming is not a change. The differences between
+    and their order, as `npu_ir.diff.node_matches` describes; so renaming is not a change. The differences between
     matched nodes are exact; the matching is a heuristic where much has changed. Takes linear time where the
     graphs are alike.
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from npu_ir.errors import NpuError, WeightError
-from npu_ir.serial.json_path import shown
+from npu_ir.serial.location import shown
 from npu_ir.serial.weights_file import read_weights
 
 SAFETENSORS = ".safetensors"

@@ -20,8 +20,8 @@ from npu_ir.serial.checkpoint import (
     read_checkpoint,
     require_file,
 )
-from npu_ir.serial.json_path import Place, shown
 from npu_ir.serial.load import beside, read_document
+from npu_ir.serial.location import Place, shown
 from npu_ir.serial.strict_json import read_json
 
 _INDEX_SUFFIX = ".index.json"

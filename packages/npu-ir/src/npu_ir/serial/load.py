@@ -12,7 +12,7 @@ from npu_ir.errors import GraphError, SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.document import FORMAT, VERSION
 from npu_ir.serial.graph_reader import GraphReader
-from npu_ir.serial.json_path import (
+from npu_ir.serial.location import (
     DAMAGED,
     Place,
     RecordKeys,

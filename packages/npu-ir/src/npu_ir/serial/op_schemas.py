@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_ir import _torch
 from npu_ir.ops.schema import resolve
-from npu_ir.serial.json_path import Place, read_text
+from npu_ir.serial.location import Place, read_text
 
 _MAX_NESTING = 16
 

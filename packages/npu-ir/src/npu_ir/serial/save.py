@@ -20,10 +20,10 @@ from npu_ir.errors import SerializationError
 from npu_ir.graph.graph import Graph
 from npu_ir.serial.atomic_write import staged_files
 from npu_ir.serial.document import Beside, StoredData, document_pieces
-from npu_ir.serial.fitting import fitting_weights
 from npu_ir.serial.strict_json import MAX_DOCUMENT_BYTES, read_json
 from npu_ir.serial.tensor_file import write_tensors
 from npu_ir.serial.tensor_layout import require_storable
+from npu_ir.serial.weight_selection import fitting_weights
 from npu_ir.serial.weights_file import write_weights
 
 _TENSOR_FILE = re.compile(r"(.*)-[0-9a-f]{16}\.safetensors", re.DOTALL)

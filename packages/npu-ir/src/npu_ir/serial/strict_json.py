@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from npu_ir.errors import SerializationError
-from npu_ir.serial.json_path import DAMAGED, shown
+from npu_ir.serial.location import DAMAGED, shown
 
 # A document of this size holds about three million nodes.
 MAX_DOCUMENT_BYTES = 1 << 30

@@ -19,7 +19,7 @@ import torch
 from npu_ir.core.tensor_bytes import content_buffer
 from npu_ir.core.types import TensorType
 from npu_ir.errors import SerializationError
-from npu_ir.serial.json_path import Place, RecordKeys, read_items, read_record, read_text, shown
+from npu_ir.serial.location import Place, RecordKeys, read_items, read_record, read_text, shown
 from npu_ir.serial.strict_json import open_regular, parse_json
 from npu_ir.serial.tensor_layout import StoredForm, pack, stored_form, unpack
 

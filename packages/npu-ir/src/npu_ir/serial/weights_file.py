@@ -14,11 +14,11 @@ import torch
 from safetensors import safe_open
 
 from npu_ir.core.types import TensorType
-from npu_ir.serial.json_path import Place, read_object
+from npu_ir.serial.location import Place, read_object
 from npu_ir.serial.strict_json import parse_json
 from npu_ir.serial.tensor_file import write_tensors
 from npu_ir.serial.tensor_layout import NATIVE_DTYPES, stored_form
-from npu_ir.serial.written_types import read_tensor_type, type_to_json
+from npu_ir.serial.type_json import read_tensor_type, type_to_json
 
 _TYPES = "npu-ir.types"
 

@@ -12,7 +12,7 @@ from npu_ir.errors import VisualizationError
 from npu_ir.serial.atomic_write import staged_files
 from npu_ir.viz.build import DEFAULT_MAX_NODES, build_diagram
 from npu_ir.viz.diagram import Diagram
-from npu_ir.viz.difference import build_diff_diagram
+from npu_ir.viz.diff_diagram import build_diff_diagram
 from npu_ir.viz.dot import format_dot
 from npu_ir.viz.mermaid import format_mermaid
 from npu_ir.viz.svg import format_svg

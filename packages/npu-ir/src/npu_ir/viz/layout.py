@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from npu_ir.viz.columns import place_columns
-from npu_ir.viz.ordering import order_layers
+from npu_ir.viz.layer_order import order_layers
 from npu_ir.viz.spots import Spot
 
 _ROW_GAP = 40.0

@@ -11,7 +11,7 @@ from npu_passes.core.base import Pass
 from npu_passes.errors import PassError
 from npu_passes.patterns.matcher import Match, matches
 from npu_passes.patterns.rule import Rule
-from npu_passes.rewriting.insertion import Placing
+from npu_passes.rewriting.value_replacement import Placing
 
 
 class PatternPass(Pass):

@@ -18,7 +18,7 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.failures import FAILED, OK
 from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import time_text
-from npu_ir.cli.weight_choice import given_constants, is_in_state_dict, weights_or_random
+from npu_ir.cli.weight_selection import given_constants, is_in_state_dict, weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.result_difference import result_difference
 from npu_runtime.cli.saved_graph import SavedGraph, load_call

@@ -12,7 +12,7 @@ from npu_ir.cli.console import print_facts, print_table
 from npu_ir.cli.options import number_from
 from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import counted
-from npu_ir.cli.weight_choice import weights_or_random
+from npu_ir.cli.weight_selection import weights_or_random
 from npu_runtime.cli.json_file import write_json
 from npu_runtime.cli.saved_graph import load_call
 from npu_runtime.cli.timed_graph import HELP, add_timed_graph, chosen_threads, make_executor

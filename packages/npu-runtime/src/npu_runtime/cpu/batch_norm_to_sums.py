@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 
 _FORWARD = ("aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.no_stats")
 _BACKWARD = "aten.native_batch_norm_backward.default"

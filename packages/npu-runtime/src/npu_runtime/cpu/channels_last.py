@@ -10,12 +10,12 @@ from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import call_again
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 from npu_passes.rewriting.weight_dependence import Weights
 from npu_runtime.cpu import onednn
-from npu_runtime.cpu.carriers import has_layout, is_carrier
-from npu_runtime.cpu.choice import is_channels_last, seconds_saved
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, convolution_problem
+from npu_runtime.cpu.kernel_choice import is_channels_last, seconds_saved
+from npu_runtime.cpu.layout_agnostic import has_layout, is_carrier
 from npu_runtime.cpu.layout_choice import chosen
 from npu_runtime.cpu.training import seconds_saved_in_training
 

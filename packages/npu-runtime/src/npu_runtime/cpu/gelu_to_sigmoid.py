@@ -11,7 +11,7 @@ from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 
 _GELU, _BACKWARD = "aten.gelu.default", "aten.gelu_backward.default"
 # gelu(x) = x / 2 * (1 + tanh(u)), and (1 + tanh(u)) / 2 = sigmoid(2 u), where 2 u = _LINEAR * x + _CUBIC *

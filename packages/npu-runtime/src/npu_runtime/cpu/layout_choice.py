@@ -6,9 +6,9 @@ from collections.abc import Collection, Container, Iterator, Mapping
 
 from npu_ir import OpNode, Value
 from npu_passes.rewriting.weight_dependence import Weights
-from npu_runtime.cpu.carriers import has_layout
-from npu_runtime.cpu.choice import is_channels_last
 from npu_runtime.cpu.costs import copy_seconds
+from npu_runtime.cpu.kernel_choice import is_channels_last
+from npu_runtime.cpu.layout_agnostic import has_layout
 from npu_runtime.cpu.minimum_cut import UNLIMITED, Network
 
 _LAST, _CONTIGUOUS = "channels-last", "contiguous"

@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.activations import (
     NOTHING,
@@ -16,8 +16,8 @@ from npu_runtime.cpu.activations import (
     only_reader,
     other_summand,
 )
-from npu_runtime.cpu.choice import Kernel, direct_kernel, is_channels_last
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
+from npu_runtime.cpu.kernel_choice import Kernel, direct_kernel, is_channels_last
 
 _RULE = "pack-convolution"
 

@@ -9,10 +9,10 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes import Pass, within
 from npu_passes.errors import PassError
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 from npu_runtime.cpu import onednn
 from npu_runtime.cpu.activations import NOTHING, activation_of, only_reader
-from npu_runtime.cpu.known_weights import type_problem, weight_problem
+from npu_runtime.cpu.weight_preconditions import type_problem, weight_problem
 
 _LINEAR, _ADDMM = "aten.linear.default", "aten.addmm.default"
 _RULE = "pack-linear"

@@ -13,8 +13,8 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes.rewriting.arguments import arguments_of
-from npu_runtime.cpu.choice import seconds_saved_by_layout
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, convolution_of, shape_problem
+from npu_runtime.cpu.kernel_choice import seconds_saved_by_layout
 
 # The maximum of a window, per element of it: 1.7 ms for 32 x 16 x 28 x 28 and 2 x 2, and 0.15 ms in
 # channels-last.

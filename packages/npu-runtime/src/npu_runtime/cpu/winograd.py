@@ -10,10 +10,10 @@ import torch
 from npu_ir import Graph, OpNode, Value
 from npu_passes import Pass, within
 from npu_passes.core.edit import Edit
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 from npu_runtime.cpu import onednn
-from npu_runtime.cpu.choice import is_channels_last, winograd_tile
 from npu_runtime.cpu.convolutions import CONVOLUTIONS, Convolution, convolution_of, convolution_problem
+from npu_runtime.cpu.kernel_choice import is_channels_last, winograd_tile
 from npu_runtime.cpu.winograd_matrices import matrices
 
 

@@ -8,8 +8,8 @@ from npu_ir import Graph
 from npu_ir.plugins.backend import Backend
 from npu_runtime.testing.bindings import BindContract
 from npu_runtime.testing.captures import CaptureContract
-from npu_runtime.testing.questions import QuestionContract
 from npu_runtime.testing.runs import RunContract
+from npu_runtime.testing.support import QuestionContract
 
 
 class BackendContract(BindContract, CaptureContract, RunContract, QuestionContract):

@@ -24,8 +24,8 @@ from npu_ir.cli.outputs import add_output
 from npu_ir.cli.quantities import counted
 from npu_ir.cli.result_files import require_supported, save_results
 from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.values_text import value_line
-from npu_ir.cli.weight_choice import choose_weights
+from npu_ir.cli.value_text import value_line
+from npu_ir.cli.weight_selection import choose_weights
 from npu_ir.graph.graph import Graph
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner_on

@@ -21,7 +21,7 @@ from npu_ir.cli.options import (
     add_tolerances,
 )
 from npu_ir.cli.size_text import parse_sizes, sizes_text
-from npu_ir.cli.weight_choice import given_constants, require_no_conflict
+from npu_ir.cli.weight_selection import given_constants, require_no_conflict
 from npu_ir.interpreter.random_data import random_tensor
 from npu_ir.interpreter.runners import default_runner, find_runner
 from npu_ir.serial import load_ir

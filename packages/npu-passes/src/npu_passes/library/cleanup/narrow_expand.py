@@ -12,7 +12,7 @@ from npu_ir.ops.schema import find_op
 from npu_passes._torch import OpOverload
 from npu_passes.core.base import Pass
 from npu_passes.rewriting.arguments import call_again
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 
 _EXPAND, _COPY = "aten.expand.default", "aten.clone.default"
 

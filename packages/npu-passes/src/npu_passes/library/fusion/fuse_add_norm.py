@@ -13,7 +13,7 @@ from npu_passes.ops.fused import ADD_LAYER_NORM, ADD_RMS_NORM
 from npu_passes.patterns import Match, PatternPass, Rule, aten, attr, commutative, one_of, shared, var
 from npu_passes.patterns.terms import Call, Term
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 
 _NORMS = {"aten.layer_norm.default": ADD_LAYER_NORM, "aten.rms_norm.default": ADD_RMS_NORM}
 _RULE = "add-norm"

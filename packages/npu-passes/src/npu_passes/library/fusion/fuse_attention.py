@@ -12,7 +12,7 @@ from npu_passes.core.numerics import within
 from npu_passes.library.fusion.attention import Attention, Fill, NoAttentionError
 from npu_passes.library.fusion.attention_matcher import read_attention
 from npu_passes.library.fusion.attention_ops import PRODUCTS
-from npu_passes.rewriting.insertion import in_strides_of
+from npu_passes.rewriting.value_replacement import in_strides_of
 
 _RULE = "attention"
 

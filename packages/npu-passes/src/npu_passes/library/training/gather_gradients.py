@@ -10,8 +10,8 @@ from npu_ir import Graph, OpNode, TensorType, Value
 from npu_passes.core.base import Pass
 from npu_passes.core.edit import Edit
 from npu_passes.rewriting.arguments import arguments_of
-from npu_passes.rewriting.insertion import in_strides_of
 from npu_passes.rewriting.layout import can_be_laid_out
+from npu_passes.rewriting.value_replacement import in_strides_of
 
 _ADD = "aten.add.Tensor"
 _SELECT, _SLICE = "aten.select_backward.default", "aten.slice_backward.default"

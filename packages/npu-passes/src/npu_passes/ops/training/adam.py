@@ -13,8 +13,8 @@ from torch.optim.adam import adam
 from npu_passes import _torch
 from npu_passes.ops.training.optimizer_checks import require_apart, require_count, require_rows
 from npu_passes.ops.training.optimizer_lists import Group, groups_of
-from npu_passes.ops.training.optimizer_steps import bind_increment, increment
 from npu_passes.ops.training.registration import register_in_place, register_without_gradient
+from npu_passes.ops.training.step_counters import bind_increment, increment
 
 Tensors: TypeAlias = "list[Tensor]"
 

@@ -11,7 +11,7 @@ import torch
 
 from npu_ir import Graph, OpNode, TensorType, Value
 from npu_ir.core.node import outside_names
-from npu_ir.graph.undefined_content import unfilled
+from npu_ir.graph.uninitialized_values import unfilled
 from npu_ir.interpreter.run_nodes import Observer
 from npu_ir.verify.reference import copied
 from npu_runtime.diagnostics.compare.alignment import Pair, align

@@ -18,7 +18,7 @@ from npu_ir.ops.schema import find_op, schema_of
 from npu_runtime.interop.exported_program.calls import Path, functional_form, nested, result_paths
 from npu_runtime.interop.exported_program.metadata import Metadata
 from npu_runtime.interop.exported_program.names import free_attribute, identifier
-from npu_runtime.interop.exported_program.origin import origin
+from npu_runtime.interop.exported_program.provenance import origin
 
 
 class NodeWriter:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from npu_ir import Graph, OpNode, Value
 from npu_ir.plugins import plugin_manager
 from npu_passes.core.base import Pass
-from npu_passes.library.cleanup.canonicalize.call_forms import canonical_attrs
-from npu_passes.library.cleanup.canonicalize.known_numbers import (
+from npu_passes.library.cleanup.canonicalize.canonical_arguments import canonical_attrs
+from npu_passes.library.cleanup.canonicalize.canonical_ops import Call, canonical_call
+from npu_passes.library.cleanup.canonicalize.static_numbers import (
     has_place_for_literal,
     known_number,
     passed_assertion,
     put_literal,
     stated_number,
 )
-from npu_passes.library.cleanup.canonicalize.one_op import Call, canonical_call
 from npu_passes.rewriting.aliasing import Sharing, part_of_tuple
 
 _COPIES = frozenset(

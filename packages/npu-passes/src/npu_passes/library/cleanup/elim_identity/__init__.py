@@ -8,7 +8,7 @@ from npu_passes.library.cleanup.elim_identity.arithmetic import ARITHMETIC, Arit
 from npu_passes.library.cleanup.elim_identity.casts import CASTS, Casts
 from npu_passes.library.cleanup.elim_identity.copies import COPIES, copy
 from npu_passes.library.cleanup.elim_identity.dropout import DROPOUTS, dropout
-from npu_passes.library.cleanup.elim_identity.matches import Finding, Refused
+from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused
 from npu_passes.library.cleanup.elim_identity.views import Views, is_view_op
 from npu_passes.rewriting.aliasing import Sharing
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from npu_ir import InputKind, OpNode, TensorType, Value
-from npu_passes.library.cleanup.elim_identity.matches import (
+from npu_passes.library.cleanup.elim_identity.findings import (
     Finding,
     Refused,
     difference,

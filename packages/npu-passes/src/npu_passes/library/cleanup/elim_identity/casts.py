@@ -6,7 +6,7 @@ import torch
 
 from npu_ir import Graph, OpNode, Value
 from npu_ir.core.types import dtype_name
-from npu_passes.library.cleanup.elim_identity.matches import Finding, Refused
+from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused
 from npu_passes.rewriting.arguments import arguments_of
 
 CASTS = frozenset(

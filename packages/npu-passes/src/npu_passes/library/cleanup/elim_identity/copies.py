@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from npu_ir import OpNode, TensorType, Value
-from npu_passes.library.cleanup.elim_identity.matches import Finding, is_floating
+from npu_passes.library.cleanup.elim_identity.findings import Finding, is_floating
 from npu_passes.rewriting.arguments import arguments_of
 
 

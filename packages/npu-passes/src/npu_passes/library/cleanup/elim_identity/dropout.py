@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_ir import OpNode
-from npu_passes.library.cleanup.elim_identity.matches import Finding, Refused, same_type_or_reason
+from npu_passes.library.cleanup.elim_identity.findings import Finding, Refused, same_type_or_reason
 from npu_passes.rewriting.arguments import arguments_of
 
 _RULE = "dropout"

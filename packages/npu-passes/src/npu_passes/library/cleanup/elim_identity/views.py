@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from npu_ir import OpNode, ScalarType, TensorType, Value
-from npu_passes.library.cleanup.elim_identity.matches import Finding
+from npu_passes.library.cleanup.elim_identity.findings import Finding
 from npu_passes.library.fusion.axes import PERMUTING, permutation
 
 # They keep the row-major order of the elements, whatever the shape.

@@ -14,7 +14,7 @@ from npu_passes.core.numerics import within
 from npu_passes.library.training.fuse_optimizer.adam import adam_chain
 from npu_passes.library.training.fuse_optimizer.chain import Chain
 from npu_passes.library.training.fuse_optimizer.groups import Group
-from npu_passes.library.training.fuse_optimizer.matcher import Reader, behind, is_on_lists, packet_of
+from npu_passes.library.training.fuse_optimizer.operands import Reader, behind, is_on_lists, packet_of
 from npu_passes.library.training.fuse_optimizer.sgd import sgd_chain
 
 # By the op that computes new parameters: the matcher of the step.

@@ -30,7 +30,7 @@ from npu_passes.library.training.fuse_optimizer.chain import (
     tensor,
 )
 from npu_passes.library.training.fuse_optimizer.gradients import gradient
-from npu_passes.library.training.fuse_optimizer.matcher import Number, Reader, behind, factor_beside, is_same
+from npu_passes.library.training.fuse_optimizer.operands import Number, Reader, behind, factor_beside, is_same
 from npu_passes.ops.training import ADAM_STEP
 
 

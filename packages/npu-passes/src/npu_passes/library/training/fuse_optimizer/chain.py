@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_ir import OpNode, Value
-from npu_passes.library.training.fuse_optimizer.matcher import (
+from npu_passes.library.training.fuse_optimizer.operands import (
     Call,
     Number,
     Reader,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from npu_ir import Value
 from npu_passes.library.training.fuse_optimizer.chain import Trail, number, tensor
-from npu_passes.library.training.fuse_optimizer.matcher import Number, is_number, is_same
+from npu_passes.library.training.fuse_optimizer.operands import Number, is_number, is_same
 
 
 @dataclass(frozen=True, slots=True)

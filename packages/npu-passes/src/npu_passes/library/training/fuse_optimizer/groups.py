@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_ir import OpNode, TensorType, Value
 from npu_passes.library.training.fuse_optimizer.chain import Chain
-from npu_passes.library.training.fuse_optimizer.matcher import number_nodes
+from npu_passes.library.training.fuse_optimizer.operands import number_nodes
 
 
 class Group:

@@ -25,7 +25,14 @@ from npu_passes.library.training.fuse_optimizer.chain import (
     tensor,
 )
 from npu_passes.library.training.fuse_optimizer.gradients import gradient
-from npu_passes.library.training.fuse_optimizer.matcher import Call, Number, Reader, is_number, is_same, minus
+from npu_passes.library.training.fuse_optimizer.operands import (
+    Call,
+    Number,
+    Reader,
+    is_number,
+    is_same,
+    minus,
+)
 from npu_passes.ops.training import SGD_STEP
 
 

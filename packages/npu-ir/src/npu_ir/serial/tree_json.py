@@ -14,7 +14,7 @@ from npu_ir.core.node import Value
 from npu_ir.core.structure import LEAF, LEAF_STRUCTURE, MAX_DEPTH, Structure
 from npu_ir.errors import ParseError
 from npu_ir.graph.rules.structures import context_problem
-from npu_ir.serial.json_path import Place, RecordKeys, read_items, read_record, read_text, shown
+from npu_ir.serial.location import Place, RecordKeys, read_items, read_record, read_text, shown
 
 _CONTAINER_KEYS = RecordKeys(frozenset({"kind", "items"}), frozenset({"context"}))
 _VALUE_KEYS = RecordKeys(frozenset({"value"}))

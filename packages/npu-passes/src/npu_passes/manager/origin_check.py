@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from npu_ir import Graph, OpNode, Value
-from npu_ir.graph.undefined_content import unfilled
+from npu_ir.graph.uninitialized_values import unfilled
 from npu_passes.core.numerics import Numerics
 from npu_passes.manager.checked_mode import absolute_error, difference, largest
 

@@ -22,7 +22,7 @@ from npu_ir.core.types import (
     parse_dtype,
 )
 from npu_ir.errors import GraphError, ParseError
-from npu_ir.serial.json_path import Place, read_items, shown
+from npu_ir.serial.location import Place, read_items, shown
 from npu_ir.serial.parser import parse_dim
 from npu_ir.symbolic.expressions import Dim, Expr, Number
 

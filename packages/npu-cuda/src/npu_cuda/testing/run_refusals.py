@@ -9,7 +9,7 @@ from npu_cuda.errors import NpuCudaError
 from npu_cuda.testing.case import Case, OpRow, Refusal
 from npu_cuda.testing.memory import CallMemory, pack_attrs
 from npu_cuda.testing.outcome import Outcome
-from npu_cuda.testing.running import kernels_of
+from npu_cuda.testing.run_cases import kernels_of
 
 
 def run_refusal(row: OpRow, refusal: Refusal, device: str) -> Iterator[Outcome]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_cuda import _C
-from npu_cuda.python_ops import Op, find_op
+from npu_cuda.extension.python_ops import Op, find_op
 
 _LEGACY_STREAM = 1  # the handle of the default stream; PyTorch would read an odd number as one of its own ids
 
